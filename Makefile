@@ -1,0 +1,44 @@
+# Everything a developer runs. `make` alone lists it. Each target does its own set-up.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint e2e e2e-install record lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the development environment into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in a scratch directory
+	@$(BIN)/python -m clisup.demo.tour
+
+test: $(READY) lint  ## linters, types, the import contract and the tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+e2e-install: $(READY)  ## fetch the pinned real claude CLI into .e2e (npm)
+	@bash tests/e2e/install_claude.sh .e2e/claude
+
+e2e: e2e-install  ## drive the real claude CLI against a loopback fake of its API
+	CLISUP_E2E=1 $(BIN)/python -m pytest tests/e2e -m e2e -p no:randomly
+
+record: e2e-install  ## record the real CLI's output anew, as golden files
+	$(BIN)/python -m tests.e2e.record_claude
+
+lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
+	$(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url \
+	  --no-emit-find-links --no-header --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) .cache .e2e .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,276 @@
+"""claude's stdout (`--output-format stream-json --include-partial-messages --verbose`) as events.
+
+Frames were recorded with claude 2.1.329 and spot-checked with 2.1.197. Three ways through this file: the frequent
+frames (`stream_event`, `assistant`, `user`) are decoded straight into typed structs; the rare ones go by name through
+tables; what neither knows, or what is no JSON object at all, becomes `unparsed`. Nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from clisup.backends.base import Carried, Decoded
+from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
+from clisup.backends.claude_errors import Report
+from clisup.backends.claude_frames import (
+    Assistant,
+    BlockDelta,
+    BlockStop,
+    HotFrame,
+    InputDelta,
+    MalformedError,
+    MessageDelta,
+    MessageStartEvent,
+    MessageStopEvent,
+    StreamEvent,
+    System,
+    TextDelta,
+    ThinkingDelta,
+    User,
+    decode_any,
+    decode_hot,
+    excerpt,
+    get_dict,
+    get_str,
+    mend,
+    raw_delta_text,
+    too_deep,
+)
+from clisup.backends.claude_messages import DeltaKind, Messages
+from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
+from clisup.backends.claude_result import terminal_of
+from clisup.backends.claude_tasks import Tasks
+from clisup.core.events import AssistantMessage, EventBase, Unparsed
+from clisup.core.framing import Line
+
+__all__ = ["ClaudeDecoder"]
+
+_NOTHING = Decoded(())
+_HOT_TYPES = frozenset({"stream_event", "assistant", "user"})
+_SYNTHETIC = "<synthetic>"
+_LOCAL_OUTPUT = "<local-command-"
+_STREAM_EVENTS = STREAM_SILENT.keys() | {"message_start", "content_block_delta", "message_stop"}
+_DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_delta"}
+Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
+
+
+class ClaudeDecoder:
+    """One claude process's stdout to events, from the first line of a turn on.
+
+    `carried` is the running cost at the turn's start. After a `result` the decoder is ready for the next turn of the
+    same process (a follow-up after background work) with the total that this result told, so it need not be made anew
+    there.
+    """
+
+    def __init__(self, carried: Carried) -> None:
+        self._carried_usd = carried.cost_usd
+        self._messages = Messages()
+        self._tasks = Tasks()
+        self._failure = Report()
+        self._resets_at: str | None = None
+        self._stateful: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
+            "system/task_started": self._tasks.started,
+            "system/task_progress": self._tasks.progressed,
+            "system/task_updated": self._tasks.updated,
+            "system/task_notification": self._tasks.notified,
+            "system/background_tasks_changed": self._tasks.changed,
+            "rate_limit_event": self._rate_limit,
+        }
+
+    @property
+    def background(self) -> frozenset[str]:
+        """Ids of background tasks announced and not ended: while there are any, the process is wanted after its result."""
+        return self._tasks.background
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, and the turn's end where it was a `result`. Never raises."""
+        if line.oversize:
+            return _unparsed(line, "oversize")
+        try:
+            frame = decode_hot(line.data)
+        except (ValueError, RecursionError):  # no frequent frame, or no frame at all
+            return self._decode_other(line)
+        return self._hot(frame, line, line.data)
+
+    def _decode_other(self, line: Line) -> Decoded:
+        try:
+            return self._rare(decode_any(line.data), line, line.data)
+        except (ValueError, RecursionError):
+            return self._decode_broken(line)
+
+    def _decode_broken(self, line: Line) -> Decoded:
+        """Lines that are not JSON as they stand: some are, once bytes and surrogate halves that are no characters are
+        mended.
+        """
+        if not line.data.strip():
+            return _NOTHING  # an empty line says nothing
+        data = mend(line.data)
+        try:
+            if data == line.data:
+                raise ValueError("nothing to mend")
+            value = decode_any(data)
+        except (ValueError, RecursionError):
+            return _unparsed(line, "malformed" if line.complete else "truncated")
+        try:
+            frame = decode_hot(data)
+        except (ValueError, RecursionError):
+            return self._rare(value, line, data)
+        return self._hot(frame, line, data)
+
+    def _hot(self, frame: HotFrame, line: Line, data: bytes) -> Decoded:
+        if type(frame) is StreamEvent:
+            return Decoded(self._stream_event(frame, line, data))
+        if type(frame) is System:
+            if "system/" + frame.subtype in SILENT:
+                return _NOTHING
+            return self._decode_other(line) if data is line.data else self._rare(decode_any(data), line, data)
+        try:
+            if type(frame) is Assistant:
+                return Decoded(self._assistant(frame, data))
+            return Decoded(self._user(frame, data)) if type(frame) is User else _NOTHING
+        except MalformedError:
+            return _unparsed(line, "malformed")
+
+    # The frequent frames
+
+    def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
+        event, parent = frame.event, frame.parent_tool_use_id
+        if type(event) is BlockDelta:
+            return self._delta(event, parent, line, data)
+        if type(event) is MessageStartEvent:
+            return self._messages.start(parent, event.message)
+        if type(event) is BlockStop:
+            return self._messages.stop_block(parent)
+        if type(event) is MessageDelta:
+            self._messages.note_end(parent, event.delta.stop_reason, event.usage)
+            return ()
+        if type(event) is MessageStopEvent:
+            return self._messages.stop(parent, frame.abandoned_blocks)
+        return ()  # STREAM_SILENT says why
+
+    def _delta(self, event: BlockDelta, parent: str | None, line: Line, data: bytes) -> Sequence[EventBase]:
+        delta = event.delta
+        kind: DeltaKind
+        if type(delta) is TextDelta:
+            kind, text = "text", delta.text
+        elif type(delta) is InputDelta:
+            kind, text = "tool_input", delta.partial_json
+        elif type(delta) is ThinkingDelta:
+            kind, text = "thinking", delta.thinking
+        else:
+            return ()  # STREAM_SILENT says why
+        if data is not line.data:  # it was mended, so halves of surrogate pairs may be in it
+            return self._messages.broken_delta(parent, event.index, kind, raw_delta_text(line.data) or text)
+        return self._messages.delta(parent, event.index, kind, text)
+
+    def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
+        message, parent = frame.message, frame.parent_tool_use_id
+        if not isinstance(message.content, str) and any(too_deep(data, block.input) for block in message.content):
+            raise MalformedError("nested too deep")
+        blocks = blocks_of(message.content)
+        synthetic = message.model == _SYNTHETIC or frame.is_api_error_message is True
+        if parent is None:
+            self._note_failure(frame, "\n".join(block.text or "" for block in blocks) if synthetic else None)
+        return [
+            *self._messages.confirm(parent, message.id),
+            AssistantMessage(
+                message_id=message.id, blocks=blocks, parent_tool_use_id=parent, synthetic=True if synthetic else None
+            ),
+            *tool_uses(message.content, parent),
+        ]
+
+    def _note_failure(self, frame: Assistant, text: str | None) -> None:
+        """Remember what a synthetic message says, for a result that fails. The turn may as well go on: a message of the
+        model after it makes it void.
+        """
+        if text is None:
+            self._failure = Report()
+            return
+        self._failure = Report(
+            text=text,
+            code=frame.error,
+            api_error=frame.api_error,
+            api_type=frame.api_error_type,
+            status=frame.api_error_status,
+        )
+
+    def _user(self, frame: User, data: bytes) -> list[EventBase]:
+        """Tool results; and texts, which in a one-shot run are the CLI's own.
+
+        A subagent's first text is the prompt in its Agent call, and a replayed one is the caller's: both are known
+        already.
+        """
+        content, parent = frame.message.content, frame.parent_tool_use_id
+        events: list[EventBase] = []
+        if not isinstance(content, str):
+            if any(too_deep(data, block.content) for block in content):
+                raise MalformedError("nested too deep")
+            events += [tool_result(block, parent) for block in content if block.type == "tool_result"]
+        if parent is not None:
+            return events
+        if frame.replay:
+            local = isinstance(content, str) and content.startswith(_LOCAL_OUTPUT)
+            return events + (user_text(content, "local_command_output") if local else [])
+        return events + user_text(content, "synthetic_prompt" if frame.synthetic else "user_message")
+
+    # The rare frames
+
+    def _rare(self, value: object, line: Line, data: bytes) -> Decoded:
+        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+            return _unparsed(line, "malformed")
+        key = _key(value)
+        if key in SILENT:
+            return _NOTHING
+        try:
+            if too_deep(data, value):
+                raise MalformedError("nested too deep")
+            if key == "result":
+                return self._result(value)
+            handle = self._stateful.get(key) or RARE[key]
+            return Decoded(handle(value))
+        except LookupError:
+            return _unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
+        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+            return _unparsed(line, "malformed")
+
+    def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
+        event = rate_limit(frame)
+        if event.status == "rejected":
+            self._resets_at = event.resets_at
+        return [event]
+
+    def _result(self, frame: dict[str, Any]) -> Decoded:
+        failure = replace(self._failure, resets_at=self._resets_at)
+        terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
+        events = self._messages.finish()
+        self._carried_usd = terminal.cost_total_usd
+        self._failure, self._resets_at = Report(), None
+        return Decoded(events, terminal)
+
+
+def _key(frame: dict[str, Any]) -> str:
+    kind: str = frame["type"]
+    return f"system/{get_str(frame, 'subtype')}" if kind == "system" else kind
+
+
+def _is_known(key: str, frame: dict[str, Any]) -> bool:
+    """Whether a frame that no table took is of a type that is known, so that its shape must be the trouble."""
+    if key == "system/None":
+        return True
+    if key not in _HOT_TYPES:
+        return False
+    if key != "stream_event":
+        return True
+    event = get_dict(frame, "event")
+    delta = get_dict(event, "delta")
+    kind = get_str(event, "type")
+    if kind == "content_block_delta":
+        return get_str(delta, "type") in _DELTAS or "type" not in delta
+    return kind is None or kind in _STREAM_EVENTS
+
+
+def _unparsed(line: Line, reason: Reason) -> Decoded:
+    size = line.end - line.start if line.oversize else len(line.data)
+    return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))

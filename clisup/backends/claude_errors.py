@@ -1,0 +1,264 @@
+"""Why a claude turn failed: what the CLI says in a dozen ways, as the error kinds that programs branch on.
+
+The words come from claude 2.1.329: its `error` codes, its `api_error` codes, the Messages API's statuses and error
+types, its result subtypes and terminal reasons, and its lines on stderr. A failed API call ends in a result that says
+`subtype: "success"`, and 2.1.197 says `terminal_reason: "completed"` too, so neither alone is ever taken as an outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from signal import Signals
+from typing import Literal, NamedTuple
+
+from clisup.backends.base import RunEnd
+from clisup.core.events import TurnError, TurnErrorKind
+
+__all__ = ["INTERRUPTED", "Recovery", "Report", "explain_end", "explain_report", "explain_retry", "recovery_of"]
+
+Recovery = Literal["resume", "fresh"]
+
+INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
+_RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network"})
+_STDERR_TAIL = 2048  # characters of stderr that go into a message
+_MESSAGE_MAX = 4096
+_DIAGNOSTIC = "[ede_diagnostic]"
+
+# fmt: off
+_BY_SUBTYPE: dict[str, TurnErrorKind] = {
+    "error_max_turns": "max_turns",
+    "error_max_budget_usd": "budget",
+    # The model gave no output of the asked schema, five times: nothing is wrong with the CLI or the account.
+    "error_max_structured_output_retries": "invalid_request",
+}
+
+_BY_TERMINAL_REASON: dict[str, TurnErrorKind] = {
+    "aborted_streaming": "cancelled", "aborted_tools": "cancelled",
+    "max_turns": "max_turns", "budget_exhausted": "budget",
+    "prompt_too_long": "context_overflow", "blocking_limit": "context_overflow",
+    "rapid_refill_breaker": "context_overflow",
+    "structured_output_retry_exhausted": "invalid_request",
+    "malformed_tool_use_exhausted": "server",
+}
+
+_BY_API_ERROR: dict[str, TurnErrorKind] = {
+    "usage_limit_reached": "quota_exceeded", "model_requires_usage_credits": "quota_exceeded",
+    "long_context_credits_required": "quota_exceeded",
+    "connection_failed": "network", "network_edge_blocked": "network", "tls_untrusted_ca": "network",
+    "tls_cert_signature_failure": "network", "computer_slept": "network", "gateway_content_type": "network",
+    "stream_idle_timeout": "server", "no_response": "server", "empty_completion": "server",
+    "malformed_tool_use_exhausted": "server",
+    "stored_login_refused": "authentication", "oauth_refresh_store_refused": "authentication",
+    "provider_credentials": "authentication", "gateway_signin_required": "authentication",
+    "gateway_session_expired": "authentication", "api_key_auth_disabled": "authentication",
+    "invalid_credential_header": "authentication",
+    "org_disabled_credential": "permission", "dlp_request_denied": "permission", "hook_denied": "permission",
+    "field_not_granted": "permission",
+    "no_allowed_fallback": "model_not_found", "model_substitution_disabled": "model_not_found",
+    "message_over_context_limit": "context_overflow", "autocompact_thrashing": "context_overflow",
+    "max_output_tokens": "output_limit",
+    "safety_monitor_blocked": "refusal",
+    "effort_requires_thinking": "invalid_request", "advisor_incompatible": "invalid_request",
+    "tool_history_mismatch": "invalid_request", "pdf_too_large": "invalid_request",
+    "pdf_password_protected": "invalid_request", "media_removed": "invalid_request",
+    "claude_code_version_too_old": "invalid_request",
+}
+
+_BY_API_TYPE: dict[str, TurnErrorKind] = {
+    "authentication_error": "authentication", "permission_error": "permission", "not_found_error": "model_not_found",
+    "rate_limit_error": "rate_limit", "overloaded_error": "overloaded", "api_error": "server",
+    "timeout_error": "server", "billing_error": "quota_exceeded", "request_too_large": "context_overflow",
+}
+
+# Codes that say more than the API's own type beside them: a spent balance comes as `invalid_request_error`.
+_BY_EXACT_CODE: dict[str, TurnErrorKind] = {
+    "billing_error": "quota_exceeded", "account_on_hold": "permission", "verification_required": "permission",
+    "oauth_org_not_allowed": "permission", "cloud_credential_error": "authentication",
+}
+
+_BY_CODE: dict[str, TurnErrorKind] = {
+    "authentication_failed": "authentication", "rate_limit": "rate_limit", "overloaded": "overloaded",
+    "model_not_found": "model_not_found", "invalid_request": "invalid_request", "server_error": "server",
+    "max_output_tokens": "output_limit",
+}
+
+_BY_STATUS: dict[int, TurnErrorKind] = {
+    401: "authentication", 402: "quota_exceeded", 403: "permission", 404: "model_not_found", 408: "server",
+    413: "context_overflow", 429: "rate_limit", 529: "overloaded",
+}
+
+_BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
+    (re.compile(r"No conversation found"), "session_not_found"),
+    (re.compile(r"requires a valid session ID"), "session_not_found"),
+    (re.compile(r"Not logged in|Please run /login|Invalid API key|Authentication required"), "authentication"),
+    (re.compile(r"Credit balance is too low|hit your .*limit"), "quota_exceeded"),
+    (re.compile(r"[Pp]rompt is too long|exceeds? the context"), "context_overflow"),
+)
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the CLI said about a failure, collected from the result and the last synthetic assistant frame."""
+
+    text: str = ""
+    code: str | None = None
+    api_error: str | None = None
+    api_type: str | None = None
+    status: int | None = None
+    subtype: str | None = None
+    terminal_reason: str | None = None
+    stop_reason: str | None = None
+    resets_at: str | None = None
+
+
+def explain_report(report: Report) -> TurnError:
+    """The error of a result that says `is_error`."""
+    kind = _kind_of(report)
+    resets_at = report.resets_at if kind in ("rate_limit", "quota_exceeded") else None
+    message = _message(report)
+    return TurnError(
+        kind=kind,
+        message=message,
+        retryable=kind in _RETRYABLE or resets_at is not None,
+        resets_at=resets_at,
+        http_status=report.status,
+    )
+
+
+def _message(report: Report) -> str:
+    """What the CLI said; an interrupted turn says nothing but a line of its own debugging."""
+    if report.terminal_reason in INTERRUPTED and report.text.startswith(_DIAGNOSTIC):
+        return "the turn was interrupted"
+    cause = report.terminal_reason or report.subtype or "unknown cause"
+    return report.text.strip()[:_MESSAGE_MAX] or f"claude failed without a message ({cause})"
+
+
+def explain_retry(*, code: str | None, status: int | None) -> TurnError:
+    """The error behind one `api_retry`: 401 is told at the first one, long before the CLI gives up (177 s)."""
+    kind = _http_kind(Report(code=code, status=status)) or ("network" if status is None else "server")
+    message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
+    return TurnError(kind=kind, message=message, retryable=kind in _RETRYABLE, http_status=status)
+
+
+def _kind_of(report: Report) -> TurnErrorKind:
+    """Most exact word first: the CLI's subtype, the session's absence, its codes, the API's, then the text."""
+    by_text = _text_kind(report.text)
+    found = (
+        _BY_SUBTYPE.get(report.subtype or "")
+        or (by_text if by_text == "session_not_found" else None)
+        or ("refusal" if report.stop_reason == "refusal" else None)  # its code says invalid_request
+        or _BY_TERMINAL_REASON.get(report.terminal_reason or "")
+        or _http_kind(report)
+        or by_text
+    )
+    return found or ("server" if report.terminal_reason in ("api_error", "model_error") else "crashed")
+
+
+def _http_kind(report: Report) -> TurnErrorKind | None:
+    """The kind by the API's error. An overflow hides behind a plain invalid_request, so its text is asked before its
+    code.
+    """
+    code = report.code or ""
+    return (
+        _BY_API_ERROR.get(report.api_error or "")
+        or _BY_EXACT_CODE.get(code)
+        or _BY_API_TYPE.get(report.api_type or "")
+        or (_text_kind(report.text) if code == "invalid_request" else None)
+        or _BY_STATUS.get(report.status or 0)
+        or _BY_CODE.get(code)
+        or _by_status_range(report.status)
+    )
+
+
+def _by_status_range(status: int | None) -> TurnErrorKind | None:
+    if status is None:
+        return None
+    return "server" if status >= 500 else "invalid_request" if status >= 400 else None
+
+
+def _text_kind(text: str) -> TurnErrorKind | None:
+    return next((kind for pattern, kind in _BY_TEXT if pattern.search(text)), None)
+
+
+class _Exit(NamedTuple):
+    pattern: re.Pattern[str]
+    kind: TurnErrorKind
+    advice: str
+
+
+# The lines with which 2.1.329 refuses to start: exit code 1, stdout empty.
+_EXITS: tuple[_Exit, ...] = (
+    _Exit(
+        re.compile(r"cannot be used with root/sudo privileges"),
+        "permission",
+        "claude does not run as root with permission mode bypassPermissions: run the daemon as another user, take "
+        "another permission mode, or set IS_SANDBOX=1 in the backend's env table where this machine is a sandbox",
+    ),
+    _Exit(re.compile(r"not supported in restricted mode"), "permission", "take another permission mode"),
+    _Exit(
+        re.compile(r"Session ID \S+ is already in use"), "invalid_request", "resume the session instead of creating it"
+    ),
+    _Exit(re.compile(r"No conversation found"), "session_not_found", "start the session anew"),
+    _Exit(re.compile(r"requires a valid session ID"), "session_not_found", "claude's session ids are UUIDs"),
+    _Exit(re.compile(r"Invalid session ID|Must be a valid UUID"), "invalid_request", "claude's session ids are UUIDs"),
+    _Exit(
+        re.compile(r"error: unknown option|error: option '.*' (?:argument|requires)"),
+        "invalid_request",
+        "look at the backend's args, and at the installed version with `clisup doctor`",
+    ),
+    _Exit(
+        re.compile(r"Input must be provided|Input contained only whitespace"),
+        "invalid_request",
+        "give a prompt; if there was one, the machine was too slow to hand it over within claude's 3 s",
+    ),
+    _Exit(re.compile(r"Invalid MCP configuration"), "invalid_request", "mend the session's mcp_config"),
+    _Exit(re.compile(r"Error processing --setting-sources"), "invalid_request", "mend the backend's setting_sources"),
+    _Exit(
+        re.compile(r"Not logged in|Please run /login"), "authentication", "run `claude auth login` as the daemon's user"
+    ),
+)
+_SIGNALLED_EXIT = range(129, 129 + 64)
+
+
+def explain_end(end: RunEnd) -> TurnError:
+    """Why a run ended without a result. The message holds the way out where there is one, and the end of stderr always."""
+    tail = end.stderr_tail.strip()[-_STDERR_TAIL:]
+    for known in _EXITS:
+        if known.pattern.search(tail):
+            return TurnError(kind=known.kind, message=f"{tail}; {known.advice}")
+    said = f"its last words on stderr: {tail}" if tail else "stderr holds nothing"
+    return TurnError(kind="crashed", message=f"claude {_how(end)} without a result; {said}", retryable=_was_killed(end))
+
+
+def _was_killed(end: RunEnd) -> bool:
+    return end.signal is not None or end.exit_code in _SIGNALLED_EXIT
+
+
+def _how(end: RunEnd) -> str:
+    if end.signal is not None:
+        return f"was killed by {_signal_name(end.signal)}"
+    if end.exit_code is None:
+        return "ended in an unknown way"
+    if end.exit_code in _SIGNALLED_EXIT:  # claude's own handler: 143 on SIGTERM, 129 on SIGHUP
+        return f"exited with code {end.exit_code} (as on {_signal_name(end.exit_code - 128)})"
+    return f"exited with code {end.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
+    (re.compile(r"Session ID \S+ is already in use"), "resume"),
+    (re.compile(r"No conversation found"), "fresh"),
+)
+
+
+def recovery_of(text: str) -> Recovery | None:
+    """What makes the same prompt work where only the session flag was wrong."""
+    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

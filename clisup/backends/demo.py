@@ -1,0 +1,36 @@
+"""The demo backend: claude's adapter in front of the demo CLI, which needs no login and no network."""
+
+from __future__ import annotations
+
+import glob
+import re
+import sys
+from collections.abc import Mapping
+
+from clisup.backends.claude import ClaudeAdapter
+
+__all__ = ["DemoAdapter"]
+
+_VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup demo\)")
+# Started as a file and under -I -S: a session's directory, PYTHON* variables and site-packages cannot put other code in
+# its place, it starts faster than with -m, and it needs no installed clisup.
+_MAIN = __file__.rpartition("/backends/")[0] + "/demo/__main__.py"
+
+
+class DemoAdapter(ClaudeAdapter):
+    """What differs from claude: the command, the versions, and where the transcripts lie."""
+
+    kind = "demo"
+    default_command = (sys.executable, "-I", "-S", _MAIN)
+    default_versions = ">=1,<2"
+
+    def parse_version(self, output: str) -> str | None:
+        match = _VERSION.search(output)
+        return match[1] if match else None
+
+    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
+        state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+        home = env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
+        if home is None:
+            return None
+        return f"{glob.escape(home)}/projects/*/{glob.escape(native_session_id)}.jsonl"

@@ -1,0 +1,57 @@
+"""The backends there are: the built-in ones, and those that other packages bring by entry point.
+
+An entry point of the group `clisup.backends` names an adapter class; it is loaded only when its kind is asked for, so
+that a broken plug-in harms nobody else. The built-in kinds are in a table here: a checkout without installed metadata
+works, and no other package can take their names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from clisup.backends.base import Adapter
+from clisup.errors import ConfigurationError
+
+__all__ = ["BUILT_IN", "GROUP", "get_adapter", "kinds"]
+
+GROUP = "clisup.backends"
+BUILT_IN: dict[str, str] = {
+    "claude": "clisup.backends.claude:ClaudeAdapter",
+    "demo": "clisup.backends.demo:DemoAdapter",
+}
+
+
+def kinds() -> tuple[str, ...]:
+    """The names that `get_adapter` takes, sorted."""
+    return tuple(sorted(_targets()))
+
+
+def get_adapter(kind: str) -> Adapter:
+    """A new adapter of this kind. Raises ConfigurationError for an unknown kind, or one whose code cannot be loaded."""
+    targets = _targets()
+    if kind not in targets:
+        near = difflib.get_close_matches(kind, targets, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(targets))}"
+        raise ConfigurationError(f"cannot use the backend kind {kind!r}, because no adapter has that name", hint=hint)
+    return _load(kind, targets[kind])
+
+
+def _targets() -> dict[str, str]:
+    brought = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return {**brought, **BUILT_IN}
+
+
+def _load(kind: str, target: str) -> Adapter:
+    module, _, name = target.partition(":")
+    try:
+        make = cast("Callable[[], Adapter]", getattr(import_module(module), name))
+        return make()
+    except Exception as error:  # a plug-in's code may raise anything while it is imported
+        raise ConfigurationError(
+            f"cannot load the backend kind {kind!r} from {target}, because {type(error).__name__}: {error}",
+            hint="mend or remove the package that brings it",
+        ) from error

@@ -1,0 +1,93 @@
+"""The daemon's frames over a trio stream: what `clisup.client.transport` is to the blocking client."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import trio
+
+from clisup.client.failures import cannot_connect, lost, not_json, path_too_long
+from clisup.client.transport import CONNECT_TIMEOUT_S, decode
+from clisup.errors import error_from_wire
+from clisup.locations import SOCKET_PATH_LIMIT
+
+__all__ = ["FrameStream", "result_of"]
+
+_CHUNK = 64 * 1024
+
+
+class FrameStream:
+    """A stream of frames. Receiving may be cancelled and taken up again: nothing is lost."""
+
+    def __init__(self, path: str, stream: trio.SocketStream) -> None:
+        self.path = path
+        self._stream = stream
+        self._lines: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._early: list[dict[str, Any]] = []
+
+    @classmethod
+    async def connect(cls, path: str) -> FrameStream:
+        if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+            raise path_too_long(path)
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT_S):
+                return cls(path, await trio.open_unix_socket(path))
+        except OSError as error:
+            raise cannot_connect(path, error) from None
+        except trio.TooSlowError:
+            raise cannot_connect(path, TimeoutError()) from None
+
+    async def send(self, line: bytes) -> None:
+        try:
+            await self._stream.send_all(line)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise lost(self.path) from None
+
+    async def answer(self, id_: int) -> Any:
+        """The result of request `id_`; events that overtake it are kept for `next_frame`."""
+        while True:
+            frame = await self._receive()
+            if "method" in frame:
+                self._early.append(frame)
+            elif frame.get("id") in (id_, None):
+                return result_of(frame)
+
+    async def next_frame(self) -> dict[str, Any]:
+        return self._early.pop(0) if self._early else await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
+        while not self._lines:
+            self._take(await self._read())
+        try:
+            return decode(self._lines.pop())
+        except ValueError:
+            raise not_json(self.path) from None
+
+    async def _read(self) -> bytes:
+        try:
+            data = bytes(await self._stream.receive_some(_CHUNK))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise lost(self.path) from None
+        if not data:
+            raise lost(self.path)
+        return data
+
+    def _take(self, data: bytes) -> None:
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._parts, lines[0]])
+            self._parts.clear()
+            self._lines = lines[::-1]  # taken from the end, which is cheap
+        if rest:
+            self._parts.append(rest)
+
+    def close(self) -> None:
+        self._stream.socket.close()
+
+
+def result_of(frame: dict[str, Any]) -> Any:
+    if "error" in frame:
+        raise error_from_wire(frame["error"])
+    return frame.get("result")

@@ -1,0 +1,215 @@
+"""The blocking client: standard library only, for scripts and for clisup's own commands.
+
+    with Client.connect() as client:
+        session = client.call("session/new", backend="claude", cwd="/srv/app")["session_id"]
+        client.call("session/prompt", session_id=session, prompt="Say hello.")
+        for event in client.follow(session, after_seq=0):
+            ...
+
+An answer is waited for `ANSWER_TIMEOUT_S`; where waiting is the point (events, the end of a turn) the wait has no end of its
+own, but after `QUIET_S` without a byte the daemon is asked whether it lives, and must answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from time import monotonic
+
+from clisup import __version__
+from clisup.client.transport import Connection, decode, encode_request
+from clisup.locations import socket_for_client
+
+TYPE_CHECKING = False  # `typing` itself costs as much as all the rest of a light command
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Self
+
+    from clisup.client.following import Follower
+
+__all__ = ["ANSWER_TIMEOUT_S", "QUIET_S", "Client"]
+
+ANSWER_TIMEOUT_S = 60.0
+QUIET_S = 30.0
+NOTIFICATION_LIMIT = 100_000
+"""Events kept while the answer to a call is awaited on the same connection."""
+
+_LONG = ("session/prompt", "session/interrupt", "session/close", "daemon/shutdown")
+_PROTOCOL_VERSION = 1
+
+
+class Client:
+    """One connection. Not for several threads at once; open one client for each."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._last_id = 0
+        self._notifications: deque[dict[str, Any]] = deque()
+        self.server: dict[str, Any] = {}
+
+    @classmethod
+    def connect(cls, path: str | None = None, *, name: str = "clisup-client") -> Client:
+        """Connect and introduce oneself; `path` defaults to where `clisup.locations` finds the socket.
+
+        Raises `ClisupError` of kind `daemon_not_running`, `permission_denied`, `configuration` or `overloaded`.
+        """
+        client = cls(Connection(path or socket_for_client(os.environ, os.getuid())))
+        try:
+            client._connection.send(_initialize_line(name))
+            client._last_id = 1
+            client.server = client._answer(1, "initialize")
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    @property
+    def path(self) -> str:
+        """The socket's path."""
+        return self._connection.path
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        """Send a request and give its result; raises what the daemon refused it with, by `kind`."""
+        return self._answer(self.post(method, **params), method)
+
+    def post(self, method: str, /, **params: Any) -> int:
+        """Send a request without waiting for its answer, which is dropped when it comes. Gives the request's id."""
+        self._last_id += 1
+        self._connection.send(encode_request(self._last_id, method, params))
+        return self._last_id
+
+    def notifications(self) -> Iterator[dict[str, Any]]:
+        """What the daemon sends by itself, as `{method, params}` frames, without end; `ConnectionLost` when it goes away."""
+        while True:
+            yield self._notification()
+
+    def subscribe(self, session_id: str, after_seq: int | None = None, **options: Any) -> Iterator[dict[str, Any]]:
+        """Subscribe now, and iterate over the session's events; this connection only, see `follow` for one that comes back.
+
+        `options` are those of `session/subscribe`: `types`, `deltas`, `raw`. History that retention removed is told by
+        one dict of type `gap`, the only one without a `seq`.
+        """
+        self.open_subscription(session_id, after_seq, **options)
+        return iter(lambda: self.next_event(session_id), None)
+
+    def open_subscription(self, session_id: str, after_seq: int | None, **options: Any) -> dict[str, Any]:
+        """`session/subscribe` alone; the events then come by `next_event`."""
+        cursor = {} if after_seq is None else {"after_seq": after_seq}
+        result: dict[str, Any] = self.call("session/subscribe", session_id=session_id, **cursor, **options)
+        return result
+
+    def next_event(self, session_id: str) -> dict[str, Any]:
+        """Wait for the next event of a subscribed session."""
+        while True:
+            frame = self._notification()
+            params: dict[str, Any] = frame.get("params", {})
+            if params.get("session_id") != session_id:
+                continue
+            if frame["method"] == "session/event":
+                return params
+            if frame["method"] == "session/gap":
+                return {"type": "gap", **params}
+
+    def follow(
+        self,
+        session_id: str,
+        after_seq: int | None = None,
+        *,
+        on_lost: Callable[[], None] | None = None,
+        on_back: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> Follower:
+        """As `subscribe`, on connections of its own: after a restart of the daemon it goes on where it was, each seq once."""
+        from clisup.client.following import Follower
+
+        return Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
+
+    def blob(self, session_id: str, blob: str) -> bytes:
+        """The whole of a payload that was too large for its event."""
+        from base64 import b64decode
+
+        pages: list[bytes] = []
+        offset = 0
+        while True:
+            page = self.call("session/blob", session_id=session_id, blob=blob, offset=offset)
+            pages.append(b64decode(page["data_base64"]))
+            offset += len(pages[-1])
+            if page["eof"] or not pages[-1]:
+                return b"".join(pages)
+
+    def close(self) -> None:
+        """Hang up. A turn goes on without its client."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _answer(self, id_: int, method: str) -> Any:
+        until = monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            frame = self._frame() if method in _LONG else self._frame_until(until, method)
+            if "method" in frame:
+                self._keep(frame)
+            elif frame.get("id") == id_ or ("error" in frame and frame.get("id") is None):
+                return _result(frame)
+
+    def _keep(self, frame: dict[str, Any]) -> None:
+        if len(self._notifications) >= NOTIFICATION_LIMIT:
+            from clisup.client.failures import lost
+
+            raise lost(self.path, "events came faster than they were taken; subscribe on a connection of its own")
+        self._notifications.append(frame)
+
+    def _notification(self) -> dict[str, Any]:
+        if self._notifications:
+            return self._notifications.popleft()
+        while True:
+            frame = self._frame()
+            if "method" in frame:
+                return frame
+            if "error" in frame and frame.get("id") is None:
+                _result(frame)  # the daemon says why it hangs up
+
+    def _frame_until(self, until: float, method: str) -> dict[str, Any]:
+        try:
+            return self._decoded(self._connection.read_line(max(until - monotonic(), 0.001)))
+        except TimeoutError:
+            from clisup.client.failures import too_slow
+
+            raise too_slow(self.path, method, ANSWER_TIMEOUT_S) from None
+
+    def _frame(self) -> dict[str, Any]:
+        """The next frame. Silence is allowed as long as the daemon answers a ping."""
+        try:
+            return self._decoded(self._connection.read_line(QUIET_S))
+        except TimeoutError:
+            self.post("ping")
+            return self._frame_until(monotonic() + ANSWER_TIMEOUT_S, "ping")
+
+    def _decoded(self, line: bytes) -> dict[str, Any]:
+        try:
+            return decode(line)
+        except ValueError:
+            from clisup.client.failures import not_json
+
+            raise not_json(self.path) from None
+
+
+def _initialize_line(name: str) -> bytes:
+    """Written by hand, as it is sent by commands that never load `json`; names hold nothing that JSON escapes."""
+    if not name.isprintable() or not name.isascii() or '"' in name or "\\" in name:
+        raise ValueError(f"a client's name is printable ASCII without quotes, not {name!r}")
+    client = b'{"name":"%s","version":"%s"}' % (name.encode(), __version__.encode())
+    params = b'{"protocol_version":%d,"client":%s}' % (_PROTOCOL_VERSION, client)
+    return b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":' + params + b"}\n"
+
+
+def _result(frame: dict[str, Any]) -> Any:
+    if "error" in frame:
+        from clisup.errors import error_from_wire
+
+        raise error_from_wire(frame["error"])
+    return frame.get("result")

@@ -1,0 +1,151 @@
+"""The configuration: every key, its default and its check. Unknown keys are errors that name the nearest known one.
+
+Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping becomes a frozen `Config`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from clisup.core.framing import DEFAULT_LINE_LIMIT
+from clisup.errors import ConfigurationError
+
+__all__ = [
+    "BackendConfig",
+    "Config",
+    "DaemonConfig",
+    "LimitsConfig",
+    "RetentionConfig",
+    "TimeoutsConfig",
+    "parse_config",
+]
+
+Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+MIB = 1024 * 1024
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TimeoutsConfig(_Table):
+    """Seconds; 0 = never. See docs/configuration.md for what counts as life in each phase."""
+
+    startup: Seconds = 60
+    model_idle: Seconds = 180
+    tool_idle: Seconds = 1800
+    approval: Seconds = 0
+    background: Seconds = 660
+    linger: Seconds = 5
+    turn: Seconds = 0
+    term_grace: Seconds = 5
+
+
+class LimitsConfig(_Table):
+    """Sizes in bytes; 0 = no limit (`spool_bytes`, `memory`, `pids`)."""
+
+    spool_bytes: Count = 4 * 1024 * MIB
+    line_bytes: Annotated[int, Field(ge=4096, le=1024 * MIB)] = DEFAULT_LINE_LIMIT
+    stderr_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
+    inline_bytes: Annotated[int, Field(ge=1024, le=16 * MIB)] = 256 * 1024
+    stderr_events: Annotated[int, Field(ge=0, le=100_000)] = 200
+    memory: Count = 0
+    pids: Count = 0
+
+
+class BackendConfig(_Table):
+    """One `[backends.NAME]` table."""
+
+    kind: str = ""
+    command: Annotated[list[str], Field(max_length=64)] = []
+    mode: Literal["auto", "one-shot", "live"] = "auto"
+    versions: str = ""
+    args: list[str] = []
+    pass_env: list[str] = []
+    request_env: list[Name] = []
+    env: dict[Name, SecretStr] = {}
+    setting_sources: str | None = "user"
+    orphans: Literal["keep", "grace", "kill"] = "grace"
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+
+class RetentionConfig(_Table):
+    """When closed journal segments and their spools may go. Enforcement comes with issue C (README, "not yet")."""
+
+    days: Count = 30
+    bytes: Count = 10 * 1024 * MIB
+    keys: Annotated[int, Field(ge=1, le=100_000)] = 1000
+
+
+class DaemonConfig(_Table):
+    """The `[daemon]` table. Empty paths mean the defaults of `clisup.locations`."""
+
+    socket: str = ""
+    state_dir: str = ""
+    scrub_lists: str = ""
+    max_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    max_running: Annotated[int, Field(ge=0, le=100_000)] = 0
+    max_queue: Annotated[int, Field(ge=1, le=100_000)] = 100
+    max_frame_bytes: Annotated[int, Field(ge=4096, le=256 * MIB)] = 16 * MIB
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512
+    max_requests: Annotated[int, Field(ge=1, le=10_000)] = 64
+    frame_deadline_s: Seconds = 30
+    segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 64 * MIB
+    fsync: Literal["none", "turn"] = "turn"
+    on_stop: Literal["drain", "detach", "kill"] = "drain"
+    drain_s: Seconds = 60
+    lease_s: Seconds = 86_400
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    retention: RetentionConfig = RetentionConfig()
+
+
+class Config(_Table):
+    """The whole configuration. Without a file: the built-in backends `claude` and `demo`, all defaults."""
+
+    daemon: DaemonConfig = DaemonConfig()
+    backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
+
+
+BUILT_IN_BACKENDS = ("claude", "demo")
+
+
+def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -> Config:
+    """Check a parsed TOML mapping. Raises `ConfigurationError` that names the key, what is wrong and the nearest known key."""
+    try:
+        config = Config.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, source), hint=f"correct {source} and start again") from None
+    backends = {name: BackendConfig(kind=name) for name in BUILT_IN_BACKENDS} | config.backends
+    named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
+    return config.model_copy(update={"backends": named})
+
+
+def _explain(error: ValidationError, source: str) -> str:
+    """The first problem, in words. Values are left out: one may be a secret."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(problem["loc"][-1]), _known_keys(problem["loc"][:-1]), n=1, cutoff=0.5)
+        suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
+        return f"cannot use {source}, because {key!r} is not a known key{suggestion}"
+    return f"cannot use {source}, because {key!r} is wrong: {problem['msg']}"
+
+
+def _known_keys(path: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in path:
+        if model is Config and part == "backends":
+            continue
+        field = model.model_fields.get(str(part))
+        model = field.annotation if field and isinstance(field.annotation, type) else BackendConfig
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+    return ["daemon", "backends"] if model is Config else list(model.model_fields)

@@ -1,0 +1,100 @@
+"""Bytes into lines: any split of the input gives the same lines with the same offsets.
+
+A line that is longer than the limit does not end the stream: its payload is dropped from memory, its place in the spool
+(`start`, `end`) is kept, and the line after it is read as usual. Fragments of a line are joined once, when its newline
+comes; `rest + chunk` would be quadratic (64 MB in 64 KiB chunks: 15.8 s instead of 0.08 s, measured).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["DEFAULT_LINE_LIMIT", "Line", "LineFramer"]
+
+DEFAULT_LINE_LIMIT = 64 * 1024 * 1024
+_HEAD = 512  # bytes of an oversize line that stay in memory, for its excerpt
+_MAX_FRAGMENTS = 1024  # a writer of single bytes would else cost a Python object for each byte
+
+
+class Line(NamedTuple):
+    """One line without its newline. `start` and `end` are its offsets in the stream, `end` after the newline.
+
+    `oversize` lines hold only their head in `data`; `complete` is false for a last line that had no newline.
+    """
+
+    start: int
+    end: int
+    data: bytes
+    oversize: bool = False
+    complete: bool = True
+
+
+class LineFramer:
+    """Cuts a byte stream at `\\n` alone: U+2028 and `\\r` inside a line stay in it."""
+
+    __slots__ = ("_fragments", "_head", "_length", "_limit", "_offset", "_start")
+
+    def __init__(self, *, offset: int = 0, limit: int = DEFAULT_LINE_LIMIT) -> None:
+        self._limit = limit
+        self._offset = self._start = offset
+        self._fragments: list[bytes] = []
+        self._length = 0
+        self._head: bytes | None = None  # set while the current line is over the limit
+
+    @property
+    def offset(self) -> int:
+        """How far the stream was read, in bytes from its beginning."""
+        return self._offset
+
+    @property
+    def pending(self) -> int:
+        """Bytes read of a line whose newline has not come yet."""
+        return self._offset - self._start
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """Take the next bytes; give the lines that they complete, in order."""
+        pieces = chunk.split(b"\n")
+        last = pieces.pop()
+        lines = [self._finish(piece, newline=1) for piece in pieces]
+        if last:
+            self._keep(last)
+        return lines
+
+    def close(self) -> Line | None:
+        """The stream has ended: give the last line if it had no newline."""
+        return self._finish(b"", newline=0) if self.pending else None
+
+    def _keep(self, piece: bytes) -> None:
+        self._offset += len(piece)
+        self._length += len(piece)
+        if self._head is not None:
+            return
+        self._fragments.append(piece)
+        if self._length > self._limit:
+            self._head = self._first_bytes()
+            self._fragments.clear()
+        elif len(self._fragments) > _MAX_FRAGMENTS:
+            self._fragments = [b"".join(self._fragments)]
+
+    def _finish(self, piece: bytes, *, newline: int) -> Line:
+        if self._length == 0 and len(piece) <= self._limit:  # the common case: a whole line inside one chunk
+            start = self._start
+            self._offset = self._start = start + len(piece) + newline
+            return Line(start, self._offset, piece, complete=newline == 1)
+        self._keep(piece)
+        self._offset += newline
+        oversize = self._head is not None
+        data = self._head if self._head is not None else b"".join(self._fragments)
+        line = Line(self._start, self._offset, data, oversize, newline == 1)
+        self._fragments.clear()
+        self._length, self._head, self._start = 0, None, self._offset
+        return line
+
+    def _first_bytes(self) -> bytes:
+        """The head of the fragments, without joining all of them."""
+        head = bytearray()
+        for fragment in self._fragments:
+            head += fragment[: _HEAD - len(head)]
+            if len(head) >= _HEAD:
+                break
+        return bytes(head)

@@ -1,0 +1,255 @@
+"""What a session's journal says, folded: queue, running turn, keys, totals. The same journal gives the same ledger.
+
+The daemon keeps no other truth about turns: it changes the ledger only by journaling an event, and after a `kill -9` the
+next daemon folds the same lines to the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from clisup.core.journal import Record, Source
+from clisup.core.usage import Usage
+
+__all__ = ["FOLDED", "Ledger", "Position", "Turn"]
+
+DEFAULT_KEYS = 1000
+KEPT_RESULTS = 100  # turns without a key whose end can still be found by id
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a spool has been journaled: `end` of the last line, ordinal `k` of its last event."""
+
+    start: int = 0
+    end: int = 0
+    k: int = -1
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn that is queued or running. `out` and `err` are where its part of the spools begins."""
+
+    id: str
+    key: str | None = None
+    origin: str = "prompt"
+    accepted_seq: int = 0
+    run: int = 0
+    started: bool = False
+    process_started: bool = False
+    process_exited: bool = False
+    stderr_events: int = 0
+    pid: int | None = None
+    ending: dict[str, Any] | None = None
+    begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
+    position: dict[str, Position] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs."""
+
+    current: Turn | None = None
+    queue: list[Turn] = field(default_factory=list)
+    turns: int = 0
+    runs: int = 0
+    completed: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    native_session_id: str | None = None
+    native_lost: bool = False
+    model: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    cost_total_usd: float | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
+    watchdog_fired: int = 0
+    last_error: str | None = None
+    closed: bool = False
+    last_event: dict[str, Any] | None = None
+
+    def apply(self, record: Record, *, max_keys: int = DEFAULT_KEYS) -> None:
+        """Fold one journal record."""
+        if record.snapshot is not None:
+            self.restore(record.snapshot)
+            return
+        event = record.event or {}
+        self.fold(event["type"], event, src=record.src, memo=record.memo, max_keys=max_keys)
+
+    def fold(
+        self,
+        type_: str,
+        fields: dict[str, Any],
+        *,
+        src: Source | None,
+        memo: dict[str, Any] | None,
+        max_keys: int = DEFAULT_KEYS,
+    ) -> None:
+        """Fold one event. `fields` needs more than `seq` and `ts` only for the types of `FOLDED`."""
+        self.last_event = {"seq": fields["seq"], "type": type_, "ts": fields["ts"]}
+        if src is not None and self.current is not None:
+            self._advance(src)
+        handler = _HANDLERS.get(type_)
+        if handler is not None:
+            handler(self, fields)
+        if memo is not None:
+            self._remember(memo)
+        if len(self.keys) > max_keys:
+            self._forget_oldest_key()
+
+    def _forget_oldest_key(self) -> None:
+        turn = self.keys.pop(next(iter(self.keys)))
+        self.ends.pop(turn, None)
+        self.accepted.pop(turn, None)
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """The running or queued turn of this id."""
+        candidates = [*([self.current] if self.current else []), *self.queue]
+        return next((turn for turn in candidates if turn.id == turn_id), None)
+
+    def _advance(self, src: Source) -> None:
+        turn = self.current
+        if turn is not None and turn.run == src.run:
+            turn.position[src.spool] = Position(src.start, src.end, src.k)
+
+    def _remember(self, memo: dict[str, Any]) -> None:
+        turn = self.current
+        if "cost_total_usd" in memo:
+            self.cost_total_usd = memo["cost_total_usd"]
+        if "native_lost" in memo:
+            self.native_lost = memo["native_lost"]
+        if turn is None:
+            return
+        if "run" in memo:
+            turn.run = memo["run"]
+            self.runs = max(self.runs, turn.run)
+            turn.process_started = turn.process_exited = False
+            turn.pid = None
+            turn.position.clear()
+        if "begin" in memo:
+            turn.begin = memo["begin"]
+        if "ending" in memo:
+            turn.ending = memo["ending"]
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON values, for the head of a new segment."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return {
+            **plain,
+            "usage": self.usage.model_dump(exclude_none=True),
+            "current": _turn_out(self.current) if self.current else None,
+            "queue": [_turn_out(turn) for turn in self.queue],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The state that `snapshot` gave; an empty mapping is a new session."""
+        for name in _PLAIN:
+            if name in state:
+                setattr(self, name, state[name])
+        self.usage = Usage.model_validate(state.get("usage") or {})
+        self.current = _turn_in(state["current"]) if state.get("current") else None
+        self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
+
+
+_PLAIN = (
+    "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
+    "keys", "ends", "accepted", "watchdog_fired", "last_error", "closed", "last_event",
+)  # fmt: skip
+
+
+def _turn_out(turn: Turn) -> dict[str, Any]:
+    fields = {name: getattr(turn, name) for name in Turn.__slots__ if name != "position"}
+    return {**fields, "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()}}
+
+
+def _turn_in(state: dict[str, Any]) -> Turn:
+    position = {k: Position(*v) for k, v in state.pop("position", {}).items()}
+    return Turn(**{k: v for k, v in state.items() if k in Turn.__slots__}, position=position)
+
+
+def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
+    turn_id = event["turn_id"]
+    ledger.turns = max(ledger.turns, int(turn_id[1:]))
+    ledger.queue.append(Turn(turn_id, key=event.get("key"), accepted_seq=event["seq"]))
+    if event.get("key"):
+        ledger.keys[event["key"]] = turn_id
+        ledger.accepted[turn_id] = event["seq"]
+
+
+def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
+    queued = next((turn for turn in ledger.queue if turn.id == event["turn_id"]), None)
+    turn = queued or Turn(event["turn_id"], origin=event.get("origin", "prompt"))
+    ledger.queue = [other for other in ledger.queue if other is not turn]
+    ledger.turns = max(ledger.turns, int(turn.id[1:]))
+    turn.started = True
+    turn.run = event["run"]
+    ledger.runs = max(ledger.runs, turn.run)
+    ledger.current = turn
+
+
+def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
+    if ledger.current:
+        ledger.current.process_started = True
+        ledger.current.pid = event["pid"]
+
+
+def _process_exited(ledger: Ledger, event: dict[str, Any]) -> None:
+    if ledger.current:
+        ledger.current.process_exited = True
+
+
+def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
+    ledger.native_session_id = event.get("native_session_id") or ledger.native_session_id
+    ledger.model = event.get("model") or ledger.model
+    ledger.native_lost = False
+
+
+def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
+    if ledger.current:
+        ledger.current.stderr_events += 1
+
+
+def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
+    ledger.watchdog_fired += event["action"] == "fired"
+
+
+def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
+    turn_id, outcome = event["turn_id"], event["outcome"]
+    if ledger.current and ledger.current.id == turn_id:
+        ledger.current = None
+    ledger.queue = [turn for turn in ledger.queue if turn.id != turn_id]
+    ledger.outcomes[outcome] = ledger.outcomes.get(outcome, 0) + 1
+    ledger.completed += outcome == "completed"
+    ledger.last_error = (event.get("error") or {}).get("kind")
+    ledger.usage = ledger.usage + Usage.model_validate(event.get("usage") or {})
+    if event.get("cost_usd") is not None:
+        ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
+    ledger.ends[turn_id] = event["seq"]
+    keyed = set(ledger.keys.values())
+    loose = [turn for turn in ledger.ends if turn not in keyed]
+    for old in loose[:-KEPT_RESULTS]:
+        del ledger.ends[old]
+
+
+def _notice(ledger: Ledger, event: dict[str, Any]) -> None:
+    if event["code"] == "closed":
+        ledger.closed = True
+
+
+_HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {
+    "prompt_accepted": _prompt_accepted,
+    "turn_started": _turn_started,
+    "process_started": _process_started,
+    "process_exited": _process_exited,
+    "session_init": _session_init,
+    "stderr": _stderr,
+    "watchdog": _watchdog,
+    "turn_completed": _turn_completed,
+    "notice": _notice,
+}
+
+FOLDED = frozenset(_HANDLERS)
+"""The event types whose fields the ledger reads; of all others it only keeps the place."""

@@ -1,0 +1,444 @@
+"""The environment of a CLI: built from empty, by lists whose every line carries its reason.
+
+An inherited variable passes because a line names it, never because no line forbids it. Three kinds of list decide:
+`allow` (inherited), `scrub` (only set on purpose, by name) and `deny` (never, from no source). The first that matches wins:
+
+    deny, scrub by exact name, allow by exact name, scrub by pattern, allow by pattern, else dropped as "unlisted"
+
+so a pattern such as `CLAUDE_*` can be scrubbed while one harmless name of it is allowed, and never the other way round.
+Deny and scrub compare without regard to case (`ld_preload` is no way around `LD_*`); allow compares exactly.
+
+Pure: the caller hands in the daemon's environment and the rules. No value ever reaches an error, a repr or a report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from clisup.errors import ClisupError, ConfigurationError, UsageError
+
+__all__ = [
+    "EnvReport",
+    "Pair",
+    "Rule",
+    "RuleKind",
+    "RuleSet",
+    "ScrubList",
+    "build_environment",
+    "check_configuration",
+    "parse_list",
+]
+
+RuleKind = Literal["allow", "scrub", "deny"]
+Named = tuple[tuple[str, str], ...]
+
+MAX_NAME = 256
+MAX_ENTRY_BYTES = 131_072  # Linux MAX_ARG_STRLEN: execve refuses a longer "NAME=value\0" with E2BIG
+MAX_TOTAL_BYTES = 1_048_576  # half of what execve takes for argv and environment together under the usual 8 MiB stack
+MARKER_PREFIX = "CLISUP_"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
+_MIN_PREFIX = 3
+_SET = ("backend", "env", "request", "marker")  # where a value that was set on purpose came from, weakest first
+
+
+class Secret(Protocol):
+    """A value without a string form; pydantic's `SecretStr` is one."""
+
+    def get_secret_value(self) -> str:
+        """The value itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a list. `pattern` is a name, or a prefix that ends in `*`; `line` is its place in the file."""
+
+    pattern: str
+    kind: RuleKind
+    list_name: str
+    line: int
+    reason: str
+    source: str
+
+    @property
+    def id(self) -> str:
+        """The stable name that reports and errors use, e.g. `claude.scrub:ANTHROPIC_*`."""
+        return f"{self.list_name}.{self.kind}:{self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An endpoint and the credentials that it receives: one never reaches a CLI where the other was held back."""
+
+    endpoint: str
+    credentials: tuple[str, ...]
+    list_name: str
+    line: int
+    reason: str
+    source: str
+
+    @property
+    def id(self) -> str:
+        """As `Rule.id`, e.g. `claude.pair:ANTHROPIC_BASE_URL`."""
+        return f"{self.list_name}.pair:{self.endpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubList:
+    """One parsed file. `includes` are the lists of the same kind that the loader has to put before it."""
+
+    rules: tuple[Rule, ...]
+    pairs: tuple[Pair, ...] = ()
+    includes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvReport:
+    """What happened to each variable: sorted `(name, rule id)` pairs, never a value.
+
+    `kept` and `dropped` are about the daemon's own variables, `set` about what was put in on purpose. A name can be in
+    `dropped` and `set` at once: the daemon's value was held back and another one given.
+    """
+
+    kept: Named
+    dropped: Named
+    set: Named
+
+
+class _Index:
+    """Rules of one kind by name: a dict for exact names, a lookup for each length of prefix with that initial. Later rules win."""
+
+    __slots__ = ("exact", "lengths", "prefixes")
+
+    def __init__(self, rules: Iterable[Rule], *, fold: bool) -> None:
+        self.exact: dict[str, Rule] = {}
+        self.prefixes: dict[str, Rule] = {}
+        for rule in rules:
+            pattern = rule.pattern.upper() if fold else rule.pattern
+            if pattern.endswith("*"):
+                self.prefixes[pattern[:-1]] = rule
+            else:
+                self.exact[pattern] = rule
+        self.lengths: dict[str, list[int]] = {}
+        for prefix in sorted(self.prefixes, key=len, reverse=True):
+            lengths = self.lengths.setdefault(prefix[:1], [])
+            if len(prefix) not in lengths:
+                lengths.append(len(prefix))
+
+    def by_pattern(self, name: str) -> Rule | None:
+        """The longest prefix that fits."""
+        for length in self.lengths.get(name[:1], ()):
+            rule = self.prefixes.get(name[:length])
+            if rule is not None:
+                return rule
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules for one backend kind: `common` first, the kind's own after it."""
+
+    rules: tuple[Rule, ...]
+    pairs: tuple[Pair, ...] = ()
+    _allow: _Index = field(init=False, repr=False, compare=False)
+    _scrub: _Index = field(init=False, repr=False, compare=False)
+    _deny: _Index = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for kind in ("allow", "scrub", "deny"):
+            index = _Index((rule for rule in self.rules if rule.kind == kind), fold=kind != "allow")
+            object.__setattr__(self, f"_{kind}", index)
+
+    def denied(self, name: str) -> Rule | None:
+        """The rule that keeps this name out of every child whatever its source, or None."""
+        folded = name.upper()
+        return self._deny.exact.get(folded) or self._deny.by_pattern(folded)
+
+    def verdict(self, name: str) -> Rule | None:
+        """The rule that decides about an inherited variable of this name; None where no list names it."""
+        folded = name.upper()
+        return (
+            self._deny.exact.get(folded)
+            or self._deny.by_pattern(folded)
+            or self._scrub.exact.get(folded)
+            or self._allow.exact.get(name)
+            or self._scrub.by_pattern(folded)
+            or self._allow.by_pattern(name)
+        )
+
+    def held_back_by(self, pattern: str) -> list[Rule]:
+        """The scrub and deny rules that name at least one variable which the prefix pattern would match too."""
+        prefix = pattern.rstrip("*").upper()
+        return [rule for rule in self.rules if rule.kind != "allow" and _overlap(prefix, rule.pattern.upper())]
+
+
+def parse_list(list_name: str, kind: RuleKind, text: str, *, origin: str = "") -> ScrubList:
+    """Parse one list. `origin` is the file's path for messages. Raises `ConfigurationError` that names file and line.
+
+    A line is `PATTERN | reason | source`, `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only), `@include LIST`,
+    empty, or a comment that begins with `#`. Anything else is an error, and so is a file that holds no rule.
+    """
+    parser = _ListParser(list_name, kind, origin or f"{list_name}.{kind}")
+    for number, line in enumerate(text.split("\n"), 1):
+        parser.feed(number, line.strip())
+    if not text.endswith("\n"):
+        raise parser.error(text.count("\n") + 1, "it does not end in a newline and may be cut off")
+    if not parser.rules and not parser.includes:
+        raise parser.error(1, "the file holds no rule")
+    return ScrubList(tuple(parser.rules.values()), tuple(parser.pairs), tuple(parser.includes))
+
+
+class _ListParser:
+    def __init__(self, list_name: str, kind: RuleKind, origin: str) -> None:
+        self.list_name, self.kind, self.origin = list_name, kind, origin
+        self.rules: dict[str, Rule] = {}
+        self.pairs: list[Pair] = []
+        self.includes: list[str] = []
+
+    def feed(self, number: int, line: str) -> None:
+        if not line or line.startswith("#"):
+            return
+        if line.startswith("@include "):
+            self.includes.append(self._list_to_include(number, line))
+            return
+        columns = [column.strip() for column in line.split("|")]
+        if len(columns) != 3 or not all(columns):
+            raise self.error(number, "a line is `PATTERN | reason | source`, with none of them empty")
+        subject, reason, source = columns
+        if subject.startswith("@"):
+            self.pairs.append(Pair(*self._pair(number, subject), self.list_name, number, reason, source))
+            return
+        self._check_pattern(number, subject)
+        self.rules[subject] = Rule(subject, self.kind, self.list_name, number, reason, source)
+
+    def _list_to_include(self, number: int, line: str) -> str:
+        name = line.removeprefix("@include ").strip()
+        if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (self.list_name, "common"):
+            raise self.error(number, "`@include` takes the name of one other backend's lists")
+        return name
+
+    def _check_pattern(self, number: int, pattern: str) -> None:
+        if not _PATTERN.fullmatch(pattern) or len(pattern) > MAX_NAME:
+            raise self.error(number, "a pattern is a variable's name, or the beginning of one and a last `*`")
+        if pattern.endswith("*") and len(pattern) <= _MIN_PREFIX:
+            raise self.error(number, f"a prefix has at least {_MIN_PREFIX} characters before its `*`")
+        if pattern in self.rules:
+            raise self.error(number, f"{pattern} is in line {self.rules[pattern].line} already")
+
+    def _pair(self, number: int, subject: str) -> tuple[str, tuple[str, ...]]:
+        match = re.fullmatch(r"@pair ([A-Za-z_][A-Za-z0-9_]*):((?: +[A-Za-z_][A-Za-z0-9_]*)+)", subject)
+        if match is None or self.kind != "scrub":
+            raise self.error(number, "a directive is `@include LIST`, or in a scrub list `@pair ENDPOINT: KEY ...`")
+        return match[1], tuple(match[2].split())
+
+    def error(self, number: int, why: str) -> ConfigurationError:
+        message = f"cannot use the scrub list {self.origin}, because of line {number}: {why}"
+        return ConfigurationError(message, hint="correct that line (docs/environment.md says how)", line=number)
+
+
+def check_configuration(
+    rules: RuleSet, *, pass_env: Sequence[str], env_names: Iterable[str], request_env: Iterable[str]
+) -> None:
+    """Refuse a backend's `pass_env`, `env` or `request_env` that the lists rule out. To be called at start.
+
+    Raises `ConfigurationError` that names the entry and the rule. What depends on the daemon's own environment (the
+    pairs) shows in `build_environment`, so a start calls that once for each backend as well.
+    """
+    for entry in pass_env:
+        if entry.endswith("*"):
+            _check_pass_pattern(rules, entry)
+        else:
+            _check_settable(rules, entry, "pass_env", ConfigurationError)
+    for key, names in (("env", env_names), ("request_env", request_env)):
+        for name in names:
+            _check_settable(rules, name, key, ConfigurationError)
+
+
+def build_environment(
+    inherited: Mapping[str, str],
+    rules: RuleSet,
+    *,
+    pass_env: Sequence[str] = (),
+    env: Mapping[str, Secret | str] | None = None,
+    request_env_allowed: Collection[str] = (),
+    request_env: Mapping[str, Secret | str] | None = None,
+    backend_sets: Mapping[str, str] | None = None,
+    markers: Mapping[str, str] | None = None,
+) -> tuple[dict[str, str], EnvReport]:
+    """The whole environment of one child, sorted by name, and the report about it.
+
+    What is set on purpose goes over what is inherited; among that, a later one wins: `backend_sets` (the adapter's own),
+    `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after everything).
+    Raises `ConfigurationError`, or `UsageError(kind="permission_denied")` where the request is at fault.
+    """
+    env, request_env, backend_sets = env or {}, request_env or {}, backend_sets or {}
+    check_configuration(rules, pass_env=pass_env, env_names=(*backend_sets, *env), request_env=request_env_allowed)
+    _check_request(rules, request_env_allowed, request_env)
+    result, origin, dropped = _inherit(inherited, rules, pass_env)
+    for label, values in (("backend", backend_sets), ("env", env), ("request", request_env)):
+        for name, value in values.items():
+            result[name] = _checked_value(name, value, label)
+            origin[name] = label
+    _check_pairs(rules.pairs, inherited, origin)
+    for name in [name for name in result if rules.denied(name)]:  # holds by now; kept last so that no merge can undo it
+        del result[name]
+    _set_markers(result, origin, markers or {})
+    _check_total(result)
+    return dict(sorted(result.items())), _report(result, origin, dropped)
+
+
+def _inherit(
+    inherited: Mapping[str, str], rules: RuleSet, pass_env: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """The daemon's variables that pass, the rule id of each, and the rule id of each that does not."""
+    kept: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    dropped: dict[str, str] = {}
+    by_name = frozenset(pass_env)
+    prefixes = tuple(entry[:-1] for entry in pass_env if entry.endswith("*"))
+    for name, value in inherited.items():
+        rule = rules.verdict(name)
+        if _NAME.fullmatch(name) is None or "\0" in value:
+            dropped[name] = rule.id if rule else "malformed"
+        elif reason := _why_kept(name, rule, by_name, prefixes):
+            kept[name], origin[name] = value, reason
+        else:
+            dropped[name] = rule.id if rule else "unlisted"
+    return kept, origin, dropped
+
+
+def _why_kept(name: str, rule: Rule | None, by_name: Collection[str], prefixes: tuple[str, ...]) -> str | None:
+    if rule is not None and rule.kind == "allow":
+        return rule.id
+    if rule is not None and rule.kind == "deny":
+        return None
+    if name in by_name:
+        return f"pass_env:{name}"
+    fitting = [prefix for prefix in prefixes if rule is None and name.startswith(prefix)]
+    return f"pass_env:{fitting[0]}*" if fitting else None
+
+
+def _check_pass_pattern(rules: RuleSet, entry: str) -> None:
+    if not _PATTERN.fullmatch(entry) or len(entry) <= _MIN_PREFIX:
+        message = f"cannot use the pass_env entry {_shown(entry)!r}, because it is no name and no prefix pattern"
+        raise ConfigurationError(message, hint="write a name, or its beginning (three characters or more) and `*`")
+    held = rules.held_back_by(entry)
+    if held:
+        ids = ", ".join(rule.id for rule in held[:3]) + (f" and {len(held) - 3} more" if len(held) > 3 else "")
+        message = f"cannot use the pass_env pattern {entry!r}, because it covers what these rules hold back: {ids}"
+        hint = "list the variables that you mean one by one"
+        raise ConfigurationError(message, hint=hint, entry=entry, rules=[rule.id for rule in held])
+
+
+def _check_settable(rules: RuleSet, name: str, key: str, error: type[ClisupError], kind: str | None = None) -> None:
+    """Raise where a name is none, or is denied."""
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        message = f"cannot use {_shown(name)!r} in {key}, because it is not the name of a variable"
+        raise error(message, hint="a name has letters, digits and _ and does not begin with a digit")
+    rule = rules.denied(name)
+    if rule is not None:
+        message = f"cannot use {name} in {key}, because {rule.id} forbids it from every source ({rule.reason})"
+        raise error(message, kind=kind, hint=f"take {name} out", name=name, rule=rule.id)
+
+
+def _check_request(rules: RuleSet, allowed: Collection[str], request_env: Mapping[str, Secret | str]) -> None:
+    for name in request_env:
+        _check_settable(rules, name, "a request's env", UsageError, "permission_denied")
+        if name not in allowed:
+            message = f"cannot set {name} for a request, because the backend's request_env does not list it"
+            hint = "add it to request_env in the configuration, or leave it out of the request"
+            raise UsageError(message, kind="permission_denied", hint=hint, name=name, rule="request_env")
+
+
+def _check_pairs(pairs: Iterable[Pair], inherited: Mapping[str, str], origin: Mapping[str, str]) -> None:
+    for pair in pairs:
+        keys = [key for key in pair.credentials if key in origin]
+        if origin.get(pair.endpoint) == "request":
+            _check_request_pair(pair, keys, origin)
+        elif pair.endpoint in origin:
+            _check_key_not_held_back(pair, keys, inherited)
+        elif inherited.get(pair.endpoint):
+            _check_endpoint_not_held_back(pair, [key for key in keys if origin[key] not in _SET])
+
+
+def _check_request_pair(pair: Pair, keys: Sequence[str], origin: Mapping[str, str]) -> None:
+    """An endpoint from a client gets no key of the operator's, nor the login that the CLI has on disk."""
+    foreign = [key for key in keys if origin[key] != "request"]
+    if foreign or not keys:
+        reason = f"{foreign[0]} of the daemon would go there" if foreign else "the CLI's own login would go there"
+        message = f"cannot set {pair.endpoint} for a request, because {reason} ({pair.id})"
+        hint = f"send the key in the same request ({' or '.join(pair.credentials[:2])}) and configure none for this backend"
+        raise UsageError(message, kind="permission_denied", hint=hint, name=pair.endpoint, rule=pair.id)
+
+
+def _check_key_not_held_back(pair: Pair, keys: Sequence[str], inherited: Mapping[str, str]) -> None:
+    held = [key for key in pair.credentials if inherited.get(key)]
+    if held and not keys:
+        message = f"cannot give the CLI {pair.endpoint}, because its key {held[0]} is held back ({pair.id})"
+        hint = f"pass both by pass_env, set both in env, or unset {held[0]} in the daemon's environment"
+        raise ConfigurationError(message, hint=hint, name=pair.endpoint, rule=pair.id)
+
+
+def _check_endpoint_not_held_back(pair: Pair, inherited_keys: Sequence[str]) -> None:
+    if inherited_keys:
+        key = inherited_keys[0]
+        message = f"cannot pass {key} on, because {pair.endpoint}, which it belongs to, is held back ({pair.id})"
+        hint = f"pass both by pass_env, set both in env, or unset {pair.endpoint} in the daemon's environment"
+        raise ConfigurationError(message, hint=hint, name=key, rule=pair.id)
+
+
+def _checked_value(name: str, value: Secret | str, label: str) -> str:
+    """The plain value. Raises, without the value, what execve could not take."""
+    plain = value if isinstance(value, str) else value.get_secret_value()
+    error = UsageError if label == "request" else ConfigurationError
+    try:
+        size = len(name) + len(plain.encode("utf-8", "surrogateescape")) + 2
+    except UnicodeEncodeError:  # from None: the exception would carry the value
+        raise error(f"cannot set {name}, because its value is not valid Unicode", hint="correct the value") from None
+    if "\0" in plain:
+        raise error(f"cannot set {name}, because its value holds a NUL character", hint="correct the value")
+    if size > MAX_ENTRY_BYTES:
+        raise error(f"cannot set {name}, because its value is longer than Linux allows", hint="pass a file's path")
+    return plain
+
+
+def _set_markers(result: dict[str, str], origin: dict[str, str], markers: Mapping[str, str]) -> None:
+    for name, value in markers.items():
+        if not name.startswith(MARKER_PREFIX) or not _NAME.fullmatch(name):
+            raise ValueError(f"a marker's name begins with {MARKER_PREFIX}")
+        result[name] = _checked_value(name, value, "marker")
+        origin[name] = "marker"
+
+
+def _check_total(result: Mapping[str, str]) -> None:
+    total = sum(len(name) + len(value) + 2 for name, value in result.items())
+    if total > MAX_TOTAL_BYTES:
+        message = f"cannot start the CLI, because its environment is larger than {MAX_TOTAL_BYTES} bytes"
+        raise ConfigurationError(message, hint="pass fewer or shorter variables; `clisup env` lists them")
+
+
+def _report(result: Mapping[str, str], origin: Mapping[str, str], dropped: Mapping[str, str]) -> EnvReport:
+    # Every rule id holds a colon, the words of _SET hold none: the two cannot be mixed up.
+    kept = sorted((name, origin[name]) for name in result if origin[name] not in _SET)
+    put = sorted((name, origin[name]) for name in result if origin[name] in _SET)
+    return EnvReport(tuple(kept), tuple(sorted((_printable(n), rule) for n, rule in dropped.items())), tuple(put))
+
+
+def _overlap(prefix: str, pattern: str) -> bool:
+    if pattern.endswith("*"):
+        return pattern[:-1].startswith(prefix) or prefix.startswith(pattern[:-1])
+    return pattern.startswith(prefix)
+
+
+def _shown(name: str) -> str:
+    """As much of a malformed name as surely is one: `KEY=value` given as a name must not bring the value into an error."""
+    match = _NAME.match(name)
+    return (match[0][:64] if match else "") + "..."
+
+
+def _printable(name: str) -> str:
+    return name.encode("ascii", "backslashreplace").decode()[:MAX_NAME]

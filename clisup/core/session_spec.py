@@ -1,0 +1,47 @@
+"""What a session was opened with: the durable, secret-free part of `session/new`. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from clisup.core.config import TimeoutsConfig
+from clisup.core.watchdog import Timeouts
+
+__all__ = ["SPEC_VERSION", "SessionSpec", "params_digest"]
+
+SPEC_VERSION = 1
+
+
+class SessionSpec(BaseModel):
+    """`session.json`. Values of variables, the system prompt and the MCP configuration lie in files of their own (0600)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = SPEC_VERSION
+    session_id: str
+    backend: str
+    cwd: str
+    created_at: str
+    digest: str
+    model: str | None = None
+    permission_mode: str | None = None
+    has_system_prompt: bool = False
+    has_mcp_config: bool = False
+    env_names: tuple[str, ...] = ()
+    timeouts: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    resume_native_id: str | None = None
+
+    def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
+        """The backend's timeouts, overridden by the session's."""
+        return Timeouts(**{**configured.model_dump(), **self.timeouts})
+
+
+def params_digest(session_id: str, params: dict[str, Any]) -> str:
+    """Tells whether two `session/new` with the same id asked for the same. Salted with the id; holds no value."""
+    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{session_id}\0{text}".encode()).hexdigest()

@@ -1,0 +1,62 @@
+"""Token usage of one model call or one turn. Unknown is not zero."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Usage", "UsageSource"]
+
+UsageSource = Literal["reported", "estimated", "unknown"]
+
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "reasoning_tokens",
+)
+
+
+class Usage(BaseModel):
+    """Token counts; `None` means that the CLI did not say.
+
+    `input_tokens` excludes cached ones, as claude reports them; `total_input_tokens` adds the parts.
+    `reasoning_tokens` are part of `output_tokens` where the CLI tells them at all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    source: UsageSource = "unknown"
+
+    @property
+    def total_input_tokens(self) -> int | None:
+        """Fresh and cached input together; `None` where nothing is known."""
+        parts = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
+        known = [part for part in parts if part is not None]
+        return sum(known) if known else None
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum; a count unknown on one side is the other's, unknown on both stays unknown."""
+        counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
+        return Usage(**counts, source=_weaker(self, other))
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    if a is None:
+        return b
+    return a if b is None else a + b
+
+
+def _weaker(a: Usage, b: Usage) -> UsageSource:
+    """A sum is as sure as its less sure part; an empty part takes nothing away."""
+    sources = {u.source for u in (a, b) if any(getattr(u, n) is not None for n in _COUNTS)}
+    if "estimated" in sources:
+        return "estimated"
+    return "reported" if "reported" in sources else "unknown"

@@ -1,0 +1,44 @@
+"""Version ranges as the configuration writes them: `>=2.1.197,<3`. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+
+from clisup.errors import ConfigurationError
+
+__all__ = ["in_range", "version_key"]
+
+_CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*$")
+_OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, trailing zeros cut, for comparing."""
+    match = re.match(r"\d+(?:\.\d+)*", version.strip())
+    parts = [int(part) for part in match.group().split(".")] if match else [0]
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
+
+
+def in_range(version: str, wanted: str) -> bool:
+    """Is `version` inside the range? An empty range takes all. Raises `ConfigurationError` for a range that is none."""
+    for clause in filter(None, (part.strip() for part in wanted.split(","))):
+        match = _CLAUSE.match(clause)
+        if match is None:
+            raise ConfigurationError(
+                f"cannot read the version range {wanted!r}, because of {clause!r}", hint="write it like '>=2.1.197,<3'"
+            )
+        compare, bound = match.groups()
+        if not _OPERATORS[compare](version_key(version), version_key(bound)):
+            return False
+    return True

@@ -1,0 +1,187 @@
+"""When a silent turn is ended: phases from events, deadlines from the clock that the caller brings. Pure.
+
+The phase says what silence means. Before the first frame it is a slow start, in the model phase a stalled stream, in the
+tool phase a long tool, after the last frame a process that does not leave, or background work that it announced. Each has
+a limit of its own; 0 means never. All times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from clisup.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    EventBase,
+    TaskUpdate,
+    ToolResult,
+    ToolUse,
+)
+
+__all__ = ["LATE_TICK_S", "PHASE_LIMITS", "Phase", "PhaseTracker", "Timeouts", "Verdict", "Watchdog"]
+
+Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "blocked"]
+
+LATE_TICK_S = 1.0
+"""A tick that comes this much later than asked for means that the daemon was paused (SIGSTOP, suspend): silence seen across
+the pause is no evidence, so a new window is granted."""
+
+_WARN_AT = 0.8
+_TASK_RUNNING = ("running", "pending", "queued")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; 0 means never. `turn` bounds the whole turn, `term_grace` is the time between SIGTERM and SIGKILL."""
+
+    startup: float = 60
+    model_idle: float = 180
+    tool_idle: float = 1800
+    approval: float = 0
+    background: float = 660
+    linger: float = 5
+    turn: float = 0
+    term_grace: float = 5
+
+
+PHASE_LIMITS: dict[Phase, str | None] = {
+    "startup": "startup",
+    "model": "model_idle",
+    "tool": "tool_idle",
+    "approval": "approval",
+    "background": "background",
+    "linger": "linger",
+    "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
+}
+
+# A process that only drips bytes must still start, and must still leave: these two count from the phase's beginning.
+_FROM_ENTRY = ("startup", "linger")
+
+
+@dataclass(slots=True)
+class PhaseTracker:
+    """What a turn is doing, folded from its events."""
+
+    started: bool = False
+    finished: bool = False
+    blocked: bool = False
+    tools: dict[str, str] = field(default_factory=dict)
+    approvals: set[str] = field(default_factory=set)
+    tasks: set[str] = field(default_factory=set)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase; the first that fits wins."""
+        if self.blocked:
+            return "blocked"
+        if self.finished:
+            return "background" if self.tasks else "linger"
+        if self.approvals:
+            return "approval"
+        if self.tools:
+            return "tool"
+        return "model" if self.started else "startup"
+
+    def see(self, event: EventBase) -> None:
+        """Fold one event of the CLI."""
+        self.started = True
+        if isinstance(event, ToolUse):
+            self.tools[event.tool_use_id] = event.name
+        elif isinstance(event, ToolResult):
+            self.tools.pop(event.tool_use_id, None)
+        elif isinstance(event, TaskUpdate):
+            (self.tasks.add if event.state in _TASK_RUNNING else self.tasks.discard)(event.task_id)
+        elif isinstance(event, ApprovalRequested):
+            self.approvals.add(event.approval_id)
+        elif isinstance(event, ApprovalResolved):
+            self.approvals.discard(event.approval_id)
+
+    def finish(self) -> None:
+        """The terminal frame came."""
+        self.finished = True
+        self.tools.clear()
+        self.approvals.clear()
+
+    def follow_up(self) -> None:
+        """The CLI began a turn by itself, after its terminal frame."""
+        self.finished = False
+
+
+class Verdict(NamedTuple):
+    """What to do now, and when to ask again (monotonic seconds; None: only after the next event)."""
+
+    action: Literal["wait", "warn", "fire"]
+    phase: str
+    limit_s: float
+    idle_s: float
+    next_at: float | None
+
+
+class Watchdog:
+    """The timers of one turn. Feed it life and phases, and ask `poll` not before `next_at`."""
+
+    __slots__ = ("_entered", "_life", "_phase", "_timeouts", "_turn_start", "_warned")
+
+    def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
+        self._timeouts = timeouts
+        self._turn_start = self._entered = self._life = now
+        self._phase: Phase = phase
+        self._warned = False
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def last_life(self) -> float:
+        """When the last sign of life came."""
+        return self._life
+
+    def alive(self, now: float) -> None:
+        """A sign of life."""
+        self._life = now
+        self._warned = False
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """The phase is now `phase`; a change of phase is a sign of life and opens a new window."""
+        if phase != self._phase:
+            self._phase, self._entered = phase, now
+            self.alive(now)
+
+    def credit(self, now: float, pause_s: float) -> None:
+        """The daemon was away for `pause_s` until `now`: silence measured across the pause is void, a new window opens."""
+        self._entered = self._life = now
+        self._turn_start += pause_s
+        self._warned = False
+
+    def poll(self, now: float) -> Verdict:
+        """What to do at `now`. A deadline that has just been reached fires; 80 % of it warns once."""
+        armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
+        if not armed:
+            return Verdict("wait", self._phase, 0, now - self._life, None)
+        phase, since, limit = min(armed, key=lambda timer: timer[1] + timer[2])
+        idle, deadline, warning = now - since, since + limit, since + limit * _WARN_AT
+        if now >= deadline:
+            return Verdict("fire", phase, limit, idle, None)
+        if now >= warning and not self._warned and phase not in _FROM_ENTRY:
+            self._warned = True
+            return Verdict("warn", phase, limit, idle, deadline)
+        return Verdict("wait", phase, limit, idle, deadline if now >= warning else warning)
+
+    def timers(self, now: float) -> list[dict[str, float | str]]:
+        """Every armed timer: phase, limit and seconds until it fires; for status and `session/get`."""
+        armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
+        return [
+            {"phase": p, "limit_s": limit, "fires_in_s": round(since + limit - now, 3)} for p, since, limit in armed
+        ]
+
+    def _phase_timer(self) -> tuple[str, float, float] | None:
+        name = PHASE_LIMITS[self._phase]
+        limit = getattr(self._timeouts, name) if name else 0
+        since = self._entered if self._phase in _FROM_ENTRY else self._life
+        return (self._phase, since, limit) if limit > 0 else None
+
+    def _turn_timer(self) -> tuple[str, float, float] | None:
+        limit = 0 if self._phase == "blocked" else self._timeouts.turn
+        return ("turn", self._turn_start, limit) if limit > 0 else None

@@ -1,0 +1,202 @@
+"""The handlers of the method table. Each takes the connection and checked params, and gives the result's JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+from clisup.core.journal import event_type
+from clisup.core.lifecycle import SessionState
+from clisup.daemon.connection import Connection, Handlers
+from clisup.daemon.raw import blob_page, with_native
+from clisup.daemon.session import Session
+from clisup.errors import UsageError
+from clisup.host import clock
+from clisup.rpc import models as m
+from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from clisup.daemon.app import Daemon
+
+__all__ = ["make_handlers"]
+
+LAST_EVENTS = 20
+PAGE_BYTES = 4 * 1024 * 1024
+
+
+class _Handlers:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._manager = daemon.manager
+
+    # -- daemon ------------------------------------------------------------------------------------------------------
+
+    async def initialize(self, connection: Connection, params: m.InitializeParams) -> bytes:
+        if params.protocol_version not in (None, PROTOCOL_VERSION):
+            raise UsageError(
+                f"cannot speak protocol version {params.protocol_version}",
+                kind="unsupported",
+                hint=f"this daemon speaks version {PROTOCOL_VERSION}",
+            )
+        if params.client is not None:
+            connection.name = params.client.name
+        limits = self._daemon.config.daemon
+        result = m.InitializeResult(
+            protocol_version=PROTOCOL_VERSION,
+            server=self._daemon.identity(),
+            limits={"max_frame_bytes": limits.max_frame_bytes, "max_requests": limits.max_requests},
+            backends=self._daemon.backends.names(),
+        )
+        return _json(result)
+
+    async def ping(self, connection: Connection, params: m.Empty) -> bytes:
+        return _json(m.PingResult(time=clock.timestamp()))
+
+    async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
+        return json.dumps(await self._daemon.status()).encode()
+
+    async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
+        self._daemon.stop(params.mode)
+        return _json(m.Done())
+
+    # -- backends ----------------------------------------------------------------------------------------------------
+
+    async def backend_list(self, connection: Connection, params: m.Empty) -> bytes:
+        return json.dumps([await backend.describe() for backend in self._daemon.backends]).encode()
+
+    async def backend_env(self, connection: Connection, params: m.BackendEnvParams) -> bytes:
+        backend = self._daemon.backends.get(params.name)
+        _, report = backend.environment(request_env=params.env, sets=backend.own_variables(), markers={})
+        groups = {
+            name: [m.NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
+        }
+        return _json(m.BackendEnvResult(**groups))
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
+        session = await self._manager.open(params)
+        native = session.ledger.native_session_id or params.resume_native_id
+        return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
+
+    async def session_list(self, connection: Connection, params: m.SessionListParams) -> bytes:
+        wanted = [s for s in self._manager if _matches(s, params)]
+        wanted.sort(key=lambda session: (session.spec.created_at, session.id), reverse=True)
+        if params.cursor is not None:
+            ids = [session.id for session in wanted]
+            wanted = wanted[ids.index(params.cursor) + 1 :] if params.cursor in ids else []
+        page = wanted[: params.limit]
+        more = page[-1].id if len(wanted) > len(page) else None
+        return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
+
+    async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        after = max(session.recorder.first_seq - 1, session.recorder.next_seq - 1 - LAST_EVENTS)
+        reader = session.recorder.reader(after)
+        try:
+            last = [json.loads(event.event) for event in reader.read()[-LAST_EVENTS:]]
+        finally:
+            reader.close()
+        detail = {"timers": session.timers(), "last_events": [_short(event) for event in last]}
+        return json.dumps({**session.summary(), **detail}).encode()
+
+    async def session_prompt(self, connection: Connection, params: m.PromptParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        accepted = await session.prompt(params, connection.actor)
+        if params.wait:
+            return await self._result_of(session, accepted.turn_id)
+        return _json(accepted)
+
+    async def _result_of(self, session: Session, turn_id: str) -> bytes:
+        """The turn's end as one answer, with the whole text even where the event holds only its head."""
+        event = _event_at(session, await session.finished(turn_id))
+        if event.get("blob"):
+            data, size = blob_page(session.dir, event["blob"], 0, 1 << 40)
+            assert len(data) == size, "a blob is written whole before its event"
+            event["text"] = data.decode()
+        names = m.TurnResult.model_fields
+        return json.dumps({name: event[name] for name in names if name in event}).encode()
+
+    async def session_interrupt(self, connection: Connection, params: m.InterruptParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        turn_id, seq = await session.interrupt(params.turn_id, params.mode, connection.actor)
+        return _json(m.InterruptResult(turn_id=turn_id, outcome=_event_at(session, seq)["outcome"]))
+
+    async def session_close(self, connection: Connection, params: m.SessionParams) -> bytes:
+        await self._manager.get(params.session_id).close(connection.actor)
+        return _json(m.Done())
+
+    async def session_subscribe(self, connection: Connection, params: m.SubscribeParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        recorder = session.recorder
+        after = recorder.next_seq - 1 if params.after_seq is None else params.after_seq
+        if after >= recorder.next_seq:
+            raise UsageError(
+                f"cannot subscribe after seq {after}, because the next one is {recorder.next_seq}",
+                hint="use a seq that this session gave",
+                next_seq=recorder.next_seq,
+            )
+        connection.subscribe(session, params, after)
+        return _json(m.SubscribeResult(next_seq=recorder.next_seq, first_seq=recorder.first_seq))
+
+    async def session_unsubscribe(self, connection: Connection, params: m.SessionParams) -> bytes:
+        connection.unsubscribe(params.session_id)
+        return _json(m.Done())
+
+    async def session_events(self, connection: Connection, params: m.EventsParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        reader = session.recorder.reader(params.after_seq)
+        page: list[bytes] = []
+        size, at = 0, params.after_seq
+        try:
+            while len(page) < params.limit and size < PAGE_BYTES and (events := reader.read()):
+                for event in events:
+                    if len(page) >= params.limit or size >= PAGE_BYTES:
+                        break
+                    at = event.seq
+                    if params.types is None or event_type(event.event) in params.types:
+                        page.append(with_native(event.event, event.line, session.dir) if params.raw else event.event)
+                        size += len(event.event)
+        finally:
+            reader.close()
+        eof = b"true" if at + 1 >= session.recorder.next_seq else b"false"
+        return b'{"events":[' + b",".join(page) + b'],"next_seq":' + str(at + 1).encode() + b',"eof":' + eof + b"}"
+
+    async def session_blob(self, connection: Connection, params: m.BlobParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        data, size = blob_page(session.dir, params.blob, params.offset, params.limit)
+        eof = params.offset + len(data) >= size
+        return _json(m.BlobResult(data_base64=base64.b64encode(data).decode(), size=size, eof=eof))
+
+
+def make_handlers(daemon: Daemon) -> Handlers:
+    """A handler for every method of the table, by its name: `session/new` -> `session_new`."""
+    handlers = _Handlers(daemon)
+    return {name: getattr(handlers, name.replace("/", "_").replace(".", "_")) for name in METHODS}
+
+
+def _json(result: m.Result) -> bytes:
+    return result.model_dump_json().encode()
+
+
+def _matches(session: Session, params: m.SessionListParams) -> bool:
+    if params.state is not None and session.state != params.state:
+        return False
+    if params.state is None and session.state is SessionState.CLOSED:
+        return False
+    labels = session.spec.labels
+    return all(labels.get(key) == value for key, value in (params.labels or {}).items())
+
+
+def _event_at(session: Session, seq: int) -> dict[str, Any]:
+    reader = session.recorder.reader(seq - 1)
+    try:
+        return dict(json.loads(reader.read()[0].event))
+    finally:
+        reader.close()
+
+
+def _short(event: dict[str, Any]) -> dict[str, Any]:
+    """An event for a glance: long texts cut."""
+    return {key: value[:200] if isinstance(value, str) else value for key, value in event.items() if key != "blocks"}

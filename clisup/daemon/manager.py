@@ -1,0 +1,225 @@
+"""All sessions: opening, finding, adopting, and the figures that `clisup status` shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import structlog
+import trio
+
+from clisup.backends.base import Capabilities
+from clisup.core.config import Config
+from clisup.core.ledger import Ledger
+from clisup.core.lifecycle import SessionState
+from clisup.core.session_spec import SPEC_VERSION, SessionSpec, params_digest
+from clisup.core.usage import Usage
+from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.session import Services, Session
+from clisup.daemon.slots import Slots
+from clisup.errors import ClisupError, UsageError
+from clisup.host import clock
+from clisup.host.session_dir import SessionDir, list_sessions
+from clisup.rpc.models import SessionNewParams
+
+__all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
+
+BYTES_PER_CLI = 300 * 1024 * 1024  # claude 2.1.329 takes 160-230 MB; its tools come on top
+_log = structlog.get_logger()
+
+
+def default_max_running() -> int:
+    """What memory allows at 300 MB a CLI, at least one."""
+    return max(1, psutil.virtual_memory().total // BYTES_PER_CLI)
+
+
+class Manager:
+    """Owns the sessions. `nursery` is where their tasks live; closing it detaches the daemon from its runs."""
+
+    def __init__(self, config: Config, backends: Backends, state_dir: str, nursery: trio.Nursery) -> None:
+        self.config = config
+        self.backends = backends
+        self.state_dir = state_dir
+        self._nursery = nursery
+        self._sessions: dict[str, Session] = {}
+        self._opening = trio.Lock()
+        self.services = Services(config, Slots(config.daemon.max_running or default_max_running()), state_dir)
+        self.adopted = 0
+        self.damaged: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    async def load(self) -> None:
+        """Take up every stored session. One that cannot be read is reported and left alone: the others live."""
+        for session_id in list_sessions(self.state_dir):
+            try:
+                self._load_one(session_id)
+            except (ClisupError, ValueError) as error:
+                self.damaged[session_id] = str(error)
+                _log.error("session not loaded", session=session_id, error=str(error))
+            await trio.lowlevel.checkpoint()
+
+    def _load_one(self, session_id: str) -> None:
+        directory = SessionDir(self.state_dir, session_id)
+        spec = directory.load_spec()
+        if spec is None:
+            shutil.rmtree(directory.path, ignore_errors=True)  # a crash in session/new: its client got no answer
+            return
+        if spec.version > SPEC_VERSION:
+            raise UsageError(
+                f"cannot read session {session_id}, because a newer clisup wrote it (version {spec.version})",
+                kind="unsupported",
+                hint="use that version, or move the session's directory away",
+            )
+        session = self._make(spec)
+        session.load()
+        self._sessions[session_id] = session
+        self.adopted += session.adoptable
+        if session.state is SessionState.CLOSED:
+            session.recorder.close()
+        else:
+            self._nursery.start_soon(session.serve)
+
+    def _make(self, spec: SessionSpec) -> Session:
+        return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)
+
+    async def open(self, params: SessionNewParams) -> Session:
+        """Open a session, or find the one of the same id and params.
+
+        Raises `UsageError`: session_exists, limit_exceeded, invalid_params, backend_not_found, session_busy,
+        permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
+        """
+        async with self._opening:  # get-or-create is one step
+            session_id = params.session_id or str(uuid.uuid4())
+            asked = params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True)
+            digest = params_digest(session_id, asked)
+            if session_id in self._sessions:
+                return self._same(session_id, digest)
+            backend = self.backends.get(params.backend)
+            self._check(params, backend)
+            await backend.ready()
+            return await self._create(session_id, params, digest)
+
+    def _same(self, session_id: str, digest: str) -> Session:
+        session = self._sessions[session_id]
+        if session.spec.digest != digest:
+            raise UsageError(
+                f"cannot open session {session_id}, because one of this id exists with other params",
+                kind="session_exists",
+                hint="choose another id, or prompt the existing session",
+            )
+        return session
+
+    def _check(self, params: SessionNewParams, backend: Backend) -> None:
+        limit = self.config.daemon.max_sessions
+        if sum(s.state is not SessionState.CLOSED for s in self) >= limit:
+            raise UsageError(
+                f"cannot open a session, because {limit} are open",
+                kind="limit_exceeded",
+                hint="close some, or raise daemon.max_sessions",
+                limit="max_sessions",
+                value=limit,
+            )
+        _check_cwd(params.cwd)
+        self._check_writer(params.resume_native_id)
+        backend.environment(request_env=params.env or {}, sets={}, markers={})
+        _check_capabilities(params, backend.name, backend.adapter.capabilities)
+
+    def _check_writer(self, native: str | None) -> None:
+        """One writer for a native session: claude itself takes no lock, and its file forks (2.1.329)."""
+        for session in self if native else ():
+            if native in (session.ledger.native_session_id, session.spec.resume_native_id) and (
+                session.state is not SessionState.CLOSED
+            ):
+                raise UsageError(
+                    f"cannot resume {native}, because session {session.id} writes it",
+                    kind="session_busy",
+                    hint="prompt that session, or close it first",
+                    session_id=session.id,
+                )
+
+    async def _create(self, session_id: str, params: SessionNewParams, digest: str) -> Session:
+        timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
+        spec = SessionSpec(
+            session_id=session_id,
+            backend=params.backend,
+            cwd=params.cwd,
+            created_at=clock.timestamp(),
+            digest=digest,
+            model=params.model,
+            permission_mode=params.permission_mode,
+            has_system_prompt=params.system_prompt is not None,
+            has_mcp_config=params.mcp_config is not None,
+            env_names=tuple(sorted(params.env or {})),
+            timeouts=timeouts,
+            labels=params.labels or {},
+            resume_native_id=params.resume_native_id,
+        )
+        mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
+        directory = SessionDir(self.state_dir, session_id)
+        await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
+        session = self._make(spec)
+        session.load()
+        self._sessions[session_id] = session
+        self._nursery.start_soon(session.serve)
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """A session by id. Raises `UsageError(session_not_found)`, or says why a damaged one cannot be used."""
+        if session_id in self._sessions:
+            return self._sessions[session_id]
+        reason = self.damaged.get(session_id, "there is none of this id")
+        raise UsageError(
+            f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint="see session/list"
+        )
+
+    def totals(self) -> dict[str, Any]:
+        """Sums over all sessions."""
+        ledgers: list[Ledger] = [session.ledger for session in self]
+        names = ("completed", "failed", "interrupted", "timed_out")
+        costs = [ledger.cost_usd for ledger in ledgers if ledger.cost_usd is not None]
+        return {
+            "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in ledgers) for name in names},
+            "watchdog_fired": sum(ledger.watchdog_fired for ledger in ledgers),
+            "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
+            "cost_usd": round(sum(costs), 6) if costs else None,
+        }
+
+
+def _check_cwd(cwd: str) -> None:
+    """A session's directory must be there and be enterable, at its opening and again at each turn (by the keeper)."""
+    if not os.path.isdir(cwd):
+        reason = "it is no directory" if os.path.exists(cwd) else "there is no such directory"
+    elif not os.access(cwd, os.R_OK | os.X_OK):
+        reason = "the daemon may not enter it"
+    else:
+        return
+    raise UsageError(
+        f"cannot work in {cwd}, because {reason}", kind="invalid_params", hint="give an existing directory as cwd"
+    )
+
+
+def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
+    wants = {
+        "system_prompt": params.system_prompt is not None and not can.system_prompt,
+        "mcp_config": params.mcp_config is not None and not can.mcp,
+        "resume_native_id": params.resume_native_id is not None and not can.resume,
+    }
+    for name in (name for name, missing in wants.items() if missing):
+        raise UsageError(
+            f"cannot use {name} with backend {backend!r}, because it has no such feature",
+            kind="unsupported",
+            hint="see backend/list",
+        )
+    if params.permission_mode is not None and params.permission_mode not in can.permission_modes:
+        raise UsageError(
+            f"cannot use permission mode {params.permission_mode!r}, because backend {backend!r} does not have it",
+            kind="invalid_params",
+            hint=f"it has: {', '.join(can.permission_modes) or 'none'}",
+        )

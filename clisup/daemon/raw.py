@@ -1,0 +1,45 @@
+"""The CLI's own line beside its event, for clients that ask for `raw`; and blobs, by page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from clisup.core.journal import read_lines
+from clisup.errors import UsageError
+from clisup.host.session_dir import SessionDir
+from clisup.host.spool import read_range, spool_size
+
+__all__ = ["blob_page", "with_native"]
+
+_RAW = re.compile(r"raw-(\d+)-(out|err)-(\d+)-(\d+)")
+_BLOB = re.compile(r"blob-(\d+)-(out|err)-[0-9a-z.-]+")
+
+
+def with_native(event: bytes, line: bytes, directory: SessionDir) -> bytes:
+    """The envelope with `native`: the line as it lies in the spool. Daemon events, and lines that are gone, have none."""
+    record = read_lines(line + b"\n")[0]
+    if record.src is None:
+        return event
+    run = directory.run(record.src.run)
+    path = run.out if record.src.spool == "out" else run.err
+    native = read_range(path, record.src.start, record.src.end - record.src.start).rstrip(b"\n")
+    if not native:
+        return event
+    return event[:-1] + b',"native":' + json.dumps(native.decode("utf-8", "replace")).encode() + b"}"
+
+
+def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """(bytes from `offset`, whole size). Raises `UsageError(invalid_params)` for a blob that is not there."""
+    if match := _RAW.fullmatch(name):
+        run, spool, start, end = match.groups()
+        run_dir = directory.run(int(run))
+        first, last = int(start), int(end)
+        path = run_dir.out if spool == "out" else run_dir.err
+        if first < last <= spool_size(path):
+            return read_range(path, first + offset, max(0, min(limit, last - first - offset))), last - first
+    elif match := _BLOB.fullmatch(name):
+        path = directory.run(int(match.group(1))).blob_path(name)
+        if size := spool_size(path):
+            return read_range(path, offset, limit), size
+    raise UsageError(f"cannot read blob {name}, because there is none of this name", hint="take the name from an event")

@@ -1,0 +1,98 @@
+"""A session's one way to its journal: every event gets its seq and its bytes here, is stored, folded, and then announced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import trio
+
+from clisup.core.events import EventBase, encode_event
+from clisup.core.journal import Source, encode_line
+from clisup.core.ledger import FOLDED, Ledger
+from clisup.host import clock
+from clisup.host.journal_store import JournalReader, JournalStore
+
+__all__ = ["Item", "Recorder"]
+
+
+class Item(NamedTuple):
+    """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none."""
+
+    event: EventBase
+    turn_id: str | None = None
+    src: Source | None = None
+    memo: dict[str, Any] | None = None
+
+
+class Recorder:
+    """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits."""
+
+    def __init__(self, session_id: str, store: JournalStore, *, max_keys: int) -> None:
+        self._session_id = session_id
+        self._store = store
+        self._max_keys = max_keys
+        self._news = trio.Event()
+        self.ledger = Ledger()
+        self.subscribers = 0
+
+    def load(self) -> None:
+        """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal."""
+        for record in self._store.load():
+            self.ledger.apply(record, max_keys=self._max_keys)
+
+    @property
+    def next_seq(self) -> int:
+        return self._store.next_seq
+
+    @property
+    def first_seq(self) -> int:
+        return self._store.first_seq
+
+    def record(self, items: Sequence[Item]) -> int:
+        """Journal all items or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
+        ts = clock.timestamp()
+        first = self._store.next_seq
+        lines = [self._line(item, first + at, ts) for at, item in enumerate(items)]
+        size = sum(map(len, lines))
+        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
+        self._store.append(lines, len(lines), snapshot)
+        for at, item in enumerate(items):
+            self._fold(item, first + at, ts)
+        self._announce()
+        return first + len(items) - 1
+
+    def _line(self, item: Item, seq: int, ts: str) -> bytes:
+        source = "backend" if item.src is not None else "daemon"
+        event = encode_event(
+            item.event, session_id=self._session_id, seq=seq, ts=ts, turn_id=item.turn_id, source=source
+        )
+        return encode_line(event, src=item.src, memo=item.memo)
+
+    def _fold(self, item: Item, seq: int, ts: str) -> None:
+        fields: dict[str, Any] = {"seq": seq, "ts": ts}
+        if item.event.type in FOLDED:
+            fields |= item.event.model_dump(mode="json", exclude_none=True)
+            fields["turn_id"] = item.turn_id
+        self.ledger.fold(item.event.type, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
+
+    def _announce(self) -> None:
+        if self.subscribers or self._news.statistics().tasks_waiting:
+            self._news.set()
+            self._news = trio.Event()
+
+    @property
+    def news(self) -> trio.Event:
+        """Set once, with the next events: take it, read the journal to its end, then wait for it."""
+        return self._news
+
+    def reader(self, after_seq: int) -> JournalReader:
+        """A reader of the events above `after_seq`."""
+        return self._store.reader(after_seq)
+
+    async def sync(self) -> None:
+        """Make what was recorded survive a power loss."""
+        await trio.to_thread.run_sync(self._store.sync)
+
+    def close(self) -> None:
+        self._store.close()

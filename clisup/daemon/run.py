@@ -1,0 +1,428 @@
+"""One CLI process as the daemon sees it: the link to its keeper, its two spools, its decoder and its watchdog.
+
+The same code serves a run just started and one adopted after a restart. What was journaled before is decoded again in
+silence, up to the last place that the journal names; from there on every event is journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+import trio
+
+from clisup.backends.base import Adapter, Carried, Decoder
+from clisup.core.config import LimitsConfig
+from clisup.core.events import (
+    AssistantMessage,
+    BackendRetry,
+    EventBase,
+    MessageStart,
+    Notice,
+    SessionInit,
+    StderrLine,
+    TurnError,
+    WatchdogNotice,
+)
+from clisup.core.framing import Line, LineFramer
+from clisup.core.journal import Source
+from clisup.core.ledger import Turn
+from clisup.core.redact import Redactor
+from clisup.core.spill import spill
+from clisup.core.terminal import Terminal
+from clisup.core.verdict import ExitRecord, exit_from_file
+from clisup.core.watchdog import LATE_TICK_S, PhaseTracker, Timeouts, Verdict, Watchdog
+from clisup.daemon.recorder import Item
+from clisup.errors import WorldError
+from clisup.host import clock
+from clisup.host.keepers import KeeperLink
+from clisup.host.locks import FileLock, lock_holder
+from clisup.host.process_tree import sweep
+from clisup.host.session_dir import RunDir
+from clisup.host.spool import SpoolReader, spool_size
+
+__all__ = ["Run", "RunSettings", "RunSink"]
+
+STDERR_TEXT_LIMIT = 2000
+STORAGE_RETRY_S = 0.25
+RECONNECT_S = 0.05
+LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
+
+Ladder = list[tuple[str, float]]
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run needs from its session and backend."""
+
+    session_id: str
+    number: int
+    timeouts: Timeouts
+    limits: LimitsConfig
+    expected_native_id: str | None
+
+
+class RunSink(Protocol):
+    """What a run needs from its turn."""
+
+    @property
+    def turn(self) -> Turn: ...
+    @property
+    def carried(self) -> Carried: ...
+    def record(self, items: Sequence[Item]) -> int: ...
+    def first_frame(self) -> None: ...
+    def ending(self) -> None: ...
+    def split(self, terminal: Terminal, line: Line, err_offset: int) -> None: ...
+
+
+class Run:
+    """Drives one run to its end: `drive` gives the exit record after every byte of both spools was journaled."""
+
+    def __init__(
+        self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
+    ) -> None:
+        self._sink = sink
+        self._dir = run_dir
+        self._adapter = adapter
+        self._settings = settings
+        self._redact = redact
+        self._decoder: Decoder = adapter.decoder(sink.carried)
+        self._out = _Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
+        self._err = _Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
+        self._batch: list[Item] = []
+        self._link: KeeperLink | None = None
+        self._wake = trio.Event()
+        self._rearm = trio.Event()
+        self._exited: ExitRecord | None = None
+        self._end_op: dict[str, Any] | None = None
+        self._end_sent = False
+        self._keeper_pid: int | None = None
+        self._hung_at: float | None = None
+        self.tracker = PhaseTracker()
+        self.dog = Watchdog(settings.timeouts, now=clock.monotonic())
+        self.terminal: Terminal | None = None
+
+    @property
+    def keeper_pid(self) -> int | None:
+        """The keeper's pid, as it said in hello; None before the first link."""
+        return self._keeper_pid
+
+    # -- the run as a whole ------------------------------------------------------------------------------------------
+
+    async def drive(self) -> ExitRecord:
+        """Follow the run until it has ended and everything it said is journaled."""
+        if self._sink.turn.ending and self._end_op is None:
+            # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
+            self._order_end(str(self._sink.turn.ending["reason"]), [("TERM", self._settings.timeouts.term_grace)])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._watch)
+            await self._pump()
+            nursery.cancel_scope.cancel()
+        self._out.close()
+        self._err.close()
+        assert self._exited is not None, "the pump ends with the exit"
+        return self._exited
+
+    def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
+        """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens."""
+        if self._sink.turn.ending is None and self._end_op is None:
+            message = Notice(code="ending", message=f"the run is being ended: {reason}")
+            self._note(message, memo={"ending": {"reason": reason, **why}})
+        self._order_end(reason, ladder)
+
+    def _order_end(self, reason: str, ladder: Ladder) -> None:
+        self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
+        self._end_sent = False
+        self._hung_at = clock.monotonic() + sum(grace for _, grace in ladder) + LADDER_SLACK_S
+        self._sink.ending()
+        self._rearm.set()
+
+    # -- the keeper --------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Hold the link to the keeper until the run has ended."""
+        while self._exited is None:
+            try:
+                self._link = await KeeperLink.connect(self._dir.path)
+            except (OSError, WorldError):
+                await self._keeper_unreachable()
+                continue
+            self._keeper_pid = self._link.hello.get("keeper_pid")
+            self._end_sent = False
+            self._rearm.set()
+            self._set_blocked(bool(self._link.hello.get("blocked")))
+            self._wake.set()
+            async for message in self._link.messages():
+                await self._heed(message)
+            await self._link.aclose()
+            self._link = None
+            if self._exited is None:
+                await self._keeper_unreachable()
+
+    async def _heed(self, message: dict[str, Any]) -> None:
+        match message.get("push"):
+            case "grew":
+                self._wake.set()
+                if self._link is not None:
+                    await self._link.send({"op": "seen"})
+            case "blocked" | "unblocked" as push:
+                self._set_blocked(push == "blocked")
+            case "exited":
+                self._gone(exit_from_file(message.get("exit")))
+
+    async def _keeper_unreachable(self) -> None:
+        """No link: the run has ended, or its keeper is starting or busy, or it is dead. Only its lock tells."""
+        if (record := self._dir.exit_record()) is not None:
+            self._gone(exit_from_file(record))
+        elif lock_holder(self._dir.lock) is None:
+            await self._declare_dead()
+        else:
+            await trio.sleep(RECONNECT_S)
+
+    async def _declare_dead(self) -> None:
+        """The keeper is gone without an exit record: take its lock, end what it left behind, write the record in its place."""
+        lock = FileLock(self._dir.lock)
+        if lock.acquire() is not None:
+            return  # it was only starting
+        try:
+            record = self._dir.exit_record()
+            if record is None:
+                survivors = await sweep(self._settings.session_id, self._settings.number)
+                record = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown", "survivors": survivors}
+                self._dir.declare_dead(record)
+            self._gone(exit_from_file(record))
+        finally:
+            lock.release()
+
+    def _gone(self, record: ExitRecord) -> None:
+        self._exited = record
+        self._wake.set()
+
+    def _set_blocked(self, blocked: bool) -> None:
+        """A full disk is not the CLI's fault: its timers stand still until there is room again."""
+        if blocked != self.tracker.blocked:
+            code = "storage_blocked" if blocked else "storage_recovered"
+            text = (
+                "the disk takes no more of the CLI's output; timers are frozen"
+                if blocked
+                else "the disk takes output again"
+            )
+            self.tracker.blocked = blocked
+            self._phase_changed()
+            self._note(Notice(code=code, message=text))
+
+    # -- from bytes to the journal -----------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        """Read both spools to their ends, again and again, until the run has ended."""
+        while True:
+            last = self._exited is not None
+            self._wake = trio.Event()
+            while self._read_some():
+                await self._store()
+                await trio.lowlevel.checkpoint()
+            await self._store()
+            if last:
+                break
+            if self._exited is None:
+                await self._wake.wait()
+        for spool, stream, take in (("out", self._out, self._take_out), ("err", self._err, self._take_err)):
+            if (line := stream.framer.close()) is not None and not self._journaled(spool, line):
+                take(line)
+        await self._store()
+
+    def _read_some(self) -> bool:
+        out, err = self._out.read(), self._err.read()
+        if out:
+            self.dog.alive(clock.monotonic())
+            for line in self._out.framer.feed(out):
+                self._take_out(line)
+        for line in self._err.framer.feed(err):
+            self._take_err(line)
+        return bool(out or err)
+
+    def _take_out(self, line: Line) -> None:
+        if not line.data.strip() and not line.oversize:
+            return
+        decoded = self._decoder.decode(line)
+        if self.terminal is not None and _begins_turn(decoded.events):
+            self._begin_follow_up(line)
+            decoded = self._decoder.decode(line)
+        for k, event in enumerate(decoded.events):
+            self._take_event(event, line, k)
+        if decoded.terminal is not None and self.terminal is None:
+            self.terminal = decoded.terminal
+            self.tracker.finish()
+        self._phase_changed()
+
+    def _take_event(self, event: EventBase, line: Line, k: int) -> None:
+        if not self.tracker.started:
+            self._sink.first_frame()
+        self.tracker.see(event)
+        self._judge(event)
+        if self._journaled("out", line, k):
+            return
+        src = Source(self._settings.number, "out", line.start, line.end, k)
+        event, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=self._settings.limits.inline_bytes)
+        for blob in blobs:
+            self._dir.save_blob(blob.name, blob.data)
+        self._batch.append(Item(event, self._sink.turn.id, src=src))
+
+    def _begin_follow_up(self, line: Line) -> None:
+        """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""
+        assert self.terminal is not None
+        self._store_now()
+        self._sink.split(self.terminal, line, self._err.framer.offset - self._err.framer.pending)
+        self.terminal = None
+        self.tracker.follow_up()
+        self._decoder = self._adapter.decoder(self._sink.carried)
+
+    def _take_err(self, line: Line) -> None:
+        turn = self._sink.turn
+        if (
+            self._journaled("err", line)
+            or turn.stderr_events + self._pending_err() > self._settings.limits.stderr_events
+        ):
+            return
+        src = Source(self._settings.number, "err", line.start, line.end, 0)
+        if turn.stderr_events + self._pending_err() == self._settings.limits.stderr_events:
+            text = f"more than {self._settings.limits.stderr_events} lines on stderr; the rest is in {self._dir.err}"
+        else:
+            text = self._redact(line.data[:STDERR_TEXT_LIMIT].decode("utf-8", "replace"))
+        self._batch.append(Item(StderrLine(text=text), turn.id, src=src))
+
+    def _pending_err(self) -> int:
+        return sum(isinstance(item.event, StderrLine) for item in self._batch)
+
+    def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
+        """Is this event in the journal already?"""
+        at = self._sink.turn.position.get(spool)
+        return at is not None and (line.end < at.end or (line.end == at.end and k <= at.k))
+
+    async def _store(self) -> None:
+        """Journal the batch; while the disk refuses, wait with frozen timers rather than lose or skip."""
+        while self._batch:
+            try:
+                self._store_now()
+            except WorldError as error:
+                _log.error("journal write failed", session=self._settings.session_id, error=str(error))
+                self.tracker.blocked = True
+                self._phase_changed()
+                await trio.sleep(STORAGE_RETRY_S)
+            else:
+                if self.tracker.blocked and not (self._link and self._link.hello.get("blocked")):
+                    self.tracker.blocked = False
+                    self._phase_changed()
+
+    def _store_now(self) -> None:
+        if self._batch:
+            self._sink.record(self._batch)
+            self._batch.clear()
+
+    # -- what the daemon makes of it ---------------------------------------------------------------------------------
+
+    def _judge(self, event: EventBase) -> None:
+        """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
+        if self._sink.turn.ending is not None or self._end_op is not None or self.terminal is not None:
+            return
+        if isinstance(event, BackendRetry) and event.error is not None and event.error.kind == "authentication":
+            error = event.error.model_copy(update={"retryable": False})
+            self._end_soon("retry:authentication", error)
+        elif isinstance(event, SessionInit) and _is_another(event.native_session_id, self._settings.expected_native_id):
+            self._end_soon("wrong_session", _wrong_session(self._settings.expected_native_id))
+
+    def _end_soon(self, reason: str, error: TurnError) -> None:
+        said = error.model_dump(mode="json", exclude_none=True)
+        self.end(reason, [("TERM", self._settings.timeouts.term_grace)], error=said)
+
+    def _phase_changed(self) -> None:
+        if self.tracker.phase != self.dog.phase:
+            self.dog.enter(self.tracker.phase, clock.monotonic())
+            self._rearm.set()
+
+    async def _watch(self) -> None:
+        """Sleep to the next deadline, look, act. A tick that comes late was slept through and grants a new window."""
+        while True:
+            self._rearm = trio.Event()
+            if self._end_op is not None:
+                await self._press()
+            verdict = self.dog.poll(clock.monotonic())
+            if verdict.action == "fire" and self._end_op is None:
+                await self._fire(verdict)
+                continue
+            if verdict.action == "warn":
+                self._report("warned", verdict)
+            await self._sleep_until(verdict.next_at if self._end_op is None else self._hung_at)
+
+    async def _sleep_until(self, deadline: float | None) -> None:
+        if deadline is None:
+            await self._rearm.wait()
+            return
+        with trio.move_on_after(max(0.0, deadline - clock.monotonic())) as scope:
+            await self._rearm.wait()
+        late = clock.monotonic() - deadline
+        if scope.cancelled_caught and late > LATE_TICK_S:
+            self.dog.credit(clock.monotonic(), late)
+            self._report("credited", self.dog.poll(clock.monotonic()), evidence={"late_s": round(late, 3)})
+
+    async def _press(self) -> None:
+        """Hand the order to end to the keeper; one that does not even then report an end is killed with its CLI."""
+        if self._link is not None and self._end_op is not None and not self._end_sent:
+            self._end_sent = await self._link.send(self._end_op)
+        if self._hung_at is not None and clock.monotonic() >= self._hung_at and self._exited is None:
+            _log.error("keeper hung", session=self._settings.session_id, run=self._settings.number)
+            self._hung_at = clock.monotonic() + LADDER_SLACK_S
+            await sweep(self._settings.session_id, self._settings.number, keeper=lock_holder(self._dir.lock))
+
+    async def _fire(self, verdict: Verdict) -> None:
+        if self._unread():  # bytes that came while nobody looked are life: read them before judging
+            self._wake.set()
+            await trio.sleep(STORAGE_RETRY_S)
+            return
+        self._report("fired", verdict)
+        ladder = [("TERM", self._settings.timeouts.term_grace)]
+        self.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s)
+
+    def _unread(self) -> bool:
+        return spool_size(self._dir.out) > self._out.reader.offset
+
+    def _report(self, action: Any, verdict: Verdict, evidence: dict[str, Any] | None = None) -> None:
+        seen = {"open_tools": sorted(self.tracker.tools.values()), "tasks": len(self.tracker.tasks), **(evidence or {})}
+        idle = round(verdict.idle_s, 3)
+        self._note(
+            WatchdogNotice(action=action, phase=verdict.phase, limit_s=verdict.limit_s, idle_s=idle, evidence=seen)
+        )
+
+    def _note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
+        """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
+        self._batch.append(Item(event, self._sink.turn.id, memo=memo))
+        self._wake.set()
+
+
+class _Stream:
+    """One spool: where it is read, and how it is cut into lines."""
+
+    def __init__(self, path: str, offset: int, limit: int) -> None:
+        self.reader = SpoolReader(path, offset)
+        self.framer = LineFramer(offset=offset, limit=limit)
+        self.read: Callable[[], bytes] = self.reader.read
+        self.close: Callable[[], None] = self.reader.close
+
+
+def _begins_turn(events: Sequence[EventBase]) -> bool:
+    return any(isinstance(event, SessionInit | MessageStart | AssistantMessage) for event in events)
+
+
+def _is_another(said: str | None, expected: str | None) -> bool:
+    return said is not None and expected is not None and said != expected
+
+
+def _wrong_session(expected: str | None) -> TurnError:
+    return TurnError(
+        kind="session_not_found",
+        message=f"the CLI answered from another session than {expected}: it does not know the one that was asked for",
+    )

@@ -1,0 +1,104 @@
+"""Accepting clients: who may speak, how many, and what becomes of a connection whose task fails."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Collection
+
+import structlog
+import trio
+
+from clisup.core.config import DaemonConfig
+from clisup.daemon.connection import Connection, Handlers
+from clisup.errors import ClisupError, UsageError
+from clisup.host.peers import Peer, descends_from, own_uids, peer_of
+from clisup.rpc.wire import encode_error
+
+__all__ = ["Server"]
+
+ACCEPT_PAUSE_S = 0.1  # after EMFILE a bare retry would spin at 150,000 a second (measured)
+REFUSAL_LIMIT_S = 1.0
+_log = structlog.get_logger()
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+
+
+class Server:
+    """Serves a listening socket. `keepers` gives the pids whose descendants have no say."""
+
+    def __init__(self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], Collection[int]]) -> None:
+        self._config = config
+        self._handlers = handlers
+        self._keepers = keepers
+        self.connections: set[Connection] = set()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled."""
+        sock = trio.socket.from_stdlib_socket(listener)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    client, _ = await sock.accept()
+                except OSError as error:
+                    if error.errno not in _EXHAUSTED:
+                        raise
+                    _log.error("cannot accept", error=error.strerror)
+                    await trio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                nursery.start_soon(self._serve_one, client)
+
+    async def _serve_one(self, client: trio.socket.SocketType) -> None:
+        stream = trio.SocketStream(client)
+        peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
+        refusal = self._refusal(peer)
+        if refusal is not None:
+            _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message)
+            await _refuse(stream, refusal)
+            return
+        config = self._config
+        connection = Connection(
+            stream,
+            peer,
+            self._handlers,
+            max_frame=config.max_frame_bytes,
+            max_requests=config.max_requests,
+            frame_deadline_s=config.frame_deadline_s,
+        )
+        self.connections.add(connection)
+        try:
+            await connection.serve()
+        except Exception:
+            _log.exception("connection failed inside the daemon", uid=peer.uid, pid=peer.pid)
+        finally:
+            self.connections.discard(connection)
+
+    def _refusal(self, peer: Peer) -> ClisupError | None:
+        if peer.uid not in own_uids():
+            return UsageError(
+                f"cannot serve uid {peer.uid}: version 1 serves the daemon's own user and root",
+                kind="permission_denied",
+                hint="run a daemon of your own",
+            )
+        if descends_from(peer.pid, self._keepers()):
+            return UsageError(
+                "cannot serve a process that a CLI of this daemon started",
+                kind="permission_denied",
+                hint="ask its user",
+            )
+        if len(self.connections) >= self._config.max_connections:
+            return UsageError(
+                f"cannot serve more than {self._config.max_connections} connections",
+                kind="overloaded",
+                hint="close some, or raise daemon.max_connections",
+                retry_after_s=1,
+            )
+        return None
+
+
+async def _refuse(stream: trio.SocketStream, error: ClisupError) -> None:
+    with trio.move_on_after(REFUSAL_LIMIT_S):
+        try:
+            await stream.send_all(encode_error(None, error))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+    await trio.aclose_forcefully(stream)

@@ -1,0 +1,396 @@
+"""A session: its queue of prompts, its one running turn, and what clients may ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+import trio
+
+from clisup.core.config import Config
+from clisup.core.events import Actor, Notice, PromptAccepted, TurnCompleted
+from clisup.core.ledger import Ledger, Turn
+from clisup.core.lifecycle import Cause, SessionState, advance
+from clisup.core.session_spec import SessionSpec
+from clisup.core.spill import Blob
+from clisup.daemon.backends import Backend
+from clisup.daemon.recorder import Item, Recorder
+from clisup.daemon.slots import Slots
+from clisup.daemon.turn import TurnRunner
+from clisup.errors import UsageError, WorldError
+from clisup.host import clock
+from clisup.host.journal_store import JournalStore
+from clisup.host.session_dir import SessionDir
+from clisup.rpc.models import PromptParams, PromptResult
+
+__all__ = ["Services", "Session"]
+
+INT_GRACE_S = 3.0  # claude 2.1.329 leaves 1.3 s after SIGINT with a tool running
+CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
+BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all sessions share."""
+
+    config: Config
+    slots: Slots
+    state_dir: str
+
+
+class Session:
+    """One session of one backend. `serve` is its task; everything else is called from connections."""
+
+    def __init__(self, spec: SessionSpec, backend: Backend, services: Services, nursery: trio.Nursery) -> None:
+        self.id = spec.session_id
+        self.spec = spec
+        self.backend = backend
+        self.services = services
+        self.nursery = nursery
+        self.dir = SessionDir(services.state_dir, self.id)
+        store = JournalStore(self.dir.journal, segment_bytes=services.config.daemon.segment_bytes)
+        self.recorder = Recorder(self.id, store, max_keys=services.config.daemon.retention.keys)
+        self.timeouts = spec.merged_timeouts(backend.config.timeouts)
+        self.state = SessionState.IDLE
+        self.redact = backend.redactor(self.dir.secrets())
+        self._runner: TurnRunner | None = None
+        self._work = trio.Event()
+        self._waiting: trio.CancelScope | None = None
+        self._draining = False
+        self._closing = False
+        self._closed = trio.Event()
+        self._failures = 0
+        self._opened = clock.monotonic()
+        self._accepting = trio.Lock()
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.recorder.ledger
+
+    @property
+    def busy(self) -> bool:
+        return self.ledger.current is not None or bool(self.ledger.queue)
+
+    @property
+    def adoptable(self) -> bool:
+        """A daemon before this one left a turn running."""
+        return self.ledger.current is not None
+
+    def load(self) -> None:
+        """Fold the journal. Raises `WorldError(storage_failed)` where it is damaged."""
+        self.recorder.load()
+        if self.ledger.closed:
+            self.state = SessionState.CLOSED
+
+    def advance(self, cause: Cause) -> None:
+        """Go on in the lifecycle table, by one cause."""
+        self.state = advance(self.state, cause)
+
+    def say(self, notice: Notice, turn_id: str | None = None) -> int:
+        """Journal a word of the daemon's own."""
+        return self.recorder.record([Item(notice, turn_id)])
+
+    def complete(self, done: TurnCompleted, memo: dict[str, Any], *, turn_id: str | None = None) -> None:
+        """Journal a turn's one end."""
+        current = self.ledger.current
+        turn = turn_id or (current.id if current else None)
+        done = self._spilled(done, current.run if current else 0)
+        self.recorder.record([Item(done, turn, memo=memo or None)])
+        _log.info(
+            "turn completed", session=self.id, turn=turn, outcome=done.outcome, error=done.error and done.error.kind
+        )
+
+    def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:
+        """The final text obeys the inline limit too."""
+        if len(done.text) <= self.backend.config.limits.inline_bytes:
+            return done
+        blob = Blob(f"blob-{run}-out-final.{self.ledger.turns}", done.text.encode())
+        self.dir.run(run).save_blob(blob.name, blob.data)
+        return done.model_copy(update={"text": done.text[:4096], "blob": blob.name})
+
+    # -- the session's task ------------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Run turns, one after the other, until the session is closed."""
+        if self.adoptable:
+            await self._adopt()
+        while self.state is not SessionState.CLOSED:
+            self._work = trio.Event()
+            if self._closing and not self.busy:
+                self._finish_close()
+            elif self.ledger.queue and not self._draining:
+                await self._next_turn(self.ledger.queue[0])
+            else:
+                await self._work.wait()
+
+    async def _adopt(self) -> None:
+        turn = self.ledger.current
+        assert turn is not None
+        self.services.slots.force()
+        self.advance(Cause.ADOPT)
+        self._runner = TurnRunner(self)
+        try:
+            await self._guarded(self._runner.resume(turn))
+        finally:
+            self.services.slots.release()
+        self.advance(Cause.TURN_OVER)
+
+    async def _next_turn(self, turn: Turn) -> None:
+        await trio.sleep(BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)])
+        if self.ledger.turn(turn.id) is None:
+            return
+        self.advance(Cause.PROMPT)
+        with trio.CancelScope() as self._waiting:
+            await self.services.slots.acquire()
+        if self._waiting.cancelled_caught:
+            self.advance(Cause.TURN_OVER)
+            return
+        try:
+            self.advance(Cause.SLOT)
+            self._runner = TurnRunner(self)
+            await self._guarded(self._runner.execute(turn))
+        finally:
+            self._runner = None
+            self.services.slots.release()
+        self.advance(Cause.TURN_OVER)
+        self._count_failure()
+
+    async def _guarded(self, work: Any) -> None:
+        """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops."""
+        try:
+            await work
+        except Exception as error:
+            _log.exception("turn failed inside the daemon", session=self.id)
+            await self._give_up(error)
+        await self._sync()
+
+    async def _give_up(self, error: Exception) -> None:
+        turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)
+        if turn is None:
+            return
+        message = "the daemon could not go on with this turn; its log says why"
+        failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
+        done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
+        while True:
+            try:
+                self.complete(done, {}, turn_id=turn.id)
+                return
+            except WorldError:
+                await trio.sleep(1.0)  # a full disk: the end of a turn is never left out, it waits
+
+    def _count_failure(self) -> None:
+        """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
+        end = self.ledger.last_error
+        self._failures = self._failures + 1 if end in ("spawn_failed", "crashed", "startup_timeout") else 0
+        if self._failures >= CRASH_LIMIT:
+            self.advance(Cause.CRASH_LOOP)
+
+    async def _sync(self) -> None:
+        if self.services.config.daemon.fsync == "turn":
+            await self.recorder.sync()
+
+    # -- what clients ask --------------------------------------------------------------------------------------------
+
+    async def prompt(self, params: PromptParams, actor: Actor) -> PromptResult:
+        """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
+
+        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError(storage_failed)`.
+        """
+        async with self._accepting:
+            self._check_open()
+            if params.key is not None and params.key in self.ledger.keys:
+                turn_id = self.ledger.keys[params.key]
+                return PromptResult(turn_id=turn_id, seq=self.ledger.accepted[turn_id], delivery="duplicate")
+            self._check_room(params)
+            turn_id = f"t{self.ledger.turns + 1}"
+            stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+            await trio.to_thread.run_sync(self.dir.save_prompt, turn_id, stored)
+            waiting = len(self.ledger.queue) + (self.ledger.current is not None)
+            delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
+            accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
+            seq = self.recorder.record([Item(accepted, turn_id)])
+            await self._sync()
+        self._work.set()
+        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
+
+    def _check_open(self) -> None:
+        if self.state is SessionState.CLOSED or self._closing:
+            raise UsageError(
+                f"cannot prompt session {self.id}, because it is closed",
+                kind="session_closed",
+                hint="open a new session",
+            )
+        if self._draining:
+            raise WorldError(
+                "cannot take a prompt, because the daemon is stopping",
+                kind="shutting_down",
+                hint="try again after its restart",
+            )
+
+    def _check_room(self, params: PromptParams) -> None:
+        waiting = len(self.ledger.queue) + (self.ledger.current is not None)
+        if not waiting:
+            return
+        if params.when_busy == "steer":
+            raise UsageError(
+                "cannot steer the running turn, because the backend runs one process for each turn",
+                kind="unsupported",
+                hint="use when_busy: queue, or interrupt the turn first",
+            )
+        if params.when_busy == "refuse":
+            raise UsageError(
+                f"cannot prompt session {self.id} now, because a turn is running",
+                kind="session_busy",
+                hint="wait for turn_completed, or use when_busy: queue",
+                queue_position=waiting,
+            )
+        if waiting > self.services.config.daemon.max_queue:
+            raise UsageError(
+                f"cannot queue more prompts, because {waiting} wait already",
+                kind="limit_exceeded",
+                hint="wait, or raise daemon.max_queue",
+                limit="max_queue",
+                value=self.services.config.daemon.max_queue,
+            )
+
+    async def finished(self, turn_id: str) -> int:
+        """Wait until the turn has ended; give the seq of its turn_completed. Raises `UsageError(turn_not_found)`."""
+        while True:
+            news = self.recorder.news
+            if (seq := self.ledger.ends.get(turn_id)) is not None:
+                return seq
+            if self.ledger.turn(turn_id) is None:
+                raise UsageError(
+                    f"cannot find turn {turn_id} in session {self.id}", kind="turn_not_found", hint="see session/get"
+                )
+            await news.wait()
+
+    async def interrupt(self, turn_id: str | None, mode: str, actor: Actor) -> tuple[str, int]:
+        """End a turn and wait for its end. Gives the turn and the seq of its turn_completed.
+
+        Raises `UsageError(turn_not_found)` where there is nothing to interrupt.
+        """
+        turn = self.ledger.turn(turn_id) if turn_id else self.ledger.current or next(iter(self.ledger.queue), None)
+        if turn is None:
+            raise UsageError(
+                "cannot interrupt, because no such turn is running or queued",
+                kind="turn_not_found",
+                hint="see session/get",
+            )
+        if turn is self.ledger.current:
+            self._end_current("client", mode)
+        elif self._runner is not None and self._runner.starting == turn.id:
+            self._runner.cancelled = True
+        else:
+            self._drop_queued(turn, actor)
+        return turn.id, await self.finished(turn.id)
+
+    def _end_current(self, reason: str, mode: str) -> None:
+        runner = self._runner
+        if runner is None or runner.run is None:
+            if runner is not None:
+                runner.cancelled = True
+            return
+        term: list[tuple[str, float]] = [("TERM", self.timeouts.term_grace)]
+        ladders: dict[str, list[tuple[str, float]]] = {
+            "graceful": [("INT", INT_GRACE_S), *term],
+            "term": term,
+            "kill": [],
+        }
+        runner.run.end(reason, ladders[mode])
+
+    def _drop_queued(self, turn: Turn, actor: Actor) -> None:
+        self.complete(
+            TurnCompleted.model_validate(
+                {
+                    "outcome": "interrupted",
+                    "error": {"kind": "cancelled", "message": f"taken out of the queue by uid {actor.uid}"},
+                }
+            ),
+            {},
+            turn_id=turn.id,
+        )
+        self.dir.drop_prompt(turn.id)
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def close(self, actor: Actor) -> None:
+        """Interrupt what runs, drop what waits, forget what is private. Closing twice is no error."""
+        if self.state is SessionState.CLOSED:
+            return
+        self._closing = True
+        for turn in list(self.ledger.queue):
+            if self._runner is None or self._runner.starting != turn.id:
+                self._drop_queued(turn, actor)
+        while self.busy:
+            turn_id = self.ledger.current.id if self.ledger.current else self.ledger.queue[0].id
+            await self.interrupt(turn_id, "graceful", actor)
+        self._work.set()
+        await self._closed.wait()
+
+    def _finish_close(self) -> None:
+        self.say(Notice(code="closed", message="the session was closed"))
+        self.advance(Cause.CLOSE)
+        self.dir.forget_secrets()
+        self.recorder.close()
+        self._closed.set()
+
+    async def drain(self, mode: str) -> None:
+        """The daemon stops: take no new turn; with `kill`, end the one that runs."""
+        self._draining = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if mode == "kill" and self.ledger.current is not None:
+            self._end_current("operator", "term")
+        current = self.ledger.current
+        if current is not None:
+            await self.finished(current.id)
+
+    # -- what people look at -----------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """A row of `session/list` and `daemon/status`."""
+        run = self._runner.run if self._runner else None
+        now, current, ledger = clock.monotonic(), self.ledger.current, self.ledger
+        timers = run.dog.timers(now) if run else []
+        return {
+            "session_id": self.id,
+            "backend": self.spec.backend,
+            "model": ledger.model or self.spec.model,
+            "state": str(self.state),
+            "phase": run.tracker.phase if run else None,
+            "turn_id": current.id if current else None,
+            "native_session_id": ledger.native_session_id,
+            "cwd": self.spec.cwd,
+            "labels": self.spec.labels,
+            "created_at": self.spec.created_at,
+            "pid": current.pid if current else None,
+            "idle_s": round(now - run.dog.last_life, 3) if run else None,
+            "age_s": round(now - self._opened, 3),
+            "turns": ledger.turns,
+            "queue": [
+                {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)
+            ],
+            "tokens": ledger.usage.model_dump(),
+            "cost_usd": ledger.cost_usd,
+            "subscribers": self.recorder.subscribers,
+            "first_seq": self.recorder.first_seq,
+            "next_seq": self.recorder.next_seq,
+            "last_event": ledger.last_event,
+            "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
+        }
+
+    def keeper_pid(self) -> int | None:
+        """The running turn's keeper, whose descendants have no say in the daemon."""
+        run = self._runner.run if self._runner else None
+        return run.keeper_pid if run else None
+
+    def timers(self) -> list[dict[str, Any]]:
+        """Every armed timer of the running turn."""
+        run = self._runner.run if self._runner else None
+        return list(run.dog.timers(clock.monotonic())) if run else []

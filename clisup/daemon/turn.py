@@ -1,0 +1,379 @@
+"""One turn from its prompt to its `turn_completed`: the runs it needs, and what each of them means for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from clisup.backends.base import Carried, LaunchRequest, LaunchSpec, RunEnd
+from clisup.core.events import (
+    Actor,
+    Notice,
+    ProcessExited,
+    ProcessStarted,
+    TurnCompleted,
+    TurnError,
+    TurnStarted,
+)
+from clisup.core.framing import Line
+from clisup.core.ledger import Turn
+from clisup.core.lifecycle import Cause
+from clisup.core.terminal import Terminal
+from clisup.core.verdict import ExitRecord, conclude, ended_by
+from clisup.daemon.recorder import Item
+from clisup.daemon.run import Run, RunSettings
+from clisup.errors import ClisupError, WorldError
+from clisup.host import clock
+from clisup.host.keepers import KEEPER_PROTO, start_keeper
+from clisup.host.locks import FileLock
+from clisup.host.session_dir import RunDir
+from clisup.host.spool import tail_text
+from clisup.host.transcripts import transcript_exists
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["TurnRunner"]
+
+MAX_RUNS = (
+    3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
+)
+PREVIEW = 200
+STDERR_TAIL = 4096
+NEVER_STARTED: dict[str, Any] = {
+    "proto": 1,
+    "exit_code": None,
+    "signal": None,
+    "reason": "never_started",
+    "survivors": [],
+}
+_log = structlog.get_logger()
+
+
+class TurnRunner:
+    """Executes the session's current turn. One at a time; it is the sink of the turn's runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._backend = session.backend
+        self.run: Run | None = None
+        self.starting: str | None = None  # the turn that is being started, before its turn_started
+        self.cancelled = False  # a client took it back before there was a process to interrupt
+        self._mode: str | None = None  # how the next run names the native session, where a first try was wrong
+        self._began = clock.monotonic()
+
+    # -- what a run asks of its turn ---------------------------------------------------------------------------------
+
+    @property
+    def turn(self) -> Turn:
+        turn = self._session.ledger.current
+        assert turn is not None, "a run belongs to the current turn"
+        return turn
+
+    @property
+    def carried(self) -> Carried:
+        return Carried(cost_usd=self._session.ledger.cost_total_usd)
+
+    def record(self, items: Sequence[Item]) -> int:
+        return self._session.recorder.record(items)
+
+    def first_frame(self) -> None:
+        self._session.advance(Cause.FIRST_FRAME)
+
+    def ending(self) -> None:
+        self._session.advance(Cause.END)
+
+    def split(self, terminal: Terminal, line: Line, err_offset: int) -> None:
+        """The CLI began a turn of its own: close the one before it and open the new one, in one write."""
+        old = self.turn
+        session = self._session
+        done = conclude(
+            terminal=terminal,
+            record=ExitRecord(reason="exit"),
+            ending=old.ending,
+            explained=_unexplained(),
+            duration_s=self._lap(),
+        )
+        new_id = f"t{session.ledger.turns + 1}"
+        begin = {"out": line.start, "err": err_offset}
+        session.complete(done, _carry(terminal))
+        self.record([Item(TurnStarted(run=old.run, origin="backend"), new_id, memo={"begin": begin})])
+
+    def _lap(self) -> float:
+        now = clock.monotonic()
+        lap, self._began = now - self._began, now
+        return round(lap, 3)
+
+    # -- the turn ----------------------------------------------------------------------------------------------------
+
+    async def execute(self, turn: Turn) -> None:
+        """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
+        prompt = self._session.dir.load_prompt(turn.id)
+        if prompt is None:
+            self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
+            return
+        self.starting = turn.id
+        try:
+            await self._runs(turn, prompt)
+        except ClisupError as error:
+            self._fail(turn, _turn_error(error))
+        finally:
+            self.run = self.starting = None
+            self._session.dir.drop_prompt(turn.id)
+
+    async def resume(self, turn: Turn) -> None:
+        """Take up a turn that a daemon before this one had started."""
+        run_dir = self._session.dir.run(turn.run)
+        prompt = self._session.dir.load_prompt(turn.id)
+        try:
+            if prompt is not None and self._never_ran(run_dir):
+                text = "the daemon was gone before the CLI had been started: it is started now"
+                self._session.say(Notice(code="run_replaced", message=text), turn.id)
+                await self._runs(turn, prompt)
+                return
+            self._session.say(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
+            correction = await self._follow(turn)
+            if correction is not None and prompt is not None:
+                self._mode = correction
+                await self._runs(turn, prompt)
+        except ClisupError as error:
+            self._fail(self.turn, _turn_error(error))
+        finally:
+            self.run = None
+            self._session.dir.drop_prompt(turn.id)
+
+    def _never_ran(self, run_dir: RunDir) -> bool:
+        """Did the keeper never come to its fork? Decided under the keeper's own lock, so that a late one finds the answer."""
+        if run_dir.exit_record() is not None or run_dir.start_record() is not None:
+            return False
+        lock = FileLock(run_dir.lock)
+        try:
+            if lock.acquire() is not None:
+                return False
+            if run_dir.start_record() is None and run_dir.exit_record() is None:
+                run_dir.declare_dead(NEVER_STARTED)
+                return True
+            return False
+        except WorldError:
+            return True  # the directory itself is not there: the daemon died before it was made
+        finally:
+            lock.release()
+
+    async def _runs(self, turn: Turn, prompt: dict[str, Any]) -> None:
+        for _ in range(MAX_RUNS):
+            if self.cancelled:
+                self._session.complete(_CANCELLED, {}, turn_id=turn.id)
+                return
+            await self._launch(turn, prompt)
+            self.starting = None
+            self._mode = await self._follow(turn)
+            if self._mode is None:
+                return
+        self._fail(
+            self.turn,
+            TurnError(kind="session_not_found", message="the CLI takes this session neither as new nor as old"),
+        )
+
+    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> None:
+        """Journal the intent, then start the keeper: a crash between the two leaves no CLI that nobody knows of."""
+        session, backend = self._session, self._backend
+        argv, _ = await backend.ready()
+        secrets = session.dir.secrets()
+        launch = backend.adapter.launch(self._request(argv, prompt))
+        number = session.ledger.runs + 1
+        markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
+        env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
+        run_dir = session.dir.run(number)
+        await trio.to_thread.run_sync(run_dir.create, {"turn_id": turn.id, "argv": list(launch.argv)})
+        self._announce(turn, number, prompt, launch)
+        keeper = start_keeper()
+        session.nursery.start_soon(keeper.reap)
+        word = await keeper.hand_over(self._spec(run_dir, launch, env, markers))
+        _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
+        if word.get("pid"):
+            self._process_started(word, launch.argv, tuple(env))
+
+    def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
+        if turn.started:
+            notice = Notice(code="run_replaced", message=f"the turn goes on with run {number}")
+            self.record([Item(notice, turn.id, memo={"run": number, "begin": {"out": 0, "err": 0}})])
+            return
+        text = str(prompt["text"])
+        actor = prompt.get("actor")
+        event = TurnStarted(
+            run=number,
+            prompt_altered=launch.prompt_altered,
+            prompt_preview=self._session.redact(text[:PREVIEW]),
+            prompt_bytes=len(text.encode()),
+            key=turn.key,
+            actor=Actor.model_validate(actor) if actor else None,
+        )
+        self.record([Item(event, turn.id, memo={"begin": {"out": 0, "err": 0}})])
+
+    def _request(self, argv: tuple[str, ...], prompt: dict[str, Any]) -> LaunchRequest:
+        session, spec = self._session, self._session.spec
+        native, resume = self._native_session()
+        return LaunchRequest(
+            command=argv,
+            prompt=str(prompt["text"]),
+            native_session_id=native,
+            resume=resume,
+            cwd=spec.cwd,
+            model=spec.model,
+            permission_mode=spec.permission_mode,
+            system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
+            mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
+            setting_sources=self._backend.config.setting_sources,
+            expand=bool(prompt.get("expand")),
+            args=tuple(self._backend.config.args),
+        )
+
+    def _native_session(self) -> tuple[str, bool]:
+        """(native id, resume it?): the CLI's own transcript decides, or a turn that had completed."""
+        session, ledger = self._session, self._session.ledger
+        native = ledger.native_session_id or session.spec.resume_native_id or session.id
+        if self._mode is not None:
+            return native, self._mode == "resume"
+        if ledger.native_lost:
+            return native, False
+        known = ledger.completed > 0 or session.spec.resume_native_id == native or self._has_transcript(native)
+        return native, known
+
+    def _has_transcript(self, native: str) -> bool:
+        env, _ = self._backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
+        return transcript_exists(self._backend.adapter.transcript_pattern(native, env))
+
+    def _spec(
+        self, run_dir: RunDir, launch: LaunchSpec, env: dict[str, str], markers: dict[str, str]
+    ) -> dict[str, Any]:
+        """The keeper's launch spec. It passes through a pipe only: the environment in it holds what was set on purpose."""
+        session, limits = self._session, self._backend.config.limits
+        timeouts = session.timeouts
+        return {
+            "proto": KEEPER_PROTO,
+            "run_dir": run_dir.path,
+            "marker": markers,
+            "argv": list(launch.argv),
+            "env": env,
+            "cwd": session.spec.cwd,
+            "stdin": launch.stdin,
+            "stdin_eof": launch.stdin_eof,
+            "stdout_mode": launch.stdout_mode,
+            "limits": {
+                "spool_bytes": limits.spool_bytes,
+                "stderr_bytes": limits.stderr_bytes,
+                "memory": limits.memory,
+                "pids": limits.pids,
+            },
+            "wall_s": timeouts.turn,
+            "lease_s": session.services.config.daemon.lease_s,
+            "term_grace_s": timeouts.term_grace,
+            "int_grace_s": 2,
+            "orphans": self._backend.config.orphans,
+            "orphan_grace_s": 0,
+            "oom_score_adj": 300,
+            "cgroup": None,
+        }
+
+    def _process_started(self, word: dict[str, Any], argv: Sequence[str], env_names: tuple[str, ...]) -> None:
+        event = ProcessStarted(
+            pid=word["pid"],
+            start_time=word.get("start_time"),
+            argv=tuple(self._session.redact(part) for part in argv),
+            env_names=env_names,
+            env_attested=word.get("env_attested"),
+        )
+        self.record([Item(event, self.turn.id)])
+
+    async def _follow(self, turn: Turn) -> str | None:
+        """Drive the turn's run to its end. Gives the correction ("resume" or "fresh") where the turn needs another run."""
+        session = self._session
+        run_dir = session.dir.run(turn.run)
+        if not turn.process_started and (word := _started(run_dir)) is not None:
+            self._process_started(word, (), ())
+        native = session.ledger.native_session_id or session.spec.resume_native_id or session.id
+        settings = RunSettings(session.id, turn.run, session.timeouts, self._backend.config.limits, native)
+        self.run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        if self.cancelled:
+            self.run.end("client", [("TERM", session.timeouts.term_grace)])
+        record = await self.run.drive()
+        return self._close_run(self.run, record, run_dir)
+
+    def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
+        turn = self.turn  # a follow-up may have taken the place of the turn that started the run
+        if not turn.process_exited:
+            self._process_exited(record)
+        end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
+        explained = self._backend.adapter.explain_exit(end)
+        duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
+        done = conclude(
+            terminal=run.terminal, record=record, ending=turn.ending, explained=explained, duration_s=duration
+        )
+        correction = self._correction(done, end)
+        if correction is not None:
+            self._session.say(Notice(code="session_corrected", message=_CORRECTIONS[correction]), turn.id)
+            return correction
+        lost = done.error is not None and done.error.kind == "session_not_found"
+        self._session.complete(done, _carry(run.terminal) | ({"native_lost": True} if lost else {}))
+        return None
+
+    def _correction(self, done: TurnCompleted, end: RunEnd) -> str | None:
+        """Another run can help only where this one did nothing: it was refused for the way it named the native session."""
+        if self._mode is not None or done.outcome != "failed" or done.error is None:
+            return None
+        wanted = self._backend.adapter.recovery(done.error, end)
+        ledger, spec = self._session.ledger, self._session.spec
+        if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
+            return None  # there was a history, and it is gone: the client has to know
+        return wanted
+
+    def _process_exited(self, record: ExitRecord) -> None:
+        survivors = tuple({"pid": s.get("pid"), "comm": s.get("comm")} for s in record.survivors)
+        event = ProcessExited(
+            exit_code=record.exit_code,
+            signal=record.signal,
+            ended_by=ended_by(record),
+            survivors=survivors,
+            duration_s=record.duration_s,
+            max_rss_kb=record.max_rss_kb,
+            note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
+        )
+        self.record([Item(event, self.turn.id)])
+
+    def _fail(self, turn: Turn, error: TurnError) -> None:
+        self._session.complete(TurnCompleted(outcome="failed", error=error), {}, turn_id=turn.id)
+
+
+_CANCELLED = TurnCompleted(
+    outcome="interrupted",
+    error=TurnError(kind="cancelled", message="the turn was interrupted before its CLI was started"),
+)
+_CORRECTIONS = {
+    "resume": "the CLI has a transcript of this session already: the prompt is sent again as a resume",
+    "fresh": "the CLI had not yet kept anything of this session: the prompt is sent again under the same id",
+}
+
+
+def _carry(terminal: Terminal | None) -> dict[str, Any]:
+    if terminal is None or terminal.cost_total_usd is None:
+        return {}
+    return {"cost_total_usd": terminal.cost_total_usd}
+
+
+def _started(run_dir: RunDir) -> dict[str, Any] | None:
+    word = run_dir.start_record()
+    return word if word and word.get("pid") else None
+
+
+def _unexplained() -> TurnError:
+    return TurnError(kind="crashed", message="the CLI ended without a last word")
+
+
+def _turn_error(error: ClisupError) -> TurnError:
+    """A failure to start, as the turn's error."""
+    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission"}
+    kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
+    return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])  # type: ignore[arg-type]

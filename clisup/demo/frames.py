@@ -1,0 +1,99 @@
+"""The shapes of claude's stream-json frames (taken from recordings of 2.1.329), filled with the demo's contents.
+
+Pure apart from the random uuid that each frame carries. What nobody reads of claude's larger frames is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from clisup.demo import VERSION
+from clisup.demo.session import new_id
+
+__all__ = ["TOOLS", "Frame", "Frames", "token_usage"]
+
+Frame = dict[str, Any]
+TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write")
+
+_SYNTHETIC_FIELDS: Frame = {
+    "diagnostics": None, "container": None, "role": "assistant", "stop_details": None, "stop_reason": "stop_sequence",
+    "stop_sequence": "", "type": "message", "context_management": None,
+}  # fmt: skip
+
+
+def token_usage(input_tokens: int, output_tokens: int) -> Frame:
+    """The usage of one model message; the demo has no cache."""
+    return {
+        "input_tokens": input_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+        "output_tokens": output_tokens,
+    }  # fmt: skip
+
+
+class Frames:
+    """Makes the frames of one session."""
+
+    def __init__(self, session_id: str, model: str) -> None:
+        self._session_id = session_id
+        self.model = model
+
+    def init(self, *, cwd: str, permission_mode: str, mcp_servers: list[Frame]) -> Frame:
+        return self.system(
+            "init", cwd=cwd, tools=list(TOOLS), mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
+            slash_commands=[], terminal_slash_commands=[], apiKeySource="none", claude_code_version=VERSION,
+            output_style="default", agents=[], skills=[], plugins=[], capabilities=[], original_cwd=cwd,
+            additional_directories=[], fast_mode_state="off",
+        )  # fmt: skip
+
+    def system(self, subtype: str, **fields: Any) -> Frame:
+        return {"type": "system", "subtype": subtype, **fields, "session_id": self._session_id, "uuid": new_id()}
+
+    def stream(self, event: Frame, message_id: str | None, **fields: Any) -> Frame:
+        frame: Frame = {"type": "stream_event", "event": event, "session_id": self._session_id, "parent_tool_use_id": None,
+                        "uuid": new_id(), **fields}  # fmt: skip
+        if message_id is not None:
+            frame["api_message_id"] = message_id
+        return frame
+
+    def message_start(self, message_id: str, usage: Frame) -> Frame:
+        message: Frame = {"id": message_id, "type": "message", "role": "assistant", "model": self.model, "content": [],
+                   "stop_reason": None, "stop_sequence": None, "usage": usage}  # fmt: skip
+        return self.stream({"type": "message_start", "message": message}, message_id, ttft_ms=1)
+
+    def assistant(self, message_id: str, block: Frame, usage: Frame, **fields: Any) -> Frame:
+        message = {"id": message_id, "type": "message", "role": "assistant", "model": self.model, "content": [block],
+                   "stop_reason": None, "stop_sequence": None, "usage": usage, "context_management": None}  # fmt: skip
+        return self._said("assistant", message, request_id="req_demo", **fields)
+
+    def synthetic(self, text: str, **fields: Any) -> Frame:
+        """A message that the CLI itself writes, for an error of the API."""
+        message = {"id": new_id(), "model": "<synthetic>", "usage": token_usage(0, 0), **_SYNTHETIC_FIELDS,
+                   "content": [{"type": "text", "text": text}]}  # fmt: skip
+        return self._said("assistant", message, **fields)
+
+    def user(self, content: list[Frame], **fields: Any) -> Frame:
+        return self._said("user", {"role": "user", "content": content}, **fields)
+
+    def tool_progress(self, tool_id: str, name: str, elapsed_s: float) -> Frame:
+        return {"type": "tool_progress", "tool_use_id": tool_id, "tool_name": name, "parent_tool_use_id": None,
+                "elapsed_time_seconds": elapsed_s, "heartbeat": True, "session_id": self._session_id,
+                "uuid": new_id()}  # fmt: skip
+
+    def rate_limit(self, **info: Any) -> Frame:
+        return {"type": "rate_limit_event", "rate_limit_info": info, "uuid": new_id(), "session_id": self._session_id}
+
+    def result(self, *, usage: Frame, **fields: Any) -> Frame:
+        """A result. Its keys come in claude's own order, which does not begin with `type`."""
+        whole_usage = {**usage, "output_tokens_details": {"thinking_tokens": 0}, "service_tier": "standard",
+                       "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0}}  # fmt: skip
+        return {"stop_reason": None, "session_id": self._session_id, "usage": whole_usage, "permission_denials": [],
+                **fields, "type": "result", "uuid": new_id(), "queued_turn_count": 0}  # fmt: skip
+
+    def _said(self, kind: str, message: Frame, **fields: Any) -> Frame:
+        return {"type": kind, "message": message, "parent_tool_use_id": None, "session_id": self._session_id,
+                "uuid": new_id(), "timestamp": _now(), **fields}  # fmt: skip
+
+
+def _now() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"

@@ -1,0 +1,177 @@
+"""Tool calls in a turn: their frames, their order, and what goes on in the background after the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from clisup.demo.script import Step
+    from clisup.demo.tools import Answer, Call
+    from clisup.demo.turn import Turn
+
+__all__ = ["Background", "ToolPlayer"]
+
+_POLL_S = 0.002
+
+
+class Background(NamedTuple):
+    """A task that outlives the turn's result, and what the turn that follows it says."""
+
+    task_id: str
+    tool_id: str
+    description: str
+    is_over: Callable[[], bool]
+    follow_up: str
+    call: Call | None = None
+
+
+class ToolPlayer:
+    """Plays tool calls. `running` holds what a signal must end; `background` what the process waits for after its result."""
+
+    def __init__(self, turn: Turn, session_id: str) -> None:
+        self._turn, self._session_id = turn, session_id
+        self.running: list[Call] = []
+        self.background: list[Background] = []
+        self.first_beat_s, self.beat_s = 3.0, 30.0
+        self._beats: dict[str, list[float]] = {}  # for each call, when it next shows life and how often it has; -1: never
+
+    def play(self, steps: tuple[Step, ...]) -> None:
+        """The calls of one message. They start as their blocks are out and answer as they end, the last one first."""
+        for step in steps:
+            name, arguments = _described(step)
+            tool_id = self._turn.tool_use(name, arguments)
+            call = self._start(step, name, arguments)
+            call.tool_id, call.name, call.arguments = tool_id, name, arguments
+            self.running.insert(0, call)
+        self._turn.end_message("tool_use")
+        self._beats = {call.tool_id: [time.monotonic() + self.first_beat_s, -1] for call in self.running}
+        while self.running:
+            for call in list(self.running):
+                self._look(call)
+            if self.running:
+                time.sleep(_POLL_S)
+
+    def announce(self, seconds: float, text: str) -> None:
+        """A background task that is only pretended: it is over `seconds` after the turn's result."""
+        tool_id = self._turn.tool_use("Bash", {"command": "demo", "run_in_background": True, "description": text})
+        self._turn.end_message("tool_use")
+        end: list[float] = []
+
+        def is_over() -> bool:
+            end.append(time.monotonic() + seconds)  # counted from the first look, which comes after the result
+            return time.monotonic() >= end[0]
+
+        self._to_background(tool_id, text, is_over, text)
+
+    def close(self, task: Background) -> None:
+        """Say that a background task is over."""
+        self.background = [other for other in self.background if other is not task]
+        self._turn.send(self._turn.frames.system("task_updated", task_id=task.task_id, patch={"status": "completed"}))
+        self._notify(task.task_id, task.tool_id, "completed", f'Background command "{task.description}" completed')
+        self._tell_background()
+
+    def stop(self, *, interrupted: bool) -> bool:
+        """A signal ends what runs, as claude does it: killed tools answer. True where a tool was running."""
+        killed, self.running = self.running, []
+        for call in killed:
+            call.kill()
+            self._answer(call, call.killed(interrupted=interrupted), "stopped")
+        if killed and not interrupted:
+            self._turn.send(self._turn.frames.system("status", status="requesting"))
+        stopped, self.background = self.background, []
+        for task in stopped:
+            if task.call is not None:
+                task.call.kill()
+            self._notify(task.task_id, task.tool_id, "stopped", task.description)
+        if stopped:
+            self._tell_background()
+        return bool(killed)
+
+    def _notify(self, task_id: str, tool_id: str, status: str, summary: str) -> None:
+        self._turn.send(self._turn.frames.system(
+            "task_notification", task_id=task_id, tool_use_id=tool_id, status=status, output_file="", summary=summary,
+        ))  # fmt: skip
+
+    def _start(self, step: Step, name: str, arguments: dict[str, Any]) -> Call:
+        from clisup.demo import tools  # noqa: PLC0415  (brings subprocess: 5 ms that a script of text need not pay)
+
+        if step.name == "bash":
+            marks = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": self._session_id}
+            return tools.ShellCall(step.args[0], timeout=step.args[1], variables=marks)
+        if step.name == "tool":
+            return tools.ReadyCall(step.args[2])
+        if tools.is_allowed(name, arguments, self._turn.permission_mode):
+            return tools.edit_file(name, arguments)
+        return tools.deny(name, arguments)
+
+    def _look(self, call: Call) -> None:
+        answer = call.poll()
+        if answer is not None:
+            self.running.remove(call)
+            self._answer(call, answer)
+        elif call.overdue:
+            self.running.remove(call)
+            self._to_background(call.tool_id, "a command", lambda: call.poll() is not None, "The command has ended.", call)
+        elif time.monotonic() >= self._beats[call.tool_id][0]:
+            self._beat(call, self._beats[call.tool_id])
+
+    def _beat(self, call: Call, beat: list[float]) -> None:
+        """A sign of life: first that a task has started, then that it goes on."""
+        frames, count = self._turn.frames, int(beat[1])
+        if count < 0:
+            self._turn.send(frames.system(
+                "task_started", task_id=_task_id(call.tool_id), tool_use_id=call.tool_id, description="Run a command",
+                is_backgrounded=False, task_type="local_bash",
+            ))  # fmt: skip
+        else:
+            elapsed = round(time.monotonic() - call.began, 3)
+            self._turn.send(frames.tool_progress(f"{call.tool_id}-heartbeat-{count}", call.name, elapsed))
+        beat[:] = [time.monotonic() + self.beat_s, count + 1]
+
+    def _answer(self, call: Call, answer: Answer, status: str = "completed") -> None:
+        if answer.meta.get("non_execution_kind") and status == "completed":
+            self._refused(call, answer)
+        if self._beats.get(call.tool_id, [0, -1])[1] >= 0:
+            self._notify(_task_id(call.tool_id), call.tool_id, status, "Run a command")
+        block = {"type": "tool_result", "content": answer.content, "is_error": answer.is_error,
+                 "tool_use_id": call.tool_id}  # fmt: skip
+        meta = [{"id": call.tool_id, **answer.meta}]
+        self._turn.send(self._turn.frames.user([block], tool_use_result=answer.detail, tool_result_meta=meta))
+
+    def _refused(self, call: Call, answer: Answer) -> None:
+        self._turn.denials.append({"tool_name": call.name, "tool_use_id": call.tool_id, "tool_input": call.arguments})
+        self._turn.send(self._turn.frames.system(
+            "permission_denied", tool_name=call.name, tool_use_id=call.tool_id, message=answer.content,
+        ))  # fmt: skip
+
+    def _to_background(
+        self, tool_id: str, description: str, is_over: Callable[[], bool], follow_up: str, call: Call | None = None
+    ) -> None:
+        task = Background(_task_id(tool_id), tool_id, description, is_over, follow_up, call)
+        self.background.append(task)
+        self._tell_background()
+        self._turn.send(self._turn.frames.system(
+            "task_started", task_id=task.task_id, tool_use_id=tool_id, description=description, is_backgrounded=True,
+            task_type="local_bash",
+        ))  # fmt: skip
+        content = f"Command running in background with ID: {task.task_id}."
+        block = {"type": "tool_result", "content": content, "tool_use_id": tool_id, "is_error": False}
+        detail = {"stdout": "", "stderr": "", "interrupted": False, "isImage": False, "backgroundTaskId": task.task_id}
+        self._turn.send(self._turn.frames.user([block], tool_use_result=detail))
+
+    def _tell_background(self) -> None:
+        tasks = [{"task_id": t.task_id, "task_type": "local_bash", "description": t.description} for t in self.background]
+        self._turn.send(self._turn.frames.system("background_tasks_changed", tasks=tasks))
+
+
+def _task_id(tool_id: str) -> str:
+    return f"b{tool_id[-8:]}"
+
+
+def _described(step: Step) -> tuple[str, dict[str, Any]]:
+    """The name and input that the tool_use block of a step shows."""
+    if step.name == "bash":
+        return "Bash", {"command": step.args[0], "description": "Run a command of the script"}
+    return step.args[0], step.args[1]

@@ -1,0 +1,201 @@
+"""One turn's frames in order: messages, blocks, tool calls and the result that ends it. It knows no directive."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from clisup.demo.frames import Frame, Frames, token_usage
+from clisup.demo.session import Session
+from clisup.demo.wire import Wire
+
+__all__ = ["Turn"]
+
+_PRICE_IN, _PRICE_OUT = 3e-6, 15e-6  # dollars a token: any fixed price will do, for a cost that a test can foretell
+_INPUT_PIECE = 24  # characters of a tool's input in one delta, about what claude sends
+
+
+class Turn:
+    """Opens and closes messages and blocks as they are needed, so that a script can say things in any order.
+
+    `results` counts the results of the process: a background task gives a second one.
+    """
+
+    def __init__(self, wire: Wire, frames: Frames, session: Session, *, prompt_length: int) -> None:
+        self._wire, self.frames, self._session = wire, frames, session
+        self._number = len(session.prompts)
+        self._serial = self._tool_serial = 0
+        self._message: str | None = None
+        self._index = 0
+        self._text: list[str] | None = None  # the open text block; None where none is open
+        self._characters = 0
+        self._began = time.monotonic()
+        self.results = 0
+        self.usage: Frame | None = None
+        self.cost_usd: float | None = None
+        self.structured: Any = None
+        self.permission_mode = "default"
+        self._reset(prompt_length)
+
+    def _reset(self, prompt_length: int) -> None:
+        self._input_tokens, self._output_tokens, self._messages = -(-prompt_length // 4), 0, 0
+        self._last_text = ""
+        self.denials: list[Frame] = []
+
+    # What the model says
+
+    def text(self, text: str) -> None:
+        """One text delta; the deltas of following steps join the open block, on a line of their own."""
+        self._open_text()
+        assert self._text is not None  # for the type checker: _open_text has just set it
+        if self._text and not self._text[-1].endswith("\n"):
+            text = "\n" + text
+        self.delta(text)
+
+    def delta(self, text: str) -> None:
+        """One text delta, exactly as it is."""
+        self._open_text()
+        assert self._text is not None  # as above
+        self._text.append(text)
+        self._event("content_block_delta", delta={"type": "text_delta", "text": text})
+
+    def think(self, text: str) -> None:
+        """A whole thinking block."""
+        self._open_block({"type": "thinking", "thinking": "", "signature": ""})
+        tokens = -(-len(text) // 4)
+        self.send(self.frames.system("thinking_tokens", estimated_tokens=tokens, estimated_tokens_delta=tokens))
+        self._event("content_block_delta", delta={"type": "thinking_delta", "thinking": text})
+        self._event("content_block_delta", delta={"type": "signature_delta", "signature": "ZGVtbw=="})
+        self._characters += len(text)
+        block = {"type": "thinking", "thinking": text, "signature": "ZGVtbw=="}
+        self._close_block(block, thinking_duration_ms=1, thinking_display="updates")
+
+    def tool_use(self, name: str, arguments: Frame) -> str:
+        """A tool_use block; gives its id. Call `end_message` before the results."""
+        self._tool_serial += 1
+        tool_id = f"toolu_demo{self._number:04d}{self._tool_serial:06d}"
+        self._open_block({"type": "tool_use", "id": tool_id, "name": name, "input": {}})
+        whole = json.dumps(arguments, ensure_ascii=False)
+        for start in range(0, len(whole), max(_INPUT_PIECE, len(whole) // 64)):
+            piece = whole[start : start + max(_INPUT_PIECE, len(whole) // 64)]
+            self._event("content_block_delta", delta={"type": "input_json_delta", "partial_json": piece})
+        self._characters += len(whole)
+        self._close_block({"type": "tool_use", "id": tool_id, "name": name, "input": arguments})
+        return tool_id
+
+    def end_message(self, stop_reason: str) -> None:
+        """Close the message, if one is open."""
+        if self._message is None:
+            return
+        self._close_text()
+        output = -(-self._characters // 4)
+        self._output_tokens += output
+        usage = token_usage(self._input_tokens, output)
+        delta = {"stop_reason": stop_reason, "stop_sequence": None}
+        self.send(self.frames.stream({"type": "message_delta", "delta": delta, "usage": usage}, self._message))
+        self.send(self.frames.stream({"type": "message_stop"}, self._message))
+        self._message = None
+
+    def abandon_message(self, *, aborted: bool = False) -> None:
+        """Take the open message back, as claude does when its connection is cut: no `assistant` frame confirms the text.
+
+        After an interrupt (`aborted`) that frame is out already, so only what would have come next is abandoned.
+        """
+        if self._text is not None:
+            self._event("content_block_stop")
+        if aborted:
+            delta = {"stop_reason": None, "stop_sequence": None}
+            usage = token_usage(self._input_tokens, 1)
+            self.send(self.frames.stream({"type": "message_delta", "delta": delta, "usage": usage}, self._message))
+        lost = {"api_message_id": self._message, "from_block_index": self._index + aborted}
+        self.send(self.frames.stream({"type": "message_stop"}, self._message, abandoned_blocks=lost))
+        self._message = self._text = None
+
+    def send(self, frame: Frame) -> None:
+        self._wire.frame(frame)
+
+    def _open_message(self) -> None:
+        self._serial += 1
+        self._messages += 1
+        self._message = f"msg_demo{self._number:04d}{self._serial:06d}"
+        self._index, self._characters = -1, 0
+        self.send(self.frames.system("status", status="requesting"))
+        self.send(self.frames.message_start(self._message, token_usage(self._input_tokens, 1)))
+
+    def _open_block(self, block: Frame) -> None:
+        self._close_text()
+        if self._message is None:
+            self._open_message()
+        self._index += 1
+        self._event("content_block_start", content_block=block)
+
+    def _open_text(self) -> None:
+        if self._text is None:
+            self._open_block({"type": "text", "text": ""})
+            self._text = []
+
+    def _close_text(self) -> None:
+        if self._text is not None:
+            text = self._last_text = "".join(self._text)
+            self._text = None
+            self._characters += len(text)
+            self._close_block({"type": "text", "text": text})
+
+    def _close_block(self, block: Frame, **fields: Any) -> None:
+        assert self._message is not None  # a block is open, so its message is
+        self._session.add_answer([block])
+        self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), **fields))
+        self._event("content_block_stop")
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        self.send(self.frames.stream({"type": kind, "index": self._index, **fields}, self._message))
+
+    # How a turn ends
+
+    def succeed(self, **fields: Any) -> None:
+        """End the turn well. A turn without a last word says "Done."."""
+        if self._message is None:
+            self.text("Done.")
+        self.end_message("end_turn")
+        if self.structured is not None:
+            fields["structured_output"] = self.structured
+        self.finish(subtype="success", is_error=False, terminal_reason="completed", result=self._last_text,
+                    stop_reason="end_turn", api_error_status=None, **fields)  # fmt: skip
+
+    def interrupt(self, *, in_tool: bool) -> None:
+        """End the turn as claude does after SIGINT: what was said so far is kept."""
+        if self._message is not None and self._text is not None:
+            block = {"type": "text", "text": "".join(self._text)}
+            self._session.add_answer([block])
+            self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), aborted=True))
+        note = "[Request interrupted by user for tool use]" if in_tool else "[Request interrupted by user]"
+        self.send(self.frames.user([{"type": "text", "text": note}]))
+        if self._message is not None:
+            self.abandon_message(aborted=True)
+        reason = "aborted_tools" if in_tool else "aborted_streaming"
+        self.finish(subtype="error_during_execution", is_error=True, terminal_reason=reason,
+                    errors=["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"])  # fmt: skip
+
+    def finish(self, **fields: Any) -> None:
+        """The result frame, with the turn's usage and the session's cost, and a clean slate for a turn after it."""
+        usage = self.usage or token_usage(self._input_tokens * max(self._messages, 1), self._output_tokens)
+        cost = self.cost_usd
+        if cost is None:
+            cost = usage["input_tokens"] * _PRICE_IN + usage["output_tokens"] * _PRICE_OUT
+        total = self._session.add_cost(cost, self.frames.model)
+        elapsed = int((time.monotonic() - self._began) * 1000)
+        self.send(self.frames.result(
+            usage=usage, total_cost_usd=total, modelUsage={self.frames.model: _model_usage(usage, total)},
+            permission_denials=self.denials, num_turns=self._messages, duration_ms=elapsed, duration_api_ms=elapsed,
+            result_index=self.results, **fields,
+        ))  # fmt: skip
+        self.results += 1
+        self.usage = self.cost_usd = self.structured = None
+        self._reset(0)
+
+
+def _model_usage(usage: Frame, cost_usd: float) -> Frame:
+    return {"inputTokens": usage["input_tokens"], "outputTokens": usage["output_tokens"], "cacheReadInputTokens": 0,
+            "cacheCreationInputTokens": 0, "webSearchRequests": 0, "costUSD": cost_usd, "contextWindow": 200000,
+            "maxOutputTokens": 32000}  # fmt: skip

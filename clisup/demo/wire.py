@@ -1,0 +1,84 @@
+"""stdout and stderr: the one place that writes. A frame goes out as one whole line, whatever the pipe does."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+from typing import Any
+
+__all__ = ["Stopped", "Wire", "encode_frame", "write_all"]
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+class Stopped(BaseException):
+    """A signal asks the process to end. `exit_code` is what claude exits with after it, without a result."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+        self.exit_code = 128 + signum
+
+
+class Wire:
+    """The CLI's stdout in one of claude's output formats.
+
+    When the reader has gone the writes are dropped and the script goes on, as claude does: its tools have effects.
+    `busy` is true while a line is half out: a signal that comes then is left in `pending` and raised after the line.
+    """
+
+    def __init__(self, output_format: str) -> None:
+        self._format = output_format
+        self._closed = False
+        self.busy = False
+        self.pending: int | None = None
+
+    def frame(self, frame: dict[str, Any]) -> None:
+        """One frame. `json` lets only results through, `text` only their text."""
+        if self._format == "stream-json" or (self._format == "json" and frame.get("type") == "result"):
+            self.line(encode_frame(frame))
+        elif self._format == "text" and frame.get("type") == "result":
+            self.line(str(frame.get("result", "")).encode("utf-8", "replace"))
+
+    def line(self, data: bytes) -> None:
+        """One line, verbatim, with its newline."""
+        self.bytes(data + b"\n")
+
+    def bytes(self, data: bytes) -> None:
+        """Bytes as they are: for output that is no line."""
+        if self._closed:
+            return
+        self.busy = True
+        try:
+            self._closed = not write_all(1, data)
+        finally:
+            self.busy = False
+        if self.pending is not None:
+            signum, self.pending = self.pending, None
+            raise Stopped(signum)
+
+
+def encode_frame(frame: dict[str, Any]) -> bytes:
+    """A frame's line without its newline. A lone surrogate is escaped, since UTF-8 cannot hold it."""
+    text = _encode(frame)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(frame, separators=(",", ":")).encode()
+
+
+def write_all(fd: int, data: bytes) -> bool:
+    """Write all of `data`, waiting where the descriptor is non-blocking; false when nobody reads any more."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EBADF, errno.EIO, errno.ECONNRESET):
+                return False
+            raise
+    return True

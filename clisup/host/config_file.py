@@ -1,0 +1,32 @@
+"""Reading the configuration file."""
+
+from __future__ import annotations
+
+import tomllib
+
+from clisup.core.config import Config, parse_config
+from clisup.errors import ConfigurationError
+
+__all__ = ["read_config"]
+
+
+def read_config(path: str, *, required: bool) -> Config:
+    """The configuration in `path`; all defaults where an optional file is missing. Raises `ConfigurationError`."""
+    try:
+        with open(path, "rb") as file:
+            raw = tomllib.load(file)
+    except FileNotFoundError:
+        if required:
+            raise ConfigurationError(
+                f"cannot read {path}, because there is no such file", hint="correct --config"
+            ) from None
+        return parse_config({})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(
+            f"cannot read {path}, because it is not TOML: {error}", hint="correct that line"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}, because of: {error.strerror}", hint="check its permissions"
+        ) from None
+    return parse_config(raw, source=path)

@@ -1,0 +1,86 @@
+"""Small durable files: whole or not there, and readable by the owner alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from clisup.errors import WorldError
+
+__all__ = ["make_private_dir", "read_json", "storage_error", "sync_directory", "write_atomic", "write_json"]
+
+JSON_LIMIT = 64 * 1024 * 1024
+
+
+def make_private_dir(path: str) -> None:
+    """Make `path` (and its parents) as 0700. Raises `WorldError(storage_failed)` where that cannot be."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise storage_error("make the directory", path, error) from None
+
+
+def write_atomic(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Write a file so that a reader, or a crash, finds the old or the new whole. Raises `WorldError(storage_failed)`."""
+    scratch = f"{path}.{os.getpid()}.tmp"
+    try:
+        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(scratch, path)
+        if sync:
+            sync_directory(os.path.dirname(path))
+    except OSError as error:
+        _unlink_quietly(scratch)
+        raise storage_error("write", path, error) from None
+
+
+def write_json(path: str, value: dict[str, Any], *, sync: bool = True) -> None:
+    """`write_atomic` of one JSON object."""
+    write_atomic(path, json.dumps(value, separators=(",", ":")).encode() + b"\n", sync=sync)
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """The JSON object in `path`; None where the file is missing, empty or no JSON object."""
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(JSON_LIMIT))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from None
+    return value if isinstance(value, dict) else None
+
+
+def sync_directory(path: str) -> None:
+    """Make a rename or a new name in `path` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def storage_error(what: str, path: str, error: OSError) -> WorldError:
+    """An OS error on a state file, in words."""
+    reason = error.strerror or type(error).__name__
+    return WorldError(
+        f"cannot {what} {path}, because of: {reason}",
+        kind="storage_failed",
+        hint="check the disk space, the permissions and the file system of the state directory",
+        errno=error.errno or 0,
+    )
+
+
+def _unlink_quietly(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,83 @@
+"""The daemon's socket: in a private directory, 0600 from its first moment, one daemon for each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+
+from clisup.errors import ConfigurationError, WorldError
+from clisup.host.files import make_private_dir, storage_error
+from clisup.host.locks import FileLock
+from clisup.locations import SOCKET_PATH_LIMIT
+
+__all__ = ["BACKLOG", "bind_listener", "take_lock"]
+
+BACKLOG = 128
+
+
+def take_lock(path: str, what: str) -> FileLock:
+    """Take a lock for as long as the daemon lives. Raises `WorldError(daemon_already_running)` that names the holder."""
+    lock = FileLock(path)
+    holder = lock.acquire()
+    if holder is not None:
+        raise WorldError(
+            f"cannot start, because pid {holder} serves this {what} already ({path})",
+            kind="daemon_already_running",
+            hint="stop it first (clisup stop), or give another --socket and --state-dir",
+            pid=holder,
+        )
+    lock.write(f"{os.getpid()}\n")
+    return lock
+
+
+def bind_listener(path: str) -> socket.socket:
+    """Bind and listen. Call it under the socket's lock: then a socket file that is there already is a stale one.
+
+    Raises `ConfigurationError` for a path that cannot be used, `WorldError(storage_failed)` where the system refuses.
+    """
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise ConfigurationError(
+            f"cannot listen on {path}, because the path has more than {SOCKET_PATH_LIMIT} bytes",
+            hint="use a shorter --socket",
+        )
+    _check_directory(os.path.dirname(path))
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    scratch = f"{path}.{os.getpid()}"
+    scratch = scratch if len(os.fsencode(scratch)) <= SOCKET_PATH_LIMIT else path
+    try:
+        _unlink(scratch)
+        old = os.umask(0o177)
+        try:
+            sock.bind(scratch)
+        finally:
+            os.umask(old)
+        sock.listen(BACKLOG)
+        if scratch != path:
+            os.rename(scratch, path)  # a client finds the old socket or one that is served, never none
+    except OSError as error:
+        sock.close()
+        raise storage_error("listen on", path, error) from None
+    return sock
+
+
+def _check_directory(directory: str) -> None:
+    """Ours alone: another user's directory, or one that others may write to, could swap the socket."""
+    make_private_dir(directory)
+    info = os.stat(directory)
+    if info.st_uid not in (os.geteuid(), 0):
+        raise ConfigurationError(
+            f"cannot listen in {directory}, because it belongs to uid {info.st_uid}", hint="use your own"
+        )
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(
+            f"cannot listen in {directory}, because others may write to it",
+            hint=f"chmod 700 {directory}, or use another",
+        )
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,72 @@
+"""POSIX record locks: held for as long as the process lives, and they name their holder.
+
+A lock file is opened once by a process and never again: closing any descriptor of it would drop the lock (fcntl(2)).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from clisup.host.files import storage_error
+
+__all__ = ["FileLock", "lock_holder"]
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of x86-64 and arm64 Linux: type, whence, start, len, pid
+
+
+class FileLock:
+    """An exclusive lock on a file. `acquire` gives None, or the pid of the process that holds it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def acquire(self) -> int | None:
+        """Take the lock without waiting. Raises `WorldError(storage_failed)` where the file cannot be opened."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise storage_error("open the lock", self.path, error) from None
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(fd) or -1
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return holder
+            raise storage_error("lock", self.path, error) from None
+        self._fd = fd
+        return None
+
+    def write(self, text: str) -> None:
+        """Say in the file who holds it, for people."""
+        assert self._fd is not None, "a lock is written while it is held"
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text.encode(), 0)
+
+    def release(self) -> None:
+        """Give it back. Safe to call twice."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def lock_holder(path: str) -> int | None:
+    """The pid that holds `path`'s lock, None where nobody does. Never call it for a lock of this process (see above)."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _holder(fd)
+    finally:
+        os.close(fd)
+
+
+def _holder(fd: int) -> int | None:
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else pid

@@ -1,0 +1,103 @@
+"""Finds and reads the scrub lists. No list, no start: nothing here falls back to an empty list.
+
+The directories are tried in this order; the first that is there decides, whole: lists of two directories never mix.
+
+1. the one that the configuration names (`[daemon] scrub_lists`); then no other is looked at
+2. `/etc/clisup/scrub_lists`, the administrator's
+3. `scrub_lists` inside the installed package
+4. `scrub_lists` beside the package in a checkout (an editable install has no copy inside the package)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from clisup.core.scrub import RuleKind, RuleSet, ScrubList, parse_list
+from clisup.errors import ConfigurationError
+
+__all__ = ["SYSTEM_DIRECTORY", "list_names", "lists_directory", "load_rules", "search_path"]
+
+SYSTEM_DIRECTORY = Path("/etc/clisup/scrub_lists")
+KINDS: tuple[RuleKind, ...] = ("allow", "scrub", "deny")
+MAX_LIST_BYTES = 1_048_576
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_HINT = "reinstall clisup, or name a directory with complete lists as scrub_lists under [daemon]"
+
+
+def search_path() -> tuple[Path, ...]:
+    """Where lists are looked for when the configuration names no directory, in order."""
+    return (SYSTEM_DIRECTORY, _PACKAGE / "scrub_lists", _PACKAGE.parent / "scrub_lists")
+
+
+def load_rules(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> RuleSet:
+    """The rules for one backend kind: the common lists and its own, with what they include.
+
+    Raises `ConfigurationError` that names the directories, the file or the line, and the way out.
+    """
+    directory = lists_directory(kind, override, search=search)
+    parts = [part for name in ("common", kind) for rule_kind in KINDS for part in _read(directory, name, rule_kind)]
+    rules = tuple(rule for part in parts for rule in part.rules)
+    return RuleSet(rules, tuple(pair for part in parts for pair in part.pairs))
+
+
+def lists_directory(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> Path:
+    """The directory whose lists decide for this kind. Raises `ConfigurationError` where there is none, or where it is incomplete.
+
+    A directory that holds some lists but not all is an error rather than a reason to look further: an administrator's
+    stricter lists must not be passed over because one file is missing.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", kind) or kind == "common":
+        raise ConfigurationError("cannot load scrub lists, because the kind is no list name", hint="correct `kind`")
+    places = (override,) if override is not None else search_path() if search is None else tuple(search)
+    for directory in places:
+        present = _lists_in(directory)
+        missing = [name for name in list_names(kind) if name not in present]
+        if not missing:
+            return directory
+        if override is not None or present:
+            message = f"cannot use the scrub lists in {directory}, because these are missing: {', '.join(missing)}"
+            raise ConfigurationError(message, hint=f"add them, or: {_HINT}")
+    looked = ", ".join(str(place) for place in places)
+    raise ConfigurationError(f"cannot start without scrub lists, because there are none in {looked}", hint=_HINT)
+
+
+def list_names(kind: str) -> tuple[str, ...]:
+    """The six files that a directory must hold for this kind."""
+    return tuple(f"{name}.{rule_kind}" for name in ("common", kind) for rule_kind in KINDS)
+
+
+def _lists_in(directory: Path) -> set[str]:
+    """The names of the lists there; none where there is no such directory. What cannot be read is not passed over."""
+    try:
+        return {path.name for path in directory.iterdir() if path.suffix[1:] in KINDS}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        message = f"cannot look for scrub lists in {directory}, because of {error.strerror}"
+        raise ConfigurationError(message, hint="let the daemon's user read it, or remove it") from error
+
+
+def _read(directory: Path, name: str, kind: RuleKind, *, included: bool = False) -> list[ScrubList]:
+    """One file, after what it includes: a list's own lines win over included ones."""
+    path = directory / f"{name}.{kind}"
+    parsed = parse_list(name, kind, _text(path), origin=str(path))
+    if included and parsed.includes:
+        message = f"cannot use the scrub list {path}, because an included list includes another"
+        raise ConfigurationError(message, hint="write the lines out")
+    return [part for other in parsed.includes for part in _read(directory, other, kind, included=True)] + [parsed]
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LIST_BYTES + 1)
+        if len(data) > MAX_LIST_BYTES:
+            raise ConfigurationError(f"cannot use the scrub list {path}, because it is larger than 1 MiB", hint=_HINT)
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"cannot use the scrub list {path}, because it is not UTF-8", hint=_HINT) from error
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the scrub list {path}, because {error.strerror}", hint=_HINT) from error

@@ -1,0 +1,127 @@
+"""The files of one session, by name: the layout that docs/operations.md shows. Directories are 0700, files 0600."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from clisup.core.session_spec import SessionSpec
+from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
+
+__all__ = ["RunDir", "SessionDir", "list_sessions"]
+
+
+class SessionDir:
+    """`<state_dir>/sessions/<session_id>/`."""
+
+    def __init__(self, state_dir: str, session_id: str) -> None:
+        self.path = os.path.join(state_dir, "sessions", session_id)
+
+    @property
+    def journal(self) -> str:
+        return os.path.join(self.path, "journal")
+
+    def run(self, number: int) -> RunDir:
+        """The directory of one run."""
+        return RunDir(os.path.join(self.path, "runs", str(number)))
+
+    def load_spec(self) -> SessionSpec | None:
+        """What the session was opened with; None where the directory holds no whole session."""
+        raw = read_json(os.path.join(self.path, "session.json"))
+        return SessionSpec.model_validate(raw) if raw else None
+
+    def create(
+        self, spec: SessionSpec, secrets: dict[str, str], system_prompt: str | None, mcp_config: bytes | None
+    ) -> None:
+        """Write everything, `session.json` last: without it there is no session. Raises `WorldError(storage_failed)`."""
+        make_private_dir(self.path)
+        make_private_dir(os.path.join(self.path, "private"))
+        if secrets:
+            write_json(self._secrets, dict(secrets))
+        if system_prompt is not None:
+            write_atomic(self.system_prompt, system_prompt.encode())
+        if mcp_config is not None:
+            write_atomic(self.mcp_config, mcp_config)
+        write_json(os.path.join(self.path, "session.json"), spec.model_dump())
+
+    @property
+    def _secrets(self) -> str:
+        return os.path.join(self.path, "private", "secrets.json")
+
+    @property
+    def system_prompt(self) -> str:
+        return os.path.join(self.path, "private", "system_prompt.txt")
+
+    @property
+    def mcp_config(self) -> str:
+        return os.path.join(self.path, "private", "mcp.json")
+
+    def secrets(self) -> dict[str, str]:
+        """The values of variables that the request brought."""
+        return {str(k): str(v) for k, v in (read_json(self._secrets) or {}).items()}
+
+    def forget_secrets(self) -> None:
+        """At close: what is private goes, the record of events stays."""
+        shutil.rmtree(os.path.join(self.path, "private"), ignore_errors=True)
+        shutil.rmtree(os.path.join(self.path, "prompts"), ignore_errors=True)
+
+    def _prompt(self, turn_id: str) -> str:
+        return os.path.join(self.path, "prompts", f"{turn_id}.json")
+
+    def save_prompt(self, turn_id: str, prompt: dict[str, Any]) -> None:
+        """Make a prompt durable before it is accepted."""
+        make_private_dir(os.path.join(self.path, "prompts"))
+        write_json(self._prompt(turn_id), prompt)
+
+    def load_prompt(self, turn_id: str) -> dict[str, Any] | None:
+        """An accepted prompt; None where it is gone."""
+        return read_json(self._prompt(turn_id))
+
+    def drop_prompt(self, turn_id: str) -> None:
+        """The turn is over: its prompt lives on in the CLI's own transcript."""
+        try:
+            os.unlink(self._prompt(turn_id))
+        except FileNotFoundError:
+            pass
+
+
+class RunDir:
+    """`runs/<k>/`: one CLI process, owned by its keeper."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.out = os.path.join(path, "out.spool")
+        self.err = os.path.join(path, "err.spool")
+        self.lock = os.path.join(path, "keeper.lock")
+
+    def create(self, intent: dict[str, Any]) -> None:
+        """Make the directory and say what is about to be run (argv only: no prompt, no value of a variable)."""
+        make_private_dir(os.path.join(self.path, "blobs"))
+        write_json(os.path.join(self.path, "intent.json"), intent)
+
+    def start_record(self) -> dict[str, Any] | None:
+        return read_json(os.path.join(self.path, "start.json"))
+
+    def exit_record(self) -> dict[str, Any] | None:
+        return read_json(os.path.join(self.path, "exit.json"))
+
+    def declare_dead(self, record: dict[str, Any]) -> None:
+        """Write exit.json in the keeper's place. Only under keeper.lock: a late keeper that finds it leaves."""
+        write_json(os.path.join(self.path, "exit.json"), record)
+
+    def save_blob(self, name: str, data: bytes) -> None:
+        """Keep a payload, before its event is journaled. The same name always has the same bytes."""
+        make_private_dir(os.path.join(self.path, "blobs"))
+        write_atomic(os.path.join(self.path, "blobs", name), data, sync=False)
+
+    def blob_path(self, name: str) -> str:
+        return os.path.join(self.path, "blobs", name)
+
+
+def list_sessions(state_dir: str) -> list[str]:
+    """The ids of all session directories."""
+    try:
+        return sorted(os.listdir(os.path.join(state_dir, "sessions")))
+    except FileNotFoundError:
+        return []

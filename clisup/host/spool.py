@@ -1,0 +1,64 @@
+"""Reading a spool: the bytes a CLI said, written by its keeper alone. Reads never block and never run past the end."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["SpoolReader", "read_range", "spool_size", "tail_text"]
+
+READ_CHUNK = 256 * 1024
+
+
+class SpoolReader:
+    """Reads on from an offset. A spool that is not there yet is empty."""
+
+    def __init__(self, path: str, offset: int = 0) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self.offset = offset
+
+    def read(self) -> bytes:
+        """The next bytes, up to 256 KiB; empty where there are none now."""
+        if self._fd is None:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b""
+        chunk = os.pread(self._fd, READ_CHUNK, self.offset)
+        self.offset += len(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def spool_size(path: str) -> int:
+    """Its size in bytes; 0 where it is missing."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read_range(path: str, start: int, length: int) -> bytes:
+    """`length` bytes from `start`, less at the end; empty where the file is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, length, start)
+    finally:
+        os.close(fd)
+
+
+def tail_text(path: str, limit: int = 4096) -> str:
+    """The last `limit` bytes as text, from a line's beginning where possible."""
+    size = spool_size(path)
+    data = read_range(path, max(0, size - limit), limit)
+    if size > limit and b"\n" in data:
+        data = data[data.index(b"\n") + 1 :]
+    return data.decode("utf-8", "replace")

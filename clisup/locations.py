@@ -1,0 +1,62 @@
+"""Where clisup's files are, from a mapping of variables: the one place that knows, for the daemon and the light clients.
+
+Standard library only. Order: `CLISUP_*` variable, then the configuration file (daemon only), then these defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+__all__ = ["SOCKET_PATH_LIMIT", "config_file", "default_socket", "default_state_dir", "socket_for_client"]
+
+SOCKET_PATH_LIMIT = 107
+"""sun_path holds 108 bytes with the closing NUL (unix(7))."""
+
+
+def default_state_dir(env: Mapping[str, str], uid: int) -> str:
+    """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
+    if env.get("CLISUP_STATE_DIR"):
+        return os.path.abspath(env["CLISUP_STATE_DIR"])
+    base = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or f"/tmp/clisup-{uid}", ".local", "state")
+    return os.path.join(base, "clisup")
+
+
+def default_socket(env: Mapping[str, str], uid: int) -> str:
+    """`$CLISUP_SOCKET`, else `clisup/clisup.sock` in the runtime directory, else in the state directory.
+
+    The state directory is the fallback because `/run/user/<uid>` exists only where a login session made it.
+    """
+    if env.get("CLISUP_SOCKET"):
+        return os.path.abspath(env["CLISUP_SOCKET"])
+    runtime = env.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    if os.path.isdir(runtime) and os.access(runtime, os.W_OK):
+        return os.path.join(runtime, "clisup", "clisup.sock")
+    return os.path.join(default_state_dir(env, uid), "clisup.sock")
+
+
+def config_file(env: Mapping[str, str]) -> str:
+    """`$CLISUP_CONFIG`, else `$XDG_CONFIG_HOME/clisup/config.toml`, else `~/.config/clisup/config.toml`."""
+    if env.get("CLISUP_CONFIG"):
+        return os.path.abspath(env["CLISUP_CONFIG"])
+    base = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", "/"), ".config")
+    return os.path.join(base, "clisup", "config.toml")
+
+
+def socket_for_client(env: Mapping[str, str], uid: int) -> str:
+    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one."""
+    path = config_file(env)
+    if env.get("CLISUP_SOCKET") or not os.path.exists(path):
+        return default_socket(env, uid)
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            daemon = tomllib.load(file).get("daemon", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return default_socket(env, uid)
+    if daemon.get("socket"):
+        return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
+    if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
+        env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
+    return default_socket(env, uid)

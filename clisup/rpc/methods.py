@@ -1,0 +1,43 @@
+"""THE method table: each method's params, result, access class and doc line. The server, the docs and the tests read it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from clisup.rpc import models as m
+
+__all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
+
+PROTOCOL_VERSION = 1
+Role = Literal["observe", "drive", "admin"]
+
+
+class Method(NamedTuple):
+    """One method. `result` is None where the handler makes the JSON itself (large or free-form answers)."""
+
+    params: type[m.Params]
+    result: type[m.Result] | None
+    role: Role
+    doc: str
+
+
+# fmt: off
+METHODS: dict[str, Method] = {
+    "initialize": Method(m.InitializeParams, m.InitializeResult, "observe", "Say who you are; learn version, limits and backends. Optional."),
+    "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
+    "daemon/status": Method(m.Empty, None, "observe", "Everything that `clisup status` shows."),
+    "daemon/shutdown": Method(m.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
+    "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
+    "backend/env": Method(m.BackendEnvParams, m.BackendEnvResult, "observe", "What a backend's environment keeps, drops and sets: names and rules, never values."),
+    "session/new": Method(m.SessionNewParams, m.SessionNewResult, "drive", "Open a session. The same id with the same params gives the same session."),
+    "session/list": Method(m.SessionListParams, m.SessionListResult, "observe", "Sessions by page, newest first."),
+    "session/get": Method(m.SessionParams, m.SessionDetail, "observe", "One session with its timers and last events."),
+    "session/prompt": Method(m.PromptParams, None, "drive", "Send a prompt. With `wait`, the answer comes at the end of the turn."),
+    "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
+    "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
+    "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events: stored ones after `after_seq`, then live, each once and in order."),
+    "session/unsubscribe": Method(m.SessionParams, m.Done, "observe", "End a subscription of this connection."),
+    "session/events": Method(m.EventsParams, None, "observe", "History by page."),
+    "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page."),
+}
+# fmt: on

@@ -1,0 +1,244 @@
+"""Params and results of every method. Params are strict and refuse unknown members; results are what docs/protocol.md shows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clisup.core.config import Seconds
+from clisup.core.usage import Usage
+
+SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]{0,15}$")]
+Label = Annotated[str, Field(max_length=256)]
+Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+Seq = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Params(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Result(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Empty(Params):
+    pass
+
+
+class Done(Result):
+    ok: bool = True
+
+
+class ClientInfo(Params):
+    name: Annotated[str, Field(max_length=64, pattern=r"^[\w .:/@+-]*$")]
+    version: Annotated[str, Field(max_length=64)] | None = None
+
+
+class InitializeParams(Params):
+    protocol_version: int | None = None
+    client: ClientInfo | None = None
+
+
+class InitializeResult(Result):
+    protocol_version: int
+    server: dict[str, Any]
+    limits: dict[str, int]
+    backends: list[str]
+
+
+class PingResult(Result):
+    time: str
+
+
+class ShutdownParams(Params):
+    mode: Literal["drain", "detach", "kill"] = "drain"
+
+
+class BackendInfo(Result):
+    name: str
+    kind: str
+    command: list[str]
+    path: str | None
+    version: str | None
+    supported: bool
+    supported_versions: str
+    capabilities: dict[str, Any]
+    unavailable_reason: str | None
+
+
+class BackendEnvParams(Params):
+    name: Annotated[str, Field(max_length=64)]
+    env: dict[str, str] = {}
+
+
+class NameRule(Result):
+    name: str
+    rule: str
+
+
+class BackendEnvResult(Result):
+    kept: list[NameRule]
+    dropped: list[NameRule]
+    set: list[NameRule]
+
+
+class Timeouts(Params):
+    startup: Seconds | None = None
+    model_idle: Seconds | None = None
+    tool_idle: Seconds | None = None
+    approval: Seconds | None = None
+    background: Seconds | None = None
+    linger: Seconds | None = None
+    turn: Seconds | None = None
+    term_grace: Seconds | None = None
+
+
+class SessionNewParams(Params):
+    backend: Annotated[str, Field(max_length=64)]
+    cwd: Path
+    session_id: SessionId | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")] | None = None
+    system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
+    permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z-]{1,64}$")] | None = None
+    env: dict[str, str] | None = None
+    mcp_config: dict[str, Any] | None = None
+    timeouts: Timeouts | None = None
+    labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
+    resume_native_id: SessionId | None = None
+
+
+class SessionNewResult(Result):
+    session_id: str
+    native_session_id: str | None = None
+
+
+class SessionListParams(Params):
+    labels: dict[Label, Label] | None = None
+    state: str | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    cursor: SessionId | None = None
+
+
+class SessionSummary(Result):
+    session_id: str
+    backend: str
+    model: str | None
+    state: str
+    phase: str | None
+    turn_id: str | None
+    native_session_id: str | None
+    cwd: str
+    labels: dict[str, str]
+    created_at: str
+    pid: int | None
+    idle_s: float | None
+    age_s: float | None
+    turns: int
+    queue: list[dict[str, Any]]
+    tokens: Usage
+    cost_usd: float | None
+    subscribers: int
+    first_seq: int
+    next_seq: int
+    last_event: dict[str, Any] | None
+    next_timer: dict[str, Any] | None
+
+
+class SessionListResult(Result):
+    sessions: list[SessionSummary]
+    next_cursor: str | None = None
+
+
+class SessionParams(Params):
+    session_id: SessionId
+
+
+class SessionDetail(SessionSummary):
+    timers: list[dict[str, Any]]
+    last_events: list[dict[str, Any]]
+
+
+class TextBlock(Params):
+    type: Literal["text"]
+    text: str
+
+
+class PromptParams(Params):
+    session_id: SessionId
+    prompt: str | list[TextBlock]
+    key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    when_busy: Literal["queue", "refuse", "steer"] = "queue"
+    expand: bool = False
+    wait: bool = False
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text."""
+        return self.prompt if isinstance(self.prompt, str) else "\n".join(block.text for block in self.prompt)
+
+
+class PromptResult(Result):
+    turn_id: str
+    seq: int
+    delivery: Literal["delivered", "queued", "duplicate", "uncertain"]
+    position: int | None = None
+
+
+class TurnResult(Result):
+    turn_id: str
+    outcome: str
+    text: str
+    usage: Usage
+    cost_usd: float | None = None
+    stop_reason: str | None = None
+    denied: list[str] = []
+    error: dict[str, Any] | None = None
+    structured: Any = None
+
+
+class InterruptParams(Params):
+    session_id: SessionId
+    turn_id: TurnId | None = None
+    mode: Literal["graceful", "kill"] = "graceful"
+
+
+class InterruptResult(Result):
+    turn_id: str
+    outcome: str
+
+
+class SubscribeParams(Params):
+    session_id: SessionId
+    after_seq: Seq | None = None
+    types: Annotated[list[str], Field(max_length=64)] | None = None
+    deltas: bool = True
+    raw: bool = False
+
+
+class SubscribeResult(Result):
+    next_seq: int
+    first_seq: int
+
+
+class EventsParams(Params):
+    session_id: SessionId
+    after_seq: Seq = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    types: Annotated[list[str], Field(max_length=64)] | None = None
+    raw: bool = False
+
+
+class BlobParams(Params):
+    session_id: SessionId
+    blob: Annotated[str, Field(pattern=r"^(raw|blob)-[0-9]+-(out|err)-[0-9a-z.-]+$", max_length=128)]
+    offset: Seq = 0
+    limit: Annotated[int, Field(ge=1, le=8 * 1024 * 1024)] = 1024 * 1024
+
+
+class BlobResult(Result):
+    data_base64: str
+    size: int
+    eof: bool

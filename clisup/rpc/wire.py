@@ -1,0 +1,181 @@
+"""JSON-RPC 2.0 over lines, sans I/O: bytes in, requests or answers to refusals out.
+
+Strict where a lax reader lets trouble in: NaN, Infinity, lone surrogates, duplicate keys, UTF-16, a byte-order mark, boolean
+ids and nesting without end are refused with a typed error, and the connection goes on (fault 46). Only a frame over the limit
+ends it (fault 45).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from clisup.errors import ClisupError, UsageError
+
+__all__ = [
+    "DEFAULT_MAX_FRAME",
+    "FrameReader",
+    "Refusal",
+    "Request",
+    "encode_error",
+    "encode_notification",
+    "encode_result",
+]
+
+DEFAULT_MAX_FRAME = 16 * 1024 * 1024
+JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
+_ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
+_DECODER_LIMITS = (RecursionError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A well-formed request; `id` is None for a notification. `response` marks a client's answer to a request of ours."""
+
+    method: str
+    params: dict[str, Any] = field(default_factory=dict)
+    id: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What could not be taken: `answer` is the line to send back; `fatal` closes the connection after it."""
+
+    answer: bytes
+    fatal: bool = False
+
+
+class FrameReader:
+    """Cuts the client's bytes into frames and reads them. Holds at most one frame in memory."""
+
+    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+        self._max = max_frame
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    @property
+    def pending(self) -> bool:
+        """Half a frame has come."""
+        return self._length > 0
+
+    def feed(self, data: bytes) -> list[Request | Refusal]:
+        """Take bytes; give what they complete. After a fatal refusal nothing more may be fed."""
+        out: list[Request | Refusal] = []
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if self._length + len(line) > self._max:
+                return [*out, self._oversized()]
+            whole = b"".join([*self._parts, line])
+            self._parts.clear()
+            self._length = 0
+            if whole.strip():
+                out.append(read_frame(whole))
+        if rest:
+            self._parts.append(rest)
+            self._length += len(rest)
+            if self._length > self._max:
+                out.append(self._oversized())
+        return out
+
+    def _oversized(self) -> Refusal:
+        self._parts.clear()
+        error = UsageError(
+            f"cannot read a frame of more than {self._max} bytes",
+            kind="invalid_request",
+            hint="send less, or raise daemon.max_frame_bytes",
+            limit="max_frame_bytes",
+            value=self._max,
+        )
+        return Refusal(encode_error(None, error), fatal=True)
+
+
+def read_frame(line: bytes) -> Request | Refusal:
+    """One frame to a request, or to the refusal that answers it."""
+    try:
+        frame = _strict_json(line)
+    except _DECODER_LIMITS as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _json_reason(error)
+        return _refuse(None, "parse_error", f"cannot read the frame as JSON, because {reason}")
+    return _read_request(frame)
+
+
+def _read_request(frame: Any) -> Request | Refusal:
+    if isinstance(frame, list):
+        return _refuse(None, "invalid_request", "cannot take a batch: send each request on a line of its own")
+    if not isinstance(frame, dict):
+        return _refuse(None, "invalid_request", "cannot take this frame: a request is a JSON object")
+    id_ = frame.get("id")
+    if "id" in frame and not _valid_id(id_):
+        return _refuse(
+            None, "invalid_request", "cannot take this id: it must be a string of up to 256 characters or an integer"
+        )
+    if frame.get("jsonrpc", "2.0") != "2.0" or not isinstance(frame.get("method"), str):
+        return _refuse(
+            id_, "invalid_request", 'cannot take this frame: it needs "jsonrpc": "2.0" and a "method" string'
+        )
+    if extra := sorted(set(frame) - JSONRPC_MEMBERS):
+        return _refuse(
+            id_, "invalid_request", f"cannot take this frame, because of its unknown member {extra[0][:64]!r}"
+        )
+    params = frame.get("params", {})
+    if not isinstance(params, dict):
+        return _refuse(id_, "invalid_params", "cannot take these params: they must be an object")
+    return Request(frame["method"], params, id_)
+
+
+def _valid_id(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _ID_LIMIT
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _refuse(id_: Any, kind: str, message: str) -> Refusal:
+    return Refusal(encode_error(id_, UsageError(message, kind=kind, hint="see docs/protocol.md")))
+
+
+def _strict_json(line: bytes) -> Any:
+    text = line.decode(
+        "utf-8"
+    )  # a UnicodeDecodeError is a ValueError; UTF-16 and a BOM fail here or at the first character
+    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    if "\\ud" in text or "\\uD" in text:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _json_reason(error: Exception) -> str:
+    """Why, without quoting the client's text back (it may hold a secret)."""
+    if isinstance(error, UnicodeEncodeError):
+        return "it holds a lone surrogate"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return str(error)
+
+
+def encode_result(id_: str | int, result: bytes) -> bytes:
+    """The answer's line; `result` is JSON already."""
+    return b'{"jsonrpc":"2.0","id":' + json.dumps(id_).encode() + b',"result":' + result + b"}\n"
+
+
+def encode_error(id_: str | int | None, error: ClisupError) -> bytes:
+    """The error's line."""
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "error": error.to_wire()}, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_notification(method: str, params: bytes) -> bytes:
+    """A notification's line; `params` is JSON already: for events the very bytes that the journal holds."""
+    return b'{"jsonrpc":"2.0","method":"' + method.encode() + b'","params":' + params + b"}\n"

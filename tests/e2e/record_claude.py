@@ -1,0 +1,204 @@
+"""Record what the real claude CLI prints for each scenario: the golden files of the decoder.
+
+    python -m tests.e2e.record_claude                 # every scenario, two at a time
+    python -m tests.e2e.record_claude text memory     # some of them
+
+Each run has a throw-away HOME, an environment built from nothing and a fake API on loopback; a caller who wants a
+guarantee that nothing else is reached starts it in a network namespace that has only `lo`. Stdout is stored as it
+came, except that scratch paths, ports, pids and the names of this checkout are replaced by stable ones. Uuids other
+than the session's, timestamps, durations and what is computed from them vary from recording to recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
+from tests.e2e.scenarios import SCENARIOS, UNKNOWN_SESSION, Run, Scenario
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+VERSION = "2.1.329"
+RECORDINGS = HERE.parent / "recordings" / "claude" / VERSION
+BASE = "-p --output-format stream-json --include-partial-messages --verbose --setting-sources user".split()
+LIMIT_SECONDS = 240.0
+SWITCHES = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+}
+SIGNATURES = {
+    "key": {"ANTHROPIC_API_KEY": FAKE_KEY},
+    "oauth": {"CLAUDE_CODE_OAUTH_TOKEN": FAKE_OAUTH_TOKEN},
+    "none": {},
+}
+
+
+class Scratch:
+    """A throw-away home and working directory, and the replacement of their names in what is stored."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="clisup-record-"))
+        self.home, self.cwd = self.root / "home", self.root / "cwd"
+        self.home.mkdir()
+        self.cwd.mkdir()
+
+    def fill(self, argument: str) -> str:
+        return argument.replace("HERE", str(HERE)).replace("CWD", str(self.cwd))
+
+    def stable(self, words: str, pid: int) -> str:
+        """Replace what names this machine; the CLI also writes paths as slugs, with dashes for slashes."""
+        for path, name in ((str(self.root), "/scratch"), (str(REPOSITORY), "/checkout")):
+            words = words.replace(path, name).replace(re.sub("[^A-Za-z0-9]", "-", path), name.replace("/", "-"))
+        words = re.sub(r"/tmp/claude-\d+/", "/tmp/claude-0/", words)
+        words = re.sub(rf"\b{pid}\.sock", "1000.sock", words)
+        return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", words)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Session:
+    """The state that the runs of one session share: the fake, the scratch directories and the session id."""
+
+    def __init__(self, scenario: Scenario, run: Run) -> None:
+        self.id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"clisup:{scenario.name}{run.suffix}"))
+        self.scratch = Scratch()
+        self.api = FakeMessagesAPI(scenario)
+
+    def flags(self, run: Run) -> list[str]:
+        fork_id = str(uuid.uuid5(uuid.NAMESPACE_URL, self.id))
+        return {
+            "new": ["--session-id", self.id],
+            "again": ["--session-id", self.id],
+            "resume": ["--resume", self.id],
+            "fork": ["--resume", self.id, "--fork-session", "--session-id", fork_id],
+            "unknown": ["--resume", UNKNOWN_SESSION],
+            "none": [],
+        }[run.session]
+
+    def environment(self, run: Run, auth: str) -> dict[str, str]:
+        own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.scratch.home), "LANG": "C.UTF-8"}
+        return {**own, "ANTHROPIC_BASE_URL": self.api.url, **SIGNATURES[auth], **SWITCHES, **run.env}
+
+    def close(self) -> None:
+        self.api.close()
+        self.scratch.remove()
+
+
+def record(scenario: Scenario, binary: Path, target: Path) -> list[str]:
+    """Record all runs of a scenario; a run with a new session starts with a fresh home and a fresh fake."""
+    lines: list[str] = []
+    session: Session | None = None
+    try:
+        for run in scenario.runs:
+            if session is None or run.session == "new":
+                if session is not None:
+                    session.close()
+                session = Session(scenario, run)
+                session.api.__enter__()
+            lines.append(_record_run(scenario, run, session, binary, target))
+    finally:
+        if session is not None:
+            session.close()
+    return lines
+
+
+def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, target: Path) -> str:
+    name = scenario.name + run.suffix
+    before = len(session.api.requests)
+    argv = [*BASE, *session.flags(run), *(session.scratch.fill(argument) for argument in run.args)]
+    environment = session.environment(run, scenario.auth)
+    process = subprocess.Popen(
+        [str(binary), *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=session.scratch.cwd,
+        env=environment,
+    )
+    out, err, sent = _drive(process, run)
+    requests = session.api.requests[before:]
+    meta: dict[str, Any] = {
+        "scenario": scenario.name,
+        "note": scenario.note,
+        "cli_version": VERSION,
+        "argv": ["claude", *argv],
+        "environment": sorted(environment),
+        "prompt": run.prompt,
+        "exit_code": process.returncode if process.returncode >= 0 else None,
+        "signal": signal.Signals(-process.returncode).name if process.returncode < 0 else None,
+        "stderr": err,
+        "api_requests": len(requests),
+        "main_requests": sum(request.main for request in requests),
+        "signals_sent": sent,
+        "ended": "by the recorder's signal" if sent else "by itself",
+    }
+    stdout = session.scratch.stable(out, process.pid)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / f"{name}.jsonl").write_text(stdout, encoding="utf-8", newline="")
+    rendered = session.scratch.stable(json.dumps(meta, indent=1, ensure_ascii=False), process.pid)
+    (target / f"{name}.meta.json").write_text(rendered + "\n", encoding="utf-8")
+    return f"{name}: exit {process.returncode}, {stdout.count(chr(10))} lines, {len(stdout)} characters"
+
+
+def _drive(process: subprocess.Popen[bytes], run: Run) -> tuple[str, str, list[dict[str, Any]]]:
+    """Feed the prompt, read both pipes, send the run's signal when its line has come; kill after the limit."""
+    assert process.stdin and process.stdout and process.stderr
+    errors: list[bytes] = []
+    reader = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
+    reader.start()
+    guard = threading.Timer(LIMIT_SECONDS, process.kill)
+    guard.start()
+    process.stdin.write(run.prompt.encode())
+    process.stdin.close()
+    lines: list[bytes] = []
+    sent: list[dict[str, Any]] = []
+    for line in process.stdout:
+        lines.append(line)
+        if run.signal and not sent and run.signal.after.encode() in line:
+            planned = {"signal": run.signal.name, "after": run.signal.after, "delay_s": run.signal.delay}
+            sent.append({**planned, "after_line": len(lines)})
+            number = signal.Signals[run.signal.name]
+            threading.Timer(run.signal.delay, process.send_signal, (number,)).start()
+    process.wait()
+    guard.cancel()
+    reader.join(5)
+    return b"".join(lines).decode(), b"".join(errors).decode(errors="replace"), sent
+
+
+def _drain(pipe: IO[bytes], into: list[bytes]) -> None:
+    into.extend(pipe)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", nargs="*", help="default: all")
+    parser.add_argument("--binary", type=Path, default=REPOSITORY / ".e2e" / "claude" / "package" / "claude")
+    parser.add_argument("--to", type=Path, default=RECORDINGS)
+    options = parser.parse_args()
+    names = options.scenario or [name for name, scenario in SCENARIOS.items() if scenario.recorded]
+    chosen = [SCENARIOS[name] for name in names if os.geteuid() == 0 or not SCENARIOS[name].needs_root]
+    started = time.monotonic()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for lines in pool.map(lambda scenario: record(scenario, options.binary, options.to), chosen):
+            print("\n".join(lines), flush=True)
+    print(f"{len(chosen)} scenarios in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
