@@ -117,7 +117,7 @@ class Adapter(Protocol):
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Why a run ended without a terminal frame, as far as exit code and stderr tell."""
 
-    def recovery(self, error: TurnError, end: RunEnd) -> Literal["resume", "fresh"] | None:
+    def recovery(self, failed: TurnError | RunEnd) -> Literal["resume", "fresh"] | None:
         """Was the run refused only for how it named its native session? Then: how to name it in another run."""
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:

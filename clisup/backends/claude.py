@@ -58,7 +58,7 @@ class ClaudeAdapter:
         )
 
     def decoder(self, carried: Carried) -> ClaudeDecoder:
-        """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means that the total is not known."""
+        """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
         return ClaudeDecoder(carried)
 
     def parse_version(self, output: str) -> str | None:

@@ -51,7 +51,7 @@ def blocks_of(content: list[ContentBlock] | str) -> tuple[Block, ...]:
 
 
 def tool_uses(content: list[ContentBlock] | str, parent: str | None) -> list[EventBase]:
-    """The calls in a message. Tools that the API runs itself (`server_tool_use`) are none: they have no result frame."""
+    """The calls in a message. Tools that the API runs itself (`server_tool_use`) have no result frame and are left out."""
     if isinstance(content, str):
         return []
     return [

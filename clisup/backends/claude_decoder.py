@@ -81,7 +81,10 @@ class ClaudeDecoder:
 
     @property
     def background(self) -> frozenset[str]:
-        """Ids of background tasks announced and not ended: while there are any, the process is wanted after its result."""
+        """Ids of background tasks announced and not ended: while there are any, the process is wanted after its result.
+
+        After a result its meaning goes on: one decoder must see the whole process for it.
+        """
         return self._tasks.background
 
     def decode(self, line: Line) -> Decoded:

@@ -223,7 +223,7 @@ _SIGNALLED_EXIT = range(129, 129 + 64)
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a result. The message holds the way out where there is one, and the end of stderr always."""
+    """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
     tail = end.stderr_tail.strip()[-_STDERR_TAIL:]
     for known in _EXITS:
         if known.pattern.search(tail):

@@ -117,7 +117,7 @@ def rate_limit(frame: Frame) -> RateLimit:
 
 
 def _control_request(frame: Frame) -> list[EventBase]:
-    """Permission prompts of a live process (`--permission-prompt-tool stdio`); the daemon puts its run before the id."""
+    """A permission prompt of a live process (`--permission-prompt-tool stdio`); the daemon puts its run before the id."""
     request = get_dict(frame, "request")
     if request.get("subtype") != "can_use_tool":
         raise LookupError("control_request/" + str(get_str(request, "subtype")))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.connection import Connection, Handlers
-from clisup.daemon.raw import blob_page, with_native
+from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.errors import UsageError
 from clisup.host import clock
@@ -112,9 +112,7 @@ class _Handlers:
         """The turn's end as one answer, with the whole text even where the event holds only its head."""
         event = _event_at(session, await session.finished(turn_id))
         if event.get("blob"):
-            data, size = blob_page(session.dir, event["blob"], 0, 1 << 40)
-            assert len(data) == size, "a blob is written whole before its event"
-            event["text"] = data.decode()
+            event["text"] = whole_blob(session.dir, event["blob"]).decode()
         names = m.TurnResult.model_fields
         return json.dumps({name: event[name] for name in names if name in event}).encode()
 

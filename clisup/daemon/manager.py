@@ -24,6 +24,7 @@ from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock
+from clisup.host.keepers import compile_keeper
 from clisup.host.session_dir import SessionDir, list_sessions
 from clisup.rpc.models import SessionNewParams
 
@@ -48,7 +49,8 @@ class Manager:
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
         self._opening = trio.Lock()
-        self.services = Services(config, Slots(config.daemon.max_running or default_max_running()), state_dir)
+        slots = Slots(config.daemon.max_running or default_max_running())
+        self.services = Services(config, slots, state_dir, compile_keeper(state_dir))
         self.adopted = 0
         self.damaged: dict[str, str] = {}
 

@@ -10,7 +10,7 @@ from clisup.errors import UsageError
 from clisup.host.session_dir import SessionDir
 from clisup.host.spool import read_range, spool_size
 
-__all__ = ["blob_page", "with_native"]
+__all__ = ["blob_page", "whole_blob", "with_native"]
 
 _RAW = re.compile(r"raw-(\d+)-(out|err)-(\d+)-(\d+)")
 _BLOB = re.compile(r"blob-(\d+)-(out|err)-[0-9a-z.-]+")
@@ -43,3 +43,9 @@ def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tupl
         if size := spool_size(path):
             return read_range(path, offset, limit), size
     raise UsageError(f"cannot read blob {name}, because there is none of this name", hint="take the name from an event")
+
+
+def whole_blob(directory: SessionDir, name: str) -> bytes:
+    """All of a blob: for an answer that must not be cut."""
+    _, size = blob_page(directory, name, 0, 0)
+    return blob_page(directory, name, 0, size)[0]

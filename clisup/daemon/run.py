@@ -263,14 +263,14 @@ class Run:
         if not self.tracker.started:
             self._sink.first_frame()
         self.tracker.see(event)
+        if not self._journaled("out", line, k):
+            src = Source(self._settings.number, "out", line.start, line.end, k)
+            limit = self._settings.limits.inline_bytes
+            small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
+            for blob in blobs:
+                self._dir.save_blob(blob.name, blob.data)
+            self._batch.append(Item(small, self._sink.turn.id, src=src))
         self._judge(event)
-        if self._journaled("out", line, k):
-            return
-        src = Source(self._settings.number, "out", line.start, line.end, k)
-        event, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=self._settings.limits.inline_bytes)
-        for blob in blobs:
-            self._dir.save_blob(blob.name, blob.data)
-        self._batch.append(Item(event, self._sink.turn.id, src=src))
 
     def _begin_follow_up(self, line: Line) -> None:
         """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""

@@ -39,6 +39,7 @@ class Services:
     config: Config
     slots: Slots
     state_dir: str
+    keeper_file: str
 
 
 class Session:

@@ -189,7 +189,7 @@ class TurnRunner:
         run_dir = session.dir.run(number)
         await trio.to_thread.run_sync(run_dir.create, {"turn_id": turn.id, "argv": list(launch.argv)})
         self._announce(turn, number, prompt, launch)
-        keeper = start_keeper()
+        keeper = start_keeper(session.services.keeper_file)
         session.nursery.start_soon(keeper.reap)
         word = await keeper.hand_over(self._spec(run_dir, launch, env, markers))
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
@@ -324,7 +324,8 @@ class TurnRunner:
         """Another run can help only where this one did nothing: it was refused for the way it named the native session."""
         if self._mode is not None or done.outcome != "failed" or done.error is None:
             return None
-        wanted = self._backend.adapter.recovery(done.error, end)
+        adapter = self._backend.adapter
+        wanted = adapter.recovery(done.error) or adapter.recovery(end)
         ledger, spec = self._session.ledger, self._session.spec
         if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
             return None  # there was a history, and it is gone: the client has to know
@@ -376,4 +377,4 @@ def _turn_error(error: ClisupError) -> TurnError:
     """A failure to start, as the turn's error."""
     kinds = {"storage_failed": "storage_failed", "permission_denied": "permission"}
     kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
-    return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])  # type: ignore[arg-type]
+    return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])

@@ -13,7 +13,7 @@ from clisup.demo.args import BadArguments, Options, parse_arguments
 from clisup.demo.frames import Frames, token_usage
 from clisup.demo.script import BadScript, Step, parse_script
 from clisup.demo.session import Session, SessionInUse, UnknownSession, new_id, open_session
-from clisup.demo.signals import catch_signals, tolerate
+from clisup.demo.signals import catch_signals, hold_signals, tolerate
 from clisup.demo.turn import Turn
 from clisup.demo.wire import Stopped, Wire, write_all
 
@@ -57,7 +57,7 @@ def _explain(options: Options) -> int:
     if "--version" in options.switches:
         text = f"{VERSION} (clisup demo)\n"
     else:
-        from clisup.demo.directives import help_text  # noqa: PLC0415  (beside its use: no turn prints it)
+        from clisup.demo.directives import help_text  # beside its use: no turn prints it
 
         text = help_text()
     write_all(1, text.encode())
@@ -81,6 +81,7 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     def begin() -> None:
         wire.frame(frames.init(cwd=os.getcwd(), permission_mode=options.permission_mode, mcp_servers=servers))
 
+    hold_signals(True)  # a signal that comes after the init frame is answered by the player, once it is there
     begin()
     steps, mistake = _parse(prompt)
     if any(step.name == "no-transcript" for step in steps):
@@ -89,12 +90,12 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     turn = Turn(wire, frames, session, prompt_length=len(prompt))
     turn.permission_mode = options.permission_mode
     if mistake:
-        from clisup.demo.failures import refuse_script  # noqa: PLC0415  (only a mistaken script needs it)
+        from clisup.demo.failures import refuse_script  # only a mistaken script needs it
 
         refuse_script(turn, mistake)
         write_all(2, f"demo script, {mistake}\n".encode("utf-8", "replace"))
         return 1
-    from clisup.demo.player import Player  # noqa: PLC0415  (after the first frame: the player is most of the code)
+    from clisup.demo.player import Player  # after the first frame: the player is most of the code
 
     player = Player(wire, turn, session)
     player.begin_again = begin
@@ -111,9 +112,10 @@ def _parse(prompt: str) -> tuple[list[Step], str]:
 
 def _play_until_stopped(player: Any, steps: list[Step]) -> int:
     """Play. SIGINT ends the turn with a result and exit code 0; other signals only kill what runs."""
-    import signal  # noqa: PLC0415  (loaded already by clisup.demo.signals)
+    import signal  # loaded already by clisup.demo.signals
 
     try:
+        hold_signals(False)
         return int(player.play(steps))
     except Stopped as stop:
         tolerate(stop.signum)  # the end is under way: a second one adds nothing, another signal still counts

@@ -99,7 +99,9 @@ def _check(options: Options) -> None:
         raise BadArguments("Error: When using --print, --output-format=stream-json requires --verbose")
     _check_session(options)
     if options.permission_mode == "bypassPermissions" and os.geteuid() == 0 and not _is_sandbox():
-        raise BadArguments("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons")
+        raise BadArguments(
+            "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons"
+        )
 
 
 def _check_session(options: Options) -> None:

@@ -36,9 +36,10 @@ API_FAILURES: dict[str, ApiFailure] = {
     "network": ApiFailure("API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)", "server_error",
                           api_error="connection_failed"),
     "billing": ApiFailure("Credit balance is too low", "billing_error", 400, "invalid_request_error"),
-    "context": ApiFailure("Prompt is too long · the request is ~250000 tokens (limit 200000)", "invalid_request", 400, "invalid_request_error", "prompt_too_long"),
-    "model_not_found": ApiFailure("There's an issue with the selected model (MODEL). It may not exist or you may not have access "
-                                  "to it. Run --model to pick a different model.", "model_not_found", 404, "not_found_error"),
+    "context": ApiFailure("Prompt is too long · the request is ~250000 tokens (limit 200000)", "invalid_request", 400,
+                          "invalid_request_error", "prompt_too_long"),
+    "model_not_found": ApiFailure("There's an issue with the selected model (MODEL). It may not exist or you may not have "
+                                  "access to it. Run --model to pick a different model.", "model_not_found", 404, "not_found_error"),
     "invalid_request": ApiFailure("API Error: 400 messages.0: something is wrong", "unknown", 400, "invalid_request_error"),
 }  # fmt: skip
 
@@ -91,7 +92,9 @@ def _refuse(turn: Turn) -> None:
     turn.send(turn.frames.user([{"type": "text", "text": request}], isSynthetic=True))
     turn.delta("I")
     turn.end_message("refusal")
-    turn.send(turn.frames.system("model_refusal_no_fallback", original_model=model, api_refusal_category=None, content=""))
+    turn.send(
+        turn.frames.system("model_refusal_no_fallback", original_model=model, api_refusal_category=None, content="")
+    )
     text = f"API Error: {model}'s safeguards flagged this message. Try rephrasing the request in a new session."
     turn.send(turn.frames.synthetic(text, error="invalid_request", is_api_error_message=True))
     turn.finish(subtype="success", is_error=True, terminal_reason="api_error", stop_reason="refusal", result=text,
@@ -104,4 +107,6 @@ def _exceed(turn: Turn, kind: str) -> None:
     subtypes = {"max_turns": "error_max_turns", "budget": "error_max_budget_usd"}
     errors = {"max_turns": "Reached maximum number of turns (1)", "budget": "Reached maximum budget ($0.01)"}
     reasons = {"max_turns": "max_turns", "budget": "budget_exhausted"}
-    turn.finish(subtype=subtypes[kind], is_error=True, terminal_reason=reasons[kind], stop_reason=None, errors=[errors[kind]])
+    turn.finish(
+        subtype=subtypes[kind], is_error=True, terminal_reason=reasons[kind], stop_reason=None, errors=[errors[kind]]
+    )

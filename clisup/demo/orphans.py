@@ -30,7 +30,7 @@ _DOUBLE_FORK = f"sh -c '{_SLEEP}' orphan \"$1\" & exit 0"
 _REFORK = (
     f'[ "$3" ] || {{ {_TELL} }}; [ "$(date +%s)" -lt "$2" ] && {{ sleep 0.05; sh -c "$0" "$0" "$1" "$2" again & }}'
 )
-_RESPAWN = _TELL + "trap '' TERM; while [ \"$(date +%s)\" -lt \"$2\" ]; do sleep \"$1\"; done"
+_RESPAWN = _TELL + 'trap \'\' TERM; while [ "$(date +%s)" -lt "$2" ]; do sleep "$1"; done'
 _STOPPED = _TELL + '(sleep "$1"; kill -KILL $$) & kill -STOP $$'
 _MANY = _TELL + 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep "$1" & done; exec sleep "$1"'
 

@@ -119,7 +119,7 @@ def _touch(player: Player, step: Step) -> None:
 
 
 def _orphan(player: Player, step: Step) -> None:
-    from clisup.demo.orphans import leave_behind  # noqa: PLC0415  (brings subprocess, which most scripts do not need)
+    from clisup.demo.orphans import leave_behind  # brings subprocess, which most scripts do not need
 
     kind, seconds = step.args
     player.turn.text(f"orphan {kind}: pid {leave_behind(kind, seconds)}")
@@ -133,7 +133,7 @@ def _set(name: str) -> Callable[[Player, Step], None]:
 
 
 def _usage(player: Player, step: Step) -> None:
-    from clisup.demo.frames import token_usage  # noqa: PLC0415  (loaded already; the name is needed here alone)
+    from clisup.demo.frames import token_usage  # loaded already; the name is needed here alone
 
     player.turn.usage = token_usage(*step.args)
 

@@ -65,7 +65,7 @@ def _directive(number: int, name: str, rest: str) -> Step:
 
 
 def _suggestion(name: str) -> str:
-    import difflib  # noqa: PLC0415  (for mistakes only, not for every start)
+    import difflib  # for mistakes only, not for every start
 
     near = difflib.get_close_matches(name, DIRECTIVES, n=1)
     return f"; did you mean @{near[0]}?" if near else "; --help lists them all"

@@ -8,7 +8,7 @@ from types import FrameType
 
 from clisup.demo.wire import Stopped, Wire
 
-__all__ = ["catch_signals", "tolerate"]
+__all__ = ["catch_signals", "hold_signals", "tolerate"]
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LINE_GRACE_S = 0.2
@@ -31,6 +31,11 @@ def catch_signals(wire: Wire) -> None:
     signal.signal(signal.SIGALRM, on_late)
     for signum in _CAUGHT:
         signal.signal(signum, on_signal)
+
+
+def hold_signals(hold: bool) -> None:
+    """Let the caught signals wait, or let those that have waited come."""
+    signal.pthread_sigmask(signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK, _CAUGHT)
 
 
 def tolerate(*signums: int) -> None:

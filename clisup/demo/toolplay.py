@@ -35,7 +35,9 @@ class ToolPlayer:
         self.running: list[Call] = []
         self.background: list[Background] = []
         self.first_beat_s, self.beat_s = 3.0, 30.0
-        self._beats: dict[str, list[float]] = {}  # for each call, when it next shows life and how often it has; -1: never
+        self._beats: dict[
+            str, list[float]
+        ] = {}  # for each call, when it next shows life and how often it has; -1: never
 
     def play(self, steps: tuple[Step, ...]) -> None:
         """The calls of one message. They start as their blocks are out and answer as they end, the last one first."""
@@ -95,7 +97,7 @@ class ToolPlayer:
         ))  # fmt: skip
 
     def _start(self, step: Step, name: str, arguments: dict[str, Any]) -> Call:
-        from clisup.demo import tools  # noqa: PLC0415  (brings subprocess: 5 ms that a script of text need not pay)
+        from clisup.demo import tools  # brings subprocess: 5 ms that a script of text need not pay
 
         if step.name == "bash":
             marks = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": self._session_id}
@@ -113,7 +115,9 @@ class ToolPlayer:
             self._answer(call, answer)
         elif call.overdue:
             self.running.remove(call)
-            self._to_background(call.tool_id, "a command", lambda: call.poll() is not None, "The command has ended.", call)
+            self._to_background(
+                call.tool_id, "a command", lambda: call.poll() is not None, "The command has ended.", call
+            )
         elif time.monotonic() >= self._beats[call.tool_id][0]:
             self._beat(call, self._beats[call.tool_id])
 
@@ -162,7 +166,9 @@ class ToolPlayer:
         self._turn.send(self._turn.frames.user([block], tool_use_result=detail))
 
     def _tell_background(self) -> None:
-        tasks = [{"task_id": t.task_id, "task_type": "local_bash", "description": t.description} for t in self.background]
+        tasks = [
+            {"task_id": t.task_id, "task_type": "local_bash", "description": t.description} for t in self.background
+        ]
         self._turn.send(self._turn.frames.system("background_tasks_changed", tasks=tasks))
 
 

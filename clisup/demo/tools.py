@@ -65,7 +65,9 @@ class Call:
 class ReadyCall(Call):
     """A call whose answer is known at once."""
 
-    def __init__(self, content: str, *, is_error: bool = False, detail: Any = None, meta: dict[str, Any] = _ACCEPTED) -> None:
+    def __init__(
+        self, content: str, *, is_error: bool = False, detail: Any = None, meta: dict[str, Any] = _ACCEPTED
+    ) -> None:
         super().__init__()
         shown = f"Error: {content}" if is_error else content
         self._answer = Answer(content, is_error, shown if detail is None else detail, meta)

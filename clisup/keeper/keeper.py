@@ -6,6 +6,9 @@ promises: every byte that the CLI says is in `out.spool` / `err.spool` once and 
 Exit status: 0 the run is over and recorded (a failed spawn too), 75 the run belongs or belonged to another keeper,
 65 the spec is no good, 74 the run directory cannot be written. One JSON line on stdout says `ready` or the `error`.
 
+Start the *compiled* file, made once with `py_compile.compile(keeper.py, cfile=..., optimize=2)` and given to python by its
+path: a script's source is compiled anew at every start, which costs 10 ms and 4 MB of private memory.
+
 Single-threaded on purpose: PDEATHSIG belongs to the *thread* that forked, and only such a process may fork safely.
 Only C modules are imported (`posix` not `os`, `_json` not `json`): start-up is 8 ms less and half the memory. Nothing is
 imported after the start, since the installation may be upgraded under a running keeper.

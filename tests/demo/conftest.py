@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -81,6 +82,7 @@ class Demo:
     def __init__(self, cwd: Path, home: Path) -> None:
         self.cwd, self.home = cwd, home
         self.env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "DEMO_CLI_HOME": str(home / "demo")}
+        self.leftovers: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, prompt: str, *args: str, base: tuple[str, ...] = BASE, **options: Any) -> Live:
@@ -105,7 +107,15 @@ class Demo:
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+        for pid in self.leftovers:
+            _kill(pid)
+        assert self.eventually(lambda: not [_kill(pid) for pid in self.survivors()]), "processes of this test are left"
 
+    def survivors(self) -> list[int]:
+        """The processes that carry this test's environment, apart from the demo CLI itself."""
+        own = {process.pid for process in self._processes}
+        mark = f"DEMO_CLI_HOME={self.env['DEMO_CLI_HOME']}".encode()
+        return [pid for pid in _pids() if pid not in own and mark in _environment(pid) and self.is_alive(pid)]
 
     @staticmethod
     def eventually(condition: Callable[[], bool]) -> bool:
@@ -127,6 +137,22 @@ class Demo:
 
     def transcripts(self, session_id: str) -> list[Path]:
         return list((self.home / "demo" / "projects").glob(f"*/{session_id}.jsonl"))
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -111,8 +111,14 @@ def test_a_command_over_its_timeout_goes_on_in_the_background(demo: Demo) -> Non
 
 
 def test_parallel_results_come_out_of_order(demo: Demo) -> None:
-    run = demo.run("@parallel\n@bash until [ -e go ]; do sleep 0.01; done; echo one\n@tool B => two\n@bash touch go; echo three\n@end")
-    uses = [f["message"]["content"][0]["id"] for f in run.of("assistant") if f["message"]["content"][0]["type"] == "tool_use"]
+    run = demo.run(
+        "@parallel\n@bash until [ -e go ]; do sleep 0.01; done; echo one\n@tool B => two\n@bash touch go; echo three\n@end"
+    )
+    uses = [
+        f["message"]["content"][0]["id"]
+        for f in run.of("assistant")
+        if f["message"]["content"][0]["type"] == "tool_use"
+    ]
     results = [f["message"]["content"][0]["tool_use_id"] for f in run.of("user")]
     assert sorted(results) == sorted(uses)
     assert results[-1] == uses[0]

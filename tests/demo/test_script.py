@@ -14,7 +14,9 @@ def test_a_prompt_without_directives_is_one_echo() -> None:
     assert [(step.name, step.args) for step in parse_script("hello\nworld\n")] == [(ECHO, ("hello\nworld",))]
 
 
-@pytest.mark.parametrize("prompt", ["read @/etc/passwd", "@src/main.py says what?", "@README.md", "me@example.org", "\n/cost"])
+@pytest.mark.parametrize(
+    "prompt", ["read @/etc/passwd", "@src/main.py says what?", "@README.md", "me@example.org", "\n/cost"]
+)
 def test_a_mention_is_no_directive(prompt: str) -> None:
     assert parse_script(prompt)[0].name == ECHO
 

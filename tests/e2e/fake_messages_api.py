@@ -19,7 +19,7 @@ import struct
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 from tests.e2e.scenarios import SCENARIOS, Answer, Cut, Event, Pause, Reply, Scenario, Stall, bland_reply, fold
 
@@ -75,7 +75,7 @@ class FakeMessagesAPI:
     def main_requests(self) -> list[Recorded]:
         return [request for request in self.requests if request.main]
 
-    def __enter__(self) -> FakeMessagesAPI:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Stdout and stderr belong to whoever runs the fake."""
 
     def _answer(self, body: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 VERSION = "2.1.329"
 RECORDINGS = HERE.parent / "recordings" / "claude" / VERSION
-BASE = "-p --output-format stream-json --include-partial-messages --verbose --setting-sources user".split()
+BASE = ["-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose", "--setting-sources", "user"]
 LIMIT_SECONDS = 240.0
 SWITCHES = {
     "DISABLE_TELEMETRY": "1",
@@ -41,7 +41,7 @@ SWITCHES = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
 }
-SIGNATURES = {
+CREDENTIALS: dict[str, dict[str, str]] = {
     "key": {"ANTHROPIC_API_KEY": FAKE_KEY},
     "oauth": {"CLAUDE_CODE_OAUTH_TOKEN": FAKE_OAUTH_TOKEN},
     "none": {},
@@ -93,7 +93,7 @@ class Session:
 
     def environment(self, run: Run, auth: str) -> dict[str, str]:
         own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.scratch.home), "LANG": "C.UTF-8"}
-        return {**own, "ANTHROPIC_BASE_URL": self.api.url, **SIGNATURES[auth], **SWITCHES, **run.env}
+        return {**own, "ANTHROPIC_BASE_URL": self.api.url, **CREDENTIALS[auth], **SWITCHES, **run.env}
 
     def close(self) -> None:
         self.api.close()
@@ -158,7 +158,9 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
 
 def _drive(process: subprocess.Popen[bytes], run: Run) -> tuple[str, str, list[dict[str, Any]]]:
     """Feed the prompt, read both pipes, send the run's signal when its line has come; kill after the limit."""
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     errors: list[bytes] = []
     reader = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
     reader.start()

@@ -409,8 +409,8 @@ _TABLE = (
             "Nearly.",
             headers=unified(
                 "allowed_warning",
-                **{"5h-status": "allowed_warning", "5h-reset": EPOCH_RESET, "5h-utilization": "0.93"},
-                **{"5h-surpassed-threshold": "0.9"},
+                **{"5h-status": "allowed_warning", "5h-reset": EPOCH_RESET},
+                **{"5h-utilization": "0.93", "5h-surpassed-threshold": "0.9"},
             ),
         ),
         auth="oauth",

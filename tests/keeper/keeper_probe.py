@@ -36,18 +36,18 @@ def alive(pid: int) -> bool:
 class KeeperProbe:
     """One keeper. `argv` of the CLI, and whatever the spec shall say otherwise as keywords."""
 
-    def __init__(self, run_dir: Path, argv: list[str], *, popen: dict[str, Any] | None = None, **spec: Any) -> None:
+    def __init__(self, run_dir: Path, argv: list[str], /, **spec: Any) -> None:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.dir, self.ids, self.sock = run_dir, iter(range(1, 1 << 30)), socket.socket(socket.AF_UNIX)
+        self.dir, self.sockets = run_dir, list[socket.socket]()
         self.buffer, self.pushes = b"", list[dict[str, Any]]()
-        marker = {"CLISUP_SESSION": run_dir.name, "CLISUP_RUN": "1"}
+        marker = {"CLISUP_SESSION": f"{run_dir.parent.name}-{run_dir.name}", "CLISUP_RUN": "1"}
         self.spec = {
             "proto": 1, "run_dir": str(run_dir), "marker": marker, "argv": argv, "cwd": "/", "orphans": "kill",
             "env": {"PATH": "/usr/bin:/bin", **marker}, "stdin": None, "stdin_eof": True, "term_grace_s": 20, **spec,
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={}, start_new_session=True, **(popen or {}),
+            stderr=subprocess.DEVNULL, env={}, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(self.spec).encode())
@@ -61,6 +61,7 @@ class KeeperProbe:
     def connect(self) -> dict[str, Any]:
         """A new connection as the daemon's; returns the answer to hello. An older one of ours is left as it is."""
         self.sock, self.buffer, self.pushes = socket.socket(socket.AF_UNIX), b"", []
+        self.sockets.append(self.sock)
         self.sock.settimeout(BOUND_S)
         with_fd = os.open(self.dir, os.O_PATH)
         self.sock.connect(f"/proc/self/fd/{with_fd}/ctl.sock")
@@ -105,13 +106,17 @@ class KeeperProbe:
     def exit(self) -> dict[str, Any]:
         """The exit record, after the keeper has left."""
         eventually(lambda: (self.dir / "exit.json").exists(), "exit.json")
-        self.sock.close()
+        self.hang_up()
         self.process.wait(BOUND_S)
         return json.loads((self.dir / "exit.json").read_text())
 
+    def hang_up(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
     def close(self) -> None:
         """End it whatever state it is in; its CLI dies with it."""
-        self.sock.close()
+        self.hang_up()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()

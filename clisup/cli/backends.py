@@ -1,0 +1,47 @@
+"""`clisup backends`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from clisup.cli.terminal import table
+from clisup.client.sync import Client
+
+__all__ = ["command"]
+
+
+@click.command("backends")
+@click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
+def command(as_json: bool) -> int:
+    """List the configured backends: version, command, and why one cannot be used.
+
+    \b
+    Example:
+      clisup backends
+      clisup backends --json | jq -r '.[] | select(.supported) | .name'
+    """
+    with Client.connect(name="clisup-backends") as client:
+        found = client.call("backend/list")
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return 0
+    print(table(["BACKEND", "KIND", "VERSION", "SUPPORTED", "COMMAND", "PATH", "NOTE"], [_row(b) for b in found]))
+    return 0
+
+
+def _row(b: dict[str, Any]) -> list[str]:
+    range_ = b["supported_versions"] or "any"
+    supported = f"yes ({range_})" if b["supported"] else f"no ({range_})"
+    note = b.get("unavailable_reason") or "-"
+    return [
+        b["name"],
+        b["kind"],
+        b.get("version") or "-",
+        supported,
+        " ".join(b["command"]),
+        b.get("path") or "-",
+        note,
+    ]

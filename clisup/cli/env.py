@@ -1,0 +1,40 @@
+"""`clisup env`: what a backend's processes inherit."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from clisup.cli.terminal import Ink, table
+from clisup.client.sync import Client
+
+__all__ = ["command"]
+
+_TITLES = {"kept": "Kept from the daemon's environment", "set": "Set on purpose", "dropped": "Dropped"}
+
+
+@click.command("env")
+@click.argument("backend")
+@click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
+def command(backend: str, as_json: bool) -> int:
+    """Show which variables BACKEND's processes get, and which rule decided. Names only, never values.
+
+    \b
+    Example:
+      clisup env claude
+      clisup env claude --json | jq -r '.dropped[].name'
+    """
+    with Client.connect(name="clisup-env") as client:
+        report = client.call("backend/env", name=backend)
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False))
+        return 0
+    ink = Ink()
+    for part, title in _TITLES.items():
+        rows = [["  " + item["name"], item["rule"]] for item in report[part]]
+        print(ink("bold", f"{title}: {len(rows)}"))
+        if rows:
+            print(table(["  NAME", "RULE"], rows))
+        print()
+    return 0

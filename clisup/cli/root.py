@@ -1,0 +1,73 @@
+"""The click side of `clisup`: commands by group, each loaded from its own file when it is needed."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+import click
+
+from clisup.cli.failure import usage
+
+__all__ = ["GROUPS", "root", "run_click"]
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Work": ("run", "logs", "interrupt", "sessions", "close"),
+    "Daemon": ("serve", "status", "stop"),
+    "Backends": ("backends", "env"),
+    "Other": ("version",),
+}
+_FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
+
+
+class Commands(click.Group):
+    """A group that imports a command's file only when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in GROUPS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name)}")
+        found = getattr(module, cmd_name if cmd_name in _FILES else "command")
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1, cutoff=0.5)
+            hint = f"did you mean: clisup {near[0]}" if near else "see clisup --help"
+            raise usage(f"cannot run {args[0]!r}, because there is no such command", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, found.get_short_help_str(80)) for name, found in commands if found])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def root() -> None:
+    """Run CLI model backends (claude, codex and their kin) under a supervisor daemon.
+
+    The daemon keeps every session's events, ends turns that hang, and outlives its clients.
+
+    \b
+    Example:
+      clisup serve &
+      clisup run -b claude "Say hello."
+      clisup status
+    """
+
+
+def run_click(args: list[str]) -> int:
+    """Run a command; its exit code. Raises click's exceptions and `ClisupError`."""
+    if not args:
+        args = ["--help"]
+    code = root.main(args, prog_name="clisup", standalone_mode=False)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,152 @@
+"""`clisup run`: a prompt, its answer on stdout, an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from clisup.cli.failure import usage
+from clisup.cli.lookup import find_session
+from clisup.cli.turn import Screen, Turn
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+
+__all__ = ["command"]
+
+_UUID_LENGTH = 36
+_FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory")
+
+
+@click.command("run")
+@click.argument("prompt", required=False)
+@click.option("-b", "--backend", help="The backend of a new session; see clisup backends.")
+@click.option(
+    "-C", "directory", type=click.Path(exists=True, file_okay=False), help="Where the CLI works (default: here)."
+)
+@click.option("--session", help="Go on in this session: its id, or the first characters of it.")
+@click.option("--model", help="The model of a new session.")
+@click.option("--permission-mode", help="What the CLI may do unasked, in its own words: acceptEdits, plan, ...")
+@click.option(
+    "--system-prompt-file", type=click.Path(exists=True, dir_okay=False), help="Text that replaces the system prompt."
+)
+@click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
+@click.option("--expand", is_flag=True, help="Let the CLI take /commands and @files in the prompt as its own.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line, and nothing else, on stdout.")
+def command(prompt: str | None, as_json: bool, expand: bool, session: str | None, **options: Any) -> int:
+    """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
+
+    The answer goes to stdout, all the rest to stderr. Ctrl-C interrupts the turn, a second one kills it, a third leaves it.
+    A pipe gets only text that the CLI does not take back.
+
+    \b
+    Exit codes: 0 done, 1 the turn failed, 77 a tool was denied, 124 timed out, 130 interrupted;
+    before the turn: 2 usage, 3 no daemon, 4 no such session, 69 no such backend, 75 busy.
+
+    \b
+    Example:
+      clisup run -b claude "Which files does this project have?"
+      git diff | clisup run -b claude -C ~/src/app --model sonnet -
+      clisup run --session 3f2a "And now in French."
+    """
+    text = _prompt_text(prompt)
+    with Client.connect(name="clisup-run") as client:
+        session_id = _session(client, session, options)
+        about = client.call("session/get", session_id=session_id)
+        path = client.path
+    turn = Turn(path, session_id, about["backend"], text, Screen(), expand=expand, json=as_json)
+    return turn.run(about["next_seq"] - 1)
+
+
+def _prompt_text(prompt: str | None) -> str:
+    if prompt is not None and prompt != "-":
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        raise usage(
+            "cannot run without a prompt, because stdin is a terminal", hint='clisup run -b claude "Say hello."'
+        )
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not text.strip():
+        raise usage("cannot run without a prompt, because stdin was empty", hint="give it as an argument or on stdin")
+    return text
+
+
+def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str:
+    """The id of the session to prompt: an open one, or a new one."""
+    if wanted is None:
+        return _open(client, options)
+    if len(wanted) == _UUID_LENGTH and options["backend"] and not _exists(client, wanted):
+        return _open(client, options, session_id=wanted.lower())
+    session_id = find_session(client, wanted)
+    given = [name for name in _FIXED if options[name]]
+    if given:
+        raise usage(
+            f"cannot set {', '.join(sorted(given))} of session {wanted}, because that is fixed when a session is opened",
+            hint="leave it out, or open a new session without --session",
+        )
+    backend = client.call("session/get", session_id=session_id)["backend"]
+    if options["backend"] not in (None, backend):
+        raise usage(f"cannot use backend {options['backend']} in session {wanted}, because it belongs to {backend}")
+    return session_id
+
+
+def _exists(client: Client, session_id: str) -> bool:
+    try:
+        client.call("session/get", session_id=session_id.lower())
+    except ClisupError as error:
+        if error.kind != "session_not_found":
+            raise
+        return False
+    return True
+
+
+def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
+    if not options["backend"]:
+        names = client.server.get("backends") or ["claude"]
+        raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
+    params = {
+        "backend": options["backend"],
+        "cwd": os.path.abspath(options["directory"] or os.getcwd()),
+        "model": options["model"],
+        "permission_mode": options["permission_mode"],
+        "system_prompt": _text_file(options["system_prompt_file"]),
+        "mcp_config": _json_file(options["mcp_config"]),
+        "labels": _labels(options["labels"]),
+        **fixed,
+    }
+    opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
+    return str(opened["session_id"])
+
+
+def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:
+    for pair in pairs:
+        if "=" not in pair:
+            raise usage(f"cannot use the label {pair!r}, because it is not of the form K=V", hint="--label ticket=4711")
+    return dict(pair.split("=", 1) for pair in pairs) or None
+
+
+def _text_file(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+
+
+def _json_file(path: str | None) -> dict[str, Any] | None:
+    text = _text_file(path)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint='{"mcpServers": {...}}')
+    return value

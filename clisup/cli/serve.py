@@ -1,0 +1,28 @@
+"""`clisup serve`: the daemon itself."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("serve")
+@click.option("--config", type=click.Path(), help="The configuration file (default: ~/.config/clisup/config.toml).")
+@click.option("--socket", type=click.Path(), help="Where clients connect.")
+@click.option("--state-dir", type=click.Path(), help="Where sessions and their events are kept.")
+@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto", show_default=True,
+              help="How the daemon logs on stderr; auto is console on a terminal.")  # fmt: skip
+def command(config: str | None, socket: str | None, state_dir: str | None, log_format: str) -> int:
+    """Run the daemon in the foreground until it is told to stop.
+
+    Flags go before CLISUP_* variables, those before the configuration file. SIGTERM ends it as `clisup stop` does.
+
+    \b
+    Example:
+      clisup serve
+      clisup serve --config ./clisup.toml --log-format json
+    """
+    from clisup.daemon.app import serve
+
+    return serve(config, socket, state_dir, log_format)

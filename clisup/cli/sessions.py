@@ -1,0 +1,46 @@
+"""`clisup sessions`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from clisup.cli.lookup import all_sessions
+from clisup.cli.status import short_ids
+from clisup.cli.terminal import cost, duration, table
+from clisup.client.sync import Client
+
+__all__ = ["command"]
+
+_HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
+_STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
+
+
+@click.command("sessions")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state (default: all but closed).")
+def command(as_json: bool, state: str | None) -> int:
+    """List sessions, newest first.
+
+    \b
+    Example:
+      clisup sessions
+      clisup sessions --state running --json | jq -r .session_id
+    """
+    with Client.connect(name="clisup-sessions") as client:
+        found = list(all_sessions(client, state=state))
+    if as_json:
+        for summary in found:
+            print(json.dumps(summary, ensure_ascii=False))
+        return 0
+    short = short_ids([s["session_id"] for s in found])
+    print(table(_HEAD, [_row(s, short[s["session_id"]]) for s in found]) if found else "No sessions.")
+    return 0
+
+
+def _row(s: dict[str, Any], short: str) -> list[str]:
+    labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
+    numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
+    return [short, s["backend"], s.get("model") or "-", s["state"], *numbers, labels or "-", s["cwd"]]

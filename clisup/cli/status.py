@@ -1,0 +1,119 @@
+"""`clisup status`: what the daemon, its backends and its sessions are doing, in one screen. Light: see `clisup.cli.main`."""
+
+from __future__ import annotations
+
+import sys
+
+from clisup.cli.terminal import Ink, cost, count, duration, plain, size, table, tokens
+from clisup.client.sync import Client
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["daemon_lines", "session_table", "short_ids", "show_status"]
+
+_HEAD = ["SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "TOKENS", "COST", "QUEUE", "NEXT-TIMER"]
+_COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
+
+
+def show_status(session: str | None, as_json: bool) -> int:
+    """Print the status of the daemon, or of one session."""
+    with Client.connect(name="clisup-status") as client:
+        if session is not None:
+            from clisup.cli.session_status import show_session
+
+            return show_session(client, session, as_json)
+        status = client.call("daemon/status")
+    if as_json:
+        import json
+
+        print(json.dumps(status, ensure_ascii=False))
+        return 0
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no bullet
+    print(_page(status, Ink()))
+    return 0
+
+
+def _page(status: dict[str, Any], ink: Ink) -> str:
+    parts = ["\n".join(daemon_lines(status, ink))]
+    if backends := status["backends"]:
+        parts.append(_bold_head(_backend_table(backends), ink))
+    if sessions := status["sessions"]:
+        parts.append(_bold_head(session_table(sessions), ink))
+    else:
+        parts.append("No sessions.")
+    return "\n\n".join(parts)
+
+
+def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
+    """The head: who runs, where, how much."""
+    d, totals = status["daemon"], status["totals"]
+    colour = _COLOURS.get(d["state"], "red")
+    storage, turns, usage = d.get("storage") or {}, totals["turns"], totals.get("tokens") or {}
+    disk = f"{size(storage.get('free_bytes'))} free" + ("" if storage.get("writable", True) else ", NOT WRITABLE")
+    outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in turns.items())
+    lines = [
+        f"{ink(colour, '●')} clisup {d['version']} — {ink(colour, d['state'])} (pid {d['pid']}, up {duration(d['uptime_s'])})",
+        f"   Socket: {d['socket']}",
+        f"    State: {d['state_dir']} ({disk})",
+        f"  Running: {d['running']} of {d['max_running']} turns, {d['waiting']} waiting, {d['adopted_turns']} adopted",
+        f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {len(status.get('clients') or [])} clients",
+        f"    Turns: {outcomes}; watchdog fired {totals['watchdog_fired']} times",
+        f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
+    ]
+    return [lines[0], *[plain(line) for line in lines[1:]]]
+
+
+def session_table(sessions: list[dict[str, Any]]) -> str:
+    """One row a session, every cell filled."""
+    short = short_ids([s["session_id"] for s in sessions])
+    return table(_HEAD, [_session_row(s, short[s["session_id"]]) for s in sessions])
+
+
+def _session_row(s: dict[str, Any], short: str) -> list[str]:
+    return [
+        short,
+        s["backend"],
+        s["state"],
+        s.get("phase") or "-",
+        s.get("turn_id") or "-",
+        duration(s.get("idle_s")),
+        duration(s.get("age_s")),
+        str(s.get("pid") or "-"),
+        tokens(s.get("tokens")),
+        cost(s.get("cost_usd")),
+        str(len(s.get("queue") or [])),
+        _timer(s.get("next_timer")),
+    ]
+
+
+def _timer(timer: dict[str, Any] | None) -> str:
+    return f"{timer['phase']} in {duration(max(timer['fires_in_s'], 0))}" if timer else "-"
+
+
+def short_ids(ids: list[str]) -> dict[str, str]:
+    """The shortest beginning, of at least 8 characters, that still tells each id from the others."""
+    width = 8
+    while len({id_[:width] for id_ in ids}) < len(set(ids)):
+        width += 4
+    return {id_: id_[:width] for id_ in ids}
+
+
+def _backend_table(backends: list[dict[str, Any]]) -> str:
+    rows = [
+        [b["name"], b.get("version") or "-", b.get("path") or "-", str(b.get("sessions", "-")), _word(b)]
+        for b in backends
+    ]
+    return table(["BACKEND", "VERSION", "PATH", "SESSIONS", "STATUS"], rows)
+
+
+def _word(backend: dict[str, Any]) -> str:
+    if reason := backend.get("unavailable_reason"):
+        return f"not available: {reason}"
+    return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
+
+
+def _bold_head(text: str, ink: Ink) -> str:
+    head, _, rest = text.partition("\n")
+    return f"{ink('bold', head)}\n{rest}" if rest else head

@@ -1,0 +1,96 @@
+"""Text for people: colours only where they help, numbers that can be read, tables, and no control characters from others.
+
+Part of `clisup status`: standard library only, and nothing that is slow to import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO
+
+__all__ = ["Ink", "clip", "cost", "count", "duration", "plain", "size", "table", "tokens"]
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+# A model, a tool or a label must not be able to drive the reader's terminal; line ends and tabs stay.
+_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+class Ink:
+    """Colours for one stream: none in a pipe, with NO_COLOR, or on a dumb terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        out = stream or sys.stdout
+        self.on = out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def __call__(self, style: str, text: str) -> str:
+        return f"\033[{_CODES[style]}m{text}\033[0m" if self.on else text
+
+
+def plain(text: str) -> str:
+    """The text without control characters."""
+    return text.translate(_CONTROLS)
+
+
+def clip(text: str, width: int = 120) -> str:
+    """One line of at most `width` characters."""
+    line = " ".join(plain(text[: width * 8]).split())
+    return line if len(line) <= width and len(text) <= width * 8 else line[: width - 1] + "…"
+
+
+def duration(seconds: float | None) -> str:
+    """As `8.2 s`, `3 min`, `2 h 5 min`, `4 d 1 h`."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} d {minutes // 60 % 24} h"
+
+
+def size(number: float | None) -> str:
+    """Bytes, as `52.1 MiB`."""
+    if number is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def count(number: int | None) -> str:
+    """As `12`, `4.5k`, `1.2M`."""
+    if number is None:
+        return "-"
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1e6:.1f}M"
+
+
+def cost(dollars: float | None) -> str:
+    """As `$0.0123`."""
+    return "-" if dollars is None else f"${dollars:.4f}"
+
+
+def tokens(usage: dict[str, Any] | None) -> str:
+    """All tokens of a usage, `-` where the CLI did not say."""
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+    known = [usage[name] for name in names if usage.get(name) is not None] if usage else []
+    return count(sum(known)) if known else "-"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Columns as wide as their cells; the last one runs free."""
+    cells = [head, *[[plain(cell) or "-" for cell in row] for row in rows]]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
+    widths[-1] = 0
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)

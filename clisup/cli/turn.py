@@ -1,0 +1,177 @@
+"""One turn from the prompt to the exit code: subscribe, prompt, show, and follow across a restart of the daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from clisup.cli.answer import Answer
+from clisup.cli.describe import error_words, words
+from clisup.cli.failure import TurnEnded
+from clisup.cli.interrupting import Interrupting
+from clisup.cli.terminal import Ink, plain
+from clisup.client.failures import ConnectionLost
+from clisup.client.following import RECONNECT_S, Follower, again_until
+from clisup.client.sync import Client
+from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
+
+__all__ = ["Screen", "Turn"]
+
+_Event = dict[str, Any]
+_ASIDE = {
+    "tool_use": "tool",
+    "permission_denied": "denied",
+    "retry": "retry",
+    "watchdog": "watchdog",
+    "stderr": "stderr",
+    "rate_limit": "rate limit",
+    "task": "task",
+    "notice": "notice",
+    "unparsed": "unparsed",
+    "gap": "gap",
+}
+_EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
+_HINTS = {
+    "authentication": "log in with the CLI itself ({command}), or set its key in [backends.{backend}] env; then try again",
+    "permission": "the account may not use this model: choose another with --model",
+    "rate_limit": "wait, then send the prompt again",
+    "quota_exceeded": "wait for the quota to reset, or use another account",
+    "model_not_found": "choose another with --model",
+    "context_overflow": "open a new session, or send less",
+    "spawn_failed": "see why: clisup backends",
+    "crashed": "see what it said: clisup logs {session_id}",
+}
+
+
+class Screen:
+    """stdout for the answer, stderr for all the rest."""
+
+    def __init__(self) -> None:
+        self.tty = sys.stdout.isatty()
+        self._ink = Ink(sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+    def write(self, text: str) -> None:
+        """A piece of the answer, at once. A pipe gets it as it is; a terminal gets no control characters."""
+        sys.stdout.write(plain(text) if self.tty else text)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """A line beside the answer."""
+        print(self._ink("dim", plain(text)), file=sys.stderr, flush=True)
+
+
+@dataclass
+class Turn:
+    """A prompt on its way. `seen` gets every event first, where the caller wants them all (`--json`)."""
+
+    path: str
+    session_id: str
+    backend: str
+    prompt: str
+    screen: Screen
+    expand: bool = False
+    json: bool = False
+
+    def run(self, cursor: int) -> int:
+        """Send the prompt and show its turn; the exit code. Raises `TurnEnded` and what the daemon refuses."""
+        with Interrupting(self.path, self.session_id) as interrupting:
+            follower = Follower(
+                self.path,
+                self.session_id,
+                cursor,
+                on_lost=lambda: self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]"),
+                on_back=lambda: self._back(interrupting),
+            )
+            with follower:
+                interrupting.turn_id = self._send()
+                end = self._show(follower, interrupting.turn_id)
+        return self._verdict(end)
+
+    def _back(self, interrupting: Interrupting) -> None:
+        self.screen.note("[connected again]")
+        interrupting.ask_again()
+
+    def _send(self) -> str:
+        """The turn's id. The key makes it safe to ask twice: the same key never prompts twice."""
+        key = os.urandom(16).hex()
+        try:
+            accepted = self._prompt_once(key)
+        except ConnectionLost as lost:
+            self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
+            accepted = again_until(lambda: self._prompt_once(key), lost)
+        if accepted["delivery"] == "queued":
+            self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")
+        return str(accepted["turn_id"])
+
+    def _prompt_once(self, key: str) -> dict[str, Any]:
+        expand = {"expand": True} if self.expand else {}
+        with Client.connect(self.path, name="clisup-run") as client:
+            result: dict[str, Any] = client.call(
+                "session/prompt", session_id=self.session_id, prompt=self.prompt, key=key, **expand
+            )
+            return result
+
+    def _show(self, events: Follower, turn_id: str) -> _Event:
+        answer = Answer(self.screen.write, self.screen.note, self._fetch, stream=self.screen.tty)
+        for event in events:
+            if self.json:
+                print_json(event)
+            if event.get("turn_id") not in (turn_id, None):
+                continue
+            if not self.json:
+                self._beside(event)
+                answer.take(event)
+            if event["type"] == "turn_completed":
+                return event
+        raise AssertionError("a follower never ends by itself")
+
+    def _beside(self, event: _Event) -> None:
+        """What is worth a line on stderr."""
+        kind = event["type"]
+        quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
+        if kind in _ASIDE and not quiet and not event.get("parent_tool_use_id"):
+            self.screen.note(f"{_ASIDE[kind]}: {words(event)}")
+        elif kind == "tool_result" and event.get("is_error"):
+            self.screen.note(f"tool failed: {words(event)}")
+
+    def _fetch(self, blob: str) -> bytes:
+        with Client.connect(self.path, name="clisup-run") as client:
+            return client.blob(self.session_id, blob)
+
+    def _verdict(self, end: _Event) -> int:
+        if not self.json:
+            self.screen.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
+        if end["outcome"] == "completed":
+            return self._allowed(end)
+        error = end.get("error")
+        outcome = str(end["outcome"]).replace("_", " ")
+        reason = error_words(error) or f"it ended as {outcome}"
+        hint = _HINTS.get((error or {}).get("kind", ""), "")
+        hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
+        raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
+                        code=_EXIT_CODES[end["outcome"]], hint=hint)  # fmt: skip
+
+    def _allowed(self, end: _Event) -> int:
+        if not (denied := end.get("denied")):
+            return EXIT_OK
+        names = ", ".join(sorted(set(denied)))
+        raise TurnEnded(
+            f"cannot call this turn done, because the CLI was not allowed to use: {names}",
+            code=EXIT_DENIED,
+            hint="allow it in a new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
+        )
+
+
+_DID = {"failed": "failed", "interrupted": "was interrupted", "timed_out": "timed out"}
+
+
+def print_json(event: _Event) -> None:
+    """An envelope as one JSON line."""
+    import json
+
+    sys.stdout.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.flush()

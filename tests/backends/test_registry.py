@@ -1,0 +1,53 @@
+"""Backends are found by kind, with and without installed metadata."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from clisup.backends import registry
+from clisup.backends.claude import ClaudeAdapter
+from clisup.errors import ConfigurationError
+
+
+def bring(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [e for e in entries if e.group == group])
+
+
+def entry(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name=name, value=value, group=registry.GROUP)
+
+
+def test_a_checkout_without_metadata_has_the_built_in_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch)
+    assert {"claude", "demo"} <= set(registry.kinds())
+    assert isinstance(registry.get_adapter("claude"), ClaudeAdapter)
+
+
+def test_another_package_can_bring_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch, entry("other", "clisup.backends.claude:ClaudeAdapter"))
+    assert "other" in registry.kinds()
+    assert isinstance(registry.get_adapter("other"), ClaudeAdapter)
+
+
+def test_another_package_cannot_take_a_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch, entry("claude", "no.such.module:Adapter"))
+    assert isinstance(registry.get_adapter("claude"), ClaudeAdapter)
+
+
+def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigurationError, match="cannot use the backend kind 'cluade'") as caught:
+        registry.get_adapter("cluade")
+    assert "claude" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "value", ["no.such.module:Adapter", "clisup.backends.claude:Missing", "clisup.backends.claude"]
+)
+def test_a_broken_plug_in_harms_only_who_asks_for_it(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    bring(monkeypatch, entry("broken", value))
+    assert "broken" in registry.kinds()
+    assert registry.get_adapter("claude").kind == "claude"
+    with pytest.raises(ConfigurationError, match="cannot load the backend kind 'broken'"):
+        registry.get_adapter("broken")

@@ -1,0 +1,116 @@
+"""The command line: claude's flags, its refusals, and what the demo says about itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clisup.demo import VERSION
+from clisup.demo.directives import DIRECTIVES, markdown_table
+
+if TYPE_CHECKING:
+    from tests.demo.conftest import Demo
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_tells_its_own_version(demo: Demo) -> None:
+    run = demo.run("", "--version", base=())
+    assert (run.code, run.stdout) == (0, f"{VERSION} (clisup demo)\n".encode())
+
+
+def test_help_teaches_every_directive(demo: Demo) -> None:
+    run = demo.run("", "--help", base=())
+    said = run.stdout.decode()
+    assert [name for name in DIRECTIVES if f"  @{name}" not in said] == []
+
+
+def test_the_docs_hold_the_table_of_the_code() -> None:
+    assert markdown_table() in (ROOT / "docs" / "demo-backend.md").read_text()
+
+
+def test_it_takes_the_flags_of_a_supervisor(demo: Demo) -> None:
+    config = demo.cwd / "mcp.json"
+    config.write_text('{"mcpServers": {"bridge": {"command": "true"}}}')
+    (demo.cwd / "system.md").write_text("Be brief.")
+    run = demo.run(
+        "hello", "--setting-sources", "user", "--model", "m-1", "--append-system-prompt-file", "system.md",
+        "--permission-mode", "plan", "--mcp-config", str(config), "--strict-mcp-config", f"--session-id={uuid.uuid4()}",
+    )  # fmt: skip
+    init = run.of("system", "init")[0]
+    assert (run.code, init["model"], init["permissionMode"]) == (0, "m-1", "plan")
+    assert [server["name"] for server in init["mcp_servers"]] == ["bridge"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--no-such-flag",), "error: unknown option '--no-such-flag'"),
+        (("--model",), "argument missing"),
+        (("--permission-mode", "odd"), "Allowed choices are"),
+        (("--session-id", "odd"), "Must be a valid UUID"),
+        (("--resume", "a", "--session-id", str(uuid.UUID(int=0))), "--fork-session"),
+        (("--input-format", "stream-json"), "is invalid"),
+        (("--mcp-config", "missing.json"), "Invalid MCP configuration"),
+        (("--append-system-prompt-file", "missing.md"), "Append system prompt file not found"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_on_stderr_and_exit_code_1(demo: Demo, args: tuple[str, ...], said: str) -> None:
+    run = demo.run("hello", *args)
+    assert (run.code, run.stdout) == (1, b"")
+    assert said in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_stream_json_needs_verbose(demo: Demo) -> None:
+    run = demo.run("hello", base=("-p", "--output-format", "stream-json"))
+    assert (run.code, "requires --verbose" in run.stderr) == (1, True)
+
+
+def test_an_empty_prompt_is_refused(demo: Demo) -> None:
+    run = demo.run("")
+    assert (run.code, "Input must be provided" in run.stderr) == (1, True)
+
+
+def test_the_prompt_may_stand_in_argv_before_stdin(demo: Demo) -> None:
+    assert demo.run("stdin", "argv").text == "You said: argv\nstdin"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="claude refuses this to root alone")
+def test_root_may_not_bypass_permissions_outside_a_sandbox(demo: Demo) -> None:
+    run = demo.run("hello", "--permission-mode", "bypassPermissions")
+    assert (run.code, "root/sudo" in run.stderr) == (1, True)
+    demo.env["IS_SANDBOX"] = "1"
+    assert demo.run("hello", "--permission-mode", "bypassPermissions").code == 0
+
+
+def test_python_m_does_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "clisup.demo", "--version"], cwd=ROOT, capture_output=True, check=False, timeout=20
+    )
+    assert (done.returncode, done.stdout) == (0, f"{VERSION} (clisup demo)\n".encode())
+
+
+def test_nothing_in_its_directory_can_take_its_place(demo: Demo) -> None:
+    for name in ("json.py", "clisup.py", "select.py"):
+        (demo.cwd / name).write_text("raise SystemExit('shadowed')")
+    assert demo.run("hello").text == "You said: hello"
+
+
+def test_it_imports_nothing_heavy(demo: Demo) -> None:
+    script = f"""
+import sys, runpy, os
+sys.argv[1:] = ["--version"]
+os._exit = lambda code: sys.exit(code)
+try: runpy.run_path({str(ROOT / "clisup/demo/__main__.py")!r}, run_name="__main__")
+except SystemExit: pass
+print([m for m in ("trio", "pydantic", "argparse", "subprocess", "dataclasses", "uuid", "asyncio") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, check=True, timeout=20)
+    assert done.stdout.splitlines()[-1] == b"[]"
