@@ -170,7 +170,7 @@ class ClaudeDecoder:
 
     def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
         message, parent = frame.message, frame.parent_tool_use_id
-        if not isinstance(message.content, str) and any(too_deep(data, block.input) for block in message.content):
+        if not isinstance(message.content, str) and too_deep(data, [block.input for block in message.content]):
             raise MalformedError("nested too deep")
         blocks = blocks_of(message.content)
         synthetic = message.model == _SYNTHETIC or frame.is_api_error_message is True
@@ -208,7 +208,7 @@ class ClaudeDecoder:
         content, parent = frame.message.content, frame.parent_tool_use_id
         events: list[EventBase] = []
         if not isinstance(content, str):
-            if any(too_deep(data, block.content) for block in content):
+            if too_deep(data, [block.content for block in content]):
                 raise MalformedError("nested too deep")
             events += [tool_result(block, parent) for block in content if block.type == "tool_result"]
         if parent is not None:

@@ -211,6 +211,7 @@ def as_blocks(items: list[Any]) -> list[ContentBlock]:
         raise MalformedError(str(error)) from None
 
 
+_MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # A lone half of a surrogate pair, seen by eating every other escape before it (`\\ud83d` is no escape of a half).
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
@@ -224,6 +225,8 @@ def mend(data: bytes) -> bytes:
     the whole line for it.
     """
     valid = data if data.isascii() else data.decode("utf-8", "replace").encode()
+    if not _MAYBE_HALF.search(valid):  # the pass below calls back for every escape of the line
+        return valid
     return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], valid)
 
 

@@ -212,7 +212,8 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "system/permission_retry": _from("permission_retry", "content"),
     "system/memory_saved": _from("memory_saved", "verb"),
     "system/turn_preempted": _from("turn_preempted", "reason"),
-    "conversation_reset": _from("conversation_reset", "new_conversation_id"),
+    # Its new_conversation_id is not the new session id: the init after it tells that one.
+    "conversation_reset": _from("conversation_reset", "trigger"),
     "tool_use_summary": _from("tool_use_summary", "summary"),
     "auth_status": _from("auth_status", "error"),
     "tool_progress": _tool_progress,

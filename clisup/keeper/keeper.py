@@ -582,7 +582,7 @@ class Child:
             self.place()
             self.stage = "exec"
             posix.execve(self.spec["argv"][0], self.spec["argv"], self.spec["env"])
-        except BaseException as error:  # noqa: BLE001 - the child has no other way to say anything
+        except BaseException as error:  # the child has no other way to say anything
             number = getattr(error, "errno", None) or errno.EINVAL
             quiet(posix.write, self.report, f"{self.stage}:{number}".encode())
         finally:
@@ -633,7 +633,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def wait_for_exec(pid: int, report: int, argv0: str) -> None:
-    """Return when the exec has happened (EOF of the close-on-exec pipe), else raise SpawnFailed; the child is reaped."""
+    """Return when the exec has happened (EOF of the close-on-exec pipe), else reap the child and raise SpawnFailed."""
     poller = select.poll()
     poller.register(report, select.POLLIN)
     late = not poller.poll(EXEC_S * 1000)
@@ -878,7 +878,11 @@ class Keeper:
         # Blocked over the fork: our handlers must not run in the child.
         _signal.pthread_sigmask(_signal.SIG_SETMASK, range(1, _signal.NSIG))
         self.started = time.monotonic()
-        self.main = posix.fork()
+        try:
+            self.main = posix.fork()
+        except OSError as error:
+            number = error.errno or errno.EAGAIN
+            raise SpawnFailed("fork", number, f"cannot run {argv0}: {posix.strerror(number)} (fork)") from None
         if self.main == 0:
             child.run()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
@@ -1375,7 +1379,7 @@ def keep(spec: dict[str, Any], run: RunDir) -> None:
         keeper.loop()
     except SpawnFailed as failure:
         record_failed_spawn(keeper, failure)
-    except Exception as error:  # noqa: BLE001 - the edge of the run: a bug of ours must still leave a record
+    except Exception as error:  # the edge of the run: a bug of ours must still leave a record
         record_fault(keeper, error)
     quiet(lambda: posix.unlink("ctl.sock", dir_fd=run.fd))
 
@@ -1399,6 +1403,7 @@ def record_fault(keeper: Keeper, error: Exception) -> None:
     keeper.kill_tree()
     if keeper.record is None:
         quiet(keeper.close_record)
+    answer({"error": f"cannot go on: {keeper.fault}", "kind": "keeper_fault"})  # goes nowhere once `ready` was said
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest, LaunchSpec
 from clisup.backends.claude import PERMISSION_MODES, ClaudeAdapter
+from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.errors import UsageError
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -24,7 +25,7 @@ def launch(**changes: Any) -> LaunchSpec:
 def test_the_adapter_keeps_the_interface() -> None:
     adapter: Adapter = ClaudeAdapter()
     assert adapter.kind == "claude"
-    assert adapter.decoder(Carried()).decode
+    assert isinstance(adapter.decoder(Carried()), ClaudeDecoder)
 
 
 @pytest.mark.fault(40)

@@ -191,11 +191,8 @@ def test_a_background_task_gives_a_second_turn_that_says_it_is_a_follow_up() -> 
 @pytest.mark.fault(20)
 def test_background_work_is_known_from_its_announcement_to_its_end() -> None:
     decoder = ClaudeDecoder(Carried(0.0))
-    held = []
-    for line in lines_of(RECORDINGS / "2.1.329" / "background_bash.jsonl"):
-        if decoder.decode(line).terminal:
-            held.append(len(decoder.background))
-    assert held == [1, 0]
+    lines = lines_of(RECORDINGS / "2.1.329" / "background_bash.jsonl")
+    assert [len(decoder.background) for line in lines if decoder.decode(line).terminal] == [1, 0]
 
 
 @pytest.mark.fault(67)

@@ -5,8 +5,10 @@
 
 Each run has a throw-away HOME, an environment built from nothing and a fake API on loopback; a caller who wants a
 guarantee that nothing else is reached starts it in a network namespace that has only `lo`. Stdout is stored as it
-came, except that scratch paths, ports, pids and the names of this checkout are replaced by stable ones. Uuids other
-than the session's, timestamps, durations and what is computed from them vary from recording to recording.
+came, except that scratch paths, ports, pids and the names of this checkout are replaced by stable ones. Two full
+recordings differ in uuids other than the session's, task and run ids, timestamps, durations and retry delays, not in
+the frames. One exception is a race in the CLI: `stall_before_headers_sigint` ends with a result or
+without one.
 """
 
 from __future__ import annotations
@@ -64,12 +66,15 @@ class Scratch:
         """Replace what names this machine; the CLI also writes paths as slugs, with dashes for slashes."""
         for path, name in ((str(self.root), "/scratch"), (str(REPOSITORY), "/checkout")):
             words = words.replace(path, name).replace(re.sub("[^A-Za-z0-9]", "-", path), name.replace("/", "-"))
-        words = re.sub(r"/tmp/claude-\d+/", "/tmp/claude-0/", words)
-        words = re.sub(rf"\b{pid}\.sock", "1000.sock", words)
+        words = re.sub(r"/tmp/claude-\d+/", "/scratch/tmp/", words)
+        words = words.replace(f"/tmp/cc-socks/{pid}.sock", "/scratch/tmp/1000.sock")
         return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", words)
 
     def remove(self) -> None:
+        slug = re.sub("[^A-Za-z0-9]", "-", str(self.cwd))
         shutil.rmtree(self.root, ignore_errors=True)
+        # the CLI keeps the output of tasks outside of HOME, in a folder named after the working directory
+        shutil.rmtree(Path("/tmp") / f"claude-{os.geteuid()}" / slug, ignore_errors=True)
 
 
 class Session:

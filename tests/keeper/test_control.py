@@ -80,7 +80,8 @@ def test_a_process_of_the_run_itself_is_not_served(keep, tmp_path):
 @pytest.mark.fault(46)
 @pytest.mark.parametrize(
     "line",
-    [b"garbage", b"[]", b"{}", b'{"op": 1}', b'{"op": "stdin", "id": true, "data": ""}', b'{"op": "stdin", "id": 0, "data": ""}',
+    [b"garbage", b"[]", b"{}", b'{"op": 1}', b'{"op": "stdin", "id": true, "data": ""}',
+     b'{"op": "stdin", "id": 0, "data": ""}',
      b'{"op": "stdin", "id": NaN}', b"[" * 100_000, b"\xff\xfe", b'{"op": "end", "ladder": [["FOO", 1]]}',
      b'{"op": "end", "ladder": [["INT", -1]]}', b'{"op": "signal", "signal": "CHLD"}', b'{"op": "orphans"}'],
 )  # fmt: skip

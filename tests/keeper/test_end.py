@@ -258,7 +258,9 @@ def test_keep_leaves_them_and_lists_them(keep):
 
 @pytest.fixture
 def cgroup():
-    roots = [root for root in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if (root / "cgroup.procs").exists()]
+    roots = [
+        root for root in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if (root / "cgroup.procs").exists()
+    ]
     try:
         path = roots[0] / f"clisup-keeper-test-{time.monotonic_ns()}"
         path.mkdir()
