@@ -17,7 +17,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@touch $@
 
 demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in a scratch directory
-	@$(BIN)/python -m clisup.demo.tour
+	@$(BIN)/clisup demo
 
 test: $(READY) lint  ## linters, types, the import contract and the tests
 	$(BIN)/python -m pytest

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.command("backends")
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 def command(as_json: bool) -> int:
-    """List the configured backends: version, command, and why one cannot be used.
+    """List the backends, and why one cannot be used.
 
     \b
     Example:

@@ -13,7 +13,9 @@ __all__ = ["command"]
 @click.command("close")
 @click.argument("session")
 def command(session: str) -> int:
-    """Close SESSION for good; a running turn is interrupted first. Its events stay readable.
+    """Close SESSION for good.
+
+    A running turn is interrupted first. The session's events stay readable.
 
     \b
     Example:

@@ -18,7 +18,9 @@ _TITLES = {"kept": "Kept from the daemon's environment", "set": "Set on purpose"
 @click.argument("backend")
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 def command(backend: str, as_json: bool) -> int:
-    """Show which variables BACKEND's processes get, and which rule decided. Names only, never values.
+    """Show which variables BACKEND's processes get.
+
+    With each name stands the rule that decided. Names only, never values.
 
     \b
     Example:

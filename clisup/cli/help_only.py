@@ -14,7 +14,9 @@ __all__ = ["status", "version"]
 @click.argument("session", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON, with its schema_version.")
 def status(session: str | None, as_json: bool) -> int:
-    """Show the daemon, its backends and its sessions; or one SESSION from near.
+    """Show the daemon, its backends and its sessions.
+
+    With a SESSION, show that one from near.
 
     Exit code 3 means that no daemon runs.
 

@@ -15,7 +15,9 @@ __all__ = ["command"]
 @click.argument("turn", required=False)
 @click.option("--kill", is_flag=True, help="Do not ask the CLI: kill its whole process tree.")
 def command(session: str, turn: str | None, kill: bool) -> int:
-    """End the running turn of SESSION, or take the queued TURN (as t7) out of its queue, and wait until that is done.
+    """End the running turn of SESSION, and wait until it has ended.
+
+    A TURN (as t7) that is still queued is taken out of the queue.
 
     \b
     Example:

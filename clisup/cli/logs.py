@@ -29,7 +29,9 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")
 def command(session: str, follow: bool, as_json: bool, raw: bool, no_deltas: bool) -> int:
-    """Show the events of SESSION, one a line: time, type, turn, what it says.
+    """Show the events of SESSION, one a line.
+
+    A line holds the local time, the type, the turn and what the event says.
 
     \b
     Example:

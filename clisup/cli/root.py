@@ -15,7 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "logs", "interrupt", "sessions", "close"),
     "Daemon": ("serve", "status", "stop"),
     "Backends": ("backends", "env"),
-    "Other": ("version",),
+    "Other": ("demo", "version"),
 }
 _FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
 

@@ -14,9 +14,9 @@ __all__ = ["command"]
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto", show_default=True,
               help="How the daemon logs on stderr; auto is console on a terminal.")  # fmt: skip
 def command(config: str | None, socket: str | None, state_dir: str | None, log_format: str) -> int:
-    """Run the daemon in the foreground until it is told to stop.
+    """Run the daemon in the foreground.
 
-    Flags go before CLISUP_* variables, those before the configuration file. SIGTERM ends it as `clisup stop` does.
+    It serves until it is told to stop. Flags go before CLISUP_* variables, those before the configuration file. SIGTERM ends it as `clisup stop` does.
 
     \b
     Example:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from clisup.cli.terminal import Ink, cost, count, duration, plain, size, table, tokens
+from clisup.cli.terminal import Ink, clip, cost, count, duration, plain, size, table, tokens
 from clisup.client.sync import Client
 
 TYPE_CHECKING = False
@@ -110,7 +110,7 @@ def _backend_table(backends: list[dict[str, Any]]) -> str:
 
 def _word(backend: dict[str, Any]) -> str:
     if reason := backend.get("unavailable_reason"):
-        return f"not available: {reason}"
+        return clip(f"not available: {reason}", 110)
     return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 

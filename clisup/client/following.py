@@ -24,9 +24,9 @@ def may_come_back(error: ClisupError) -> bool:
     return error.kind in ("daemon_not_running", "shutting_down", "overloaded")
 
 
-def again_until(action: Callable[[], _T], first: ClisupError, seconds: float = RECONNECT_S) -> _T:
-    """Repeat `action` until the daemon is back. Raises the last refusal after `seconds`, anything else at once."""
-    until = time.monotonic() + seconds
+def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
+    """Repeat `action` until the daemon is back. Raises a refusal after `RECONNECT_S`, anything else at once."""
+    until = time.monotonic() + RECONNECT_S
     while True:
         try:
             return action()
@@ -34,12 +34,12 @@ def again_until(action: Callable[[], _T], first: ClisupError, seconds: float = R
             if not may_come_back(error):
                 raise
             if time.monotonic() > until:
-                raise _gone(error, first, seconds) from None
+                raise _gone(error, first) from None
         time.sleep(RETRY_PAUSE_S)
 
 
-def _gone(error: ClisupError, first: ClisupError, seconds: float) -> ClisupError:
-    message = f"{first.message}, and it did not come back within {seconds:g} s"
+def _gone(error: ClisupError, first: ClisupError) -> ClisupError:
+    message = f"{first.message}, and it did not come back within {RECONNECT_S:g} s"
     return WorldError(message, kind="daemon_not_running", hint=error.hint)
 
 

@@ -64,7 +64,6 @@ class Session:
         self._closing = False
         self._closed = trio.Event()
         self._failures = 0
-        self._opened = clock.monotonic()
         self._accepting = trio.Lock()
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -372,7 +371,7 @@ class Session:
             "created_at": self.spec.created_at,
             "pid": current.pid if current else None,
             "idle_s": round(now - run.dog.last_life, 3) if run else None,
-            "age_s": round(now - self._opened, 3),
+            "age_s": clock.age_of(self.spec.created_at),
             "turns": ledger.turns,
             "queue": [
                 {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-__all__ = ["boot_id", "monotonic", "timestamp"]
+__all__ = ["age_of", "boot_id", "monotonic", "timestamp"]
 
 monotonic = time.monotonic
 """Seconds that no change of the wall clock touches. Stands still while the machine is suspended."""
@@ -15,6 +15,11 @@ def timestamp() -> str:
     """RFC 3339 UTC with microseconds, for the `ts` of events."""
     now = datetime.now(UTC)
     return f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond:06d}Z"
+
+
+def age_of(stamp: str) -> float:
+    """Seconds since a stamp that `timestamp` gave, for people: it follows the wall clock, so no timer may use it."""
+    return round((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds(), 3)
 
 
 def boot_id() -> str:

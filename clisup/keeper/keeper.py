@@ -6,11 +6,11 @@ promises: every byte that the CLI says is in `out.spool` / `err.spool` once and 
 Exit status: 0 the run is over and recorded (a failed spawn too), 75 the run belongs or belonged to another keeper,
 65 the spec is no good, 74 the run directory cannot be written. One JSON line on stdout says `ready` or the `error`.
 
-Start the *compiled* file, made once with `py_compile.compile(keeper.py, cfile=..., optimize=2)` and given to python by its
-path: a script's source is compiled anew at every start, which costs 10 ms and 4 MB of private memory.
+Start the *compiled* file, made once with `py_compile.compile(keeper.py, cfile=..., optimize=2)` and given to python by
+its path: a script's source is compiled anew at every start, which costs 10 ms and 4 MB of private memory.
 
 Single-threaded on purpose: PDEATHSIG belongs to the *thread* that forked, and only such a process may fork safely.
-Only C modules are imported (`posix` not `os`, `_json` not `json`): start-up is 8 ms less and half the memory. Nothing is
+Only C modules are imported (`posix` not `os`, `_json` not `json`): 8 ms less at start and half the memory. Nothing is
 imported after the start, since the installation may be upgraded under a running keeper.
 """
 
@@ -149,7 +149,7 @@ def dumps(value: Any) -> str:
     return repr(round(value, 6) if isinstance(value, float) else value)
 
 
-# --- the two system calls that Python 3.11 has no name for: `ctypes` itself costs 2 ms, its C half 0.4 -----------------
+# --- the two system calls that Python 3.11 has no name for: `ctypes` itself costs 2 ms, its C half 0.4 ----------------
 
 
 class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -352,7 +352,7 @@ class RunDir:
         posix.close(fd)
 
     def listen(self) -> int:
-        """The control socket, 0600 without a moment of anything else. The path through /proc never exceeds 107 bytes."""
+        """The control socket, 0600 without a moment of anything else. The path through /proc is always short enough."""
         quiet(lambda: posix.unlink("ctl.sock", dir_fd=self.fd))
         server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC)
         mask = posix.umask(0o177)
@@ -509,7 +509,7 @@ class Feed:
         return None
 
     def write(self) -> list[int]:
-        """As much as the pipe takes; returns the ids whose last byte is in it. Sets `error` where the CLI has shut it."""
+        """As much as the pipe takes; returns the ids whose last byte is in it. Sets `error` where the CLI shut it."""
         done: list[int] = []
         while self.queue:
             number, data = self.queue[0]

@@ -66,7 +66,9 @@ def main() -> None:
     print("idle, pipe:", idle("pipe"))
     print("idle, file:", idle("file"))
     with tempfile.TemporaryDirectory() as root:
-        keeper_probe.KEEPER = Path(py_compile.compile(str(keeper_probe.KEEPER), cfile=root + "/keeper.pyc") or "")
+        keeper_probe.KEEPER = Path(
+            py_compile.compile(str(keeper_probe.KEEPER), cfile=root + "/keeper.pyc", optimize=2) or ""
+        )
         print("one, compiled:      ", median_of(30, 1))
         print("ten at once, compiled:", median_of(9, 10))
         print("idle, compiled:", idle("pipe"))

@@ -14,8 +14,8 @@ CONNECT = """
 import socket, sys
 peer = socket.socket(socket.AF_UNIX)
 peer.connect(sys.argv[1])
-peer.sendall(b'{"op": "hello", "proto": 1}\\n')
 try:
+    peer.sendall(b'{"op": "hello", "proto": 1}\\n')
     print('heard', len(peer.recv(1000)), flush=True)
 except ConnectionError:
     print('heard 0', flush=True)

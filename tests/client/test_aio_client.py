@@ -1,0 +1,146 @@
+"""The trio client against a daemon that does as it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
+
+from clisup.client import aio
+from clisup.client.aio import open_client
+from clisup.errors import ClisupError, UsageError
+
+BOUND_S = 20.0
+
+
+async def take(events: aio.Subscription, count: int) -> list[int]:
+    with trio.fail_after(BOUND_S):
+        return [(await anext(events))["seq"] for _ in range(count)]
+
+
+async def test_calls_run_side_by_side(daemon: FakeDaemon) -> None:
+    held: list[tuple[Peer, int]] = []
+
+    def slow(peer: Peer, params: dict[str, Any]) -> Any:
+        held.append((peer, peer.asked))
+        return SILENCE
+
+    daemon.handlers["slow"] = slow
+    daemon.handlers["echo"] = lambda peer, params: params
+    results: list[Any] = []
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path, name="mine") as client, trio.open_nursery() as nursery:
+
+            async def ask_slowly() -> None:
+                results.append(await client.call("slow"))
+
+            nursery.start_soon(ask_slowly)
+            while not held:
+                await client.call("ping")
+            results.append(await client.call("echo", a=1))
+            peer, asked = held[0]
+            peer.send({"jsonrpc": "2.0", "id": asked, "result": "late"})
+    assert results == [{"a": 1}, "late"]
+    assert daemon.calls("initialize")[0]["client"]["name"] == "mine"
+
+
+async def test_a_refusal_is_raised_as_what_it_was(daemon: FakeDaemon) -> None:
+    def gone(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot find it", kind="session_not_found")
+
+    daemon.handlers["session/get"] = gone
+    async with open_client(daemon.path) as client:
+        with pytest.raises(ClisupError) as caught:
+            await client.call("session/get", session_id=SESSION)
+    assert caught.value.kind == "session_not_found"
+
+
+async def test_the_callers_own_exception_comes_out_as_it_was(daemon: FakeDaemon) -> None:
+    with pytest.raises(KeyError):
+        async with open_client(daemon.path):
+            raise KeyError("mine")
+
+
+async def test_no_daemon_is_told_as_the_blocking_client_tells_it(daemon: FakeDaemon) -> None:
+    daemon.stop()
+    with pytest.raises(ClisupError, match="left the socket behind"):
+        async with open_client(daemon.path):
+            pass
+
+
+async def test_calls_in_flight_fail_when_the_daemon_goes(daemon: FakeDaemon) -> None:
+    def vanish(peer: Peer, params: dict[str, Any]) -> Any:
+        peer.hang_up()
+        return SILENCE
+
+    daemon.handlers["vanish"] = vanish
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client:
+            for _ in range(2):
+                with pytest.raises(ClisupError) as caught:
+                    await client.call("vanish")
+                assert caught.value.kind == "daemon_not_running"
+
+
+async def test_a_subscription_gives_each_seq_once_across_a_restart(daemon: FakeDaemon) -> None:
+    for n in range(3):
+        daemon.emit("notice", code=str(n), message="")
+    async with open_client(daemon.path) as client:
+        events = client.subscribe(SESSION, 0, deltas=False)
+        seen = await take(events, 3)
+        events.on_lost = daemon.start
+        daemon.stop()
+        for n in range(3, 6):
+            daemon.emit("notice", code=str(n), message="")
+        seen += await take(events, 3)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    subscribed = daemon.calls("session/subscribe")
+    assert [(params["after_seq"], params["deltas"]) for params in subscribed] == [(0, False), (3, False)]
+
+
+async def test_a_cancelled_step_loses_nothing(daemon: FakeDaemon) -> None:
+    async with open_client(daemon.path) as client:
+        events = client.subscribe(SESSION, 0)
+        for n in range(50):
+            with trio.move_on_after(0):
+                await anext(events)
+            daemon.emit("notice", code=str(n), message="")
+        assert await take(events, 50) == list(range(1, 51))
+
+
+async def test_a_subscription_gives_up_when_the_daemon_stays_away(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(aio, "RETRY_PAUSE_S", 0.01)
+    daemon.emit("notice", code="a", message="")
+    async with open_client(daemon.path) as client:
+        events = client.subscribe(SESSION, 0)
+        await take(events, 1)
+        daemon.stop()
+        with trio.fail_after(BOUND_S), pytest.raises(ClisupError):
+            await anext(events)
+
+
+async def test_a_closed_subscription_ends_its_iteration(daemon: FakeDaemon) -> None:
+    daemon.emit("notice", code="a", message="")
+    async with open_client(daemon.path) as client:
+        events = client.subscribe(SESSION, 0)
+        seen = []
+        with trio.fail_after(BOUND_S):
+            async for event in events:
+                seen.append(event["seq"])
+                events.close()
+    assert seen == [1]
+
+
+async def test_an_unknown_session_is_refused_at_the_first_step(daemon: FakeDaemon) -> None:
+    def gone(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot find it", kind="session_not_found")
+
+    daemon.handlers["session/subscribe"] = gone
+    async with open_client(daemon.path) as client:
+        with trio.fail_after(BOUND_S), pytest.raises(ClisupError):
+            await anext(client.subscribe(SESSION, 0))

@@ -1,0 +1,171 @@
+"""A daemon in front of the real claude CLI, which talks to a loopback fake of its API. Nothing leaves the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
+
+ROOT = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 30.0
+WAIT_LIMIT_S = 90.0
+# Nothing of the CLI's own may call home, and as root it takes bypassPermissions only where it believes in a sandbox.
+QUIET = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "IS_SANDBOX": "1",
+}
+
+
+def claude_binary() -> Path:
+    """The pinned CLI that `make e2e-install` fetched."""
+    return ROOT / ".e2e" / "claude" / "package" / "claude"
+
+
+def poll(condition: Callable[[], Any], what: str, limit: float = WAIT_LIMIT_S) -> Any:
+    """Wait until `condition` gives something true, and give that."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not happen within {limit:g} s")
+
+
+class Lab:
+    """One fake API, one daemon, a throw-away HOME; `turn` is the whole of most tests."""
+
+    def __init__(
+        self, scenario: str, *, auth: str = "key", env: dict[str, str] | None = None, config: str = ""
+    ) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="clisup-e2e-")
+        self.root = Path(self._scratch.name)
+        self.home = self.root / "home"
+        self.cwd = self.root / "work"
+        self.state = self.root / "state"
+        for directory in (self.home, self.cwd):
+            directory.mkdir()
+        self.api = FakeMessagesAPI(scenario).__enter__()
+        keys = {
+            "key": {"ANTHROPIC_API_KEY": FAKE_KEY},
+            "oauth": {"CLAUDE_CODE_OAUTH_TOKEN": FAKE_OAUTH_TOKEN},
+            "none": {},
+        }
+        self.variables = {"ANTHROPIC_BASE_URL": self.api.url, **keys[auth], **QUIET, **(env or {})}
+        self._write_config(config)
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def _write_config(self, extra: str) -> None:
+        variables = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.variables.items())
+        text = f'[backends.claude]\ncommand = ["{claude_binary()}"]\nenv = {{ {variables} }}\n{extra}\n'
+        (self.root / "config.toml").write_text(text)
+
+    @property
+    def socket(self) -> str:
+        return str(self.root / "s")
+
+    def start(self) -> None:
+        """Start the daemon and wait until it serves."""
+        argv = [sys.executable, "-m", "clisup", "serve", "--config", str(self.root / "config.toml")]
+        argv += ["--socket", self.socket, "--state-dir", str(self.state)]
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8"}
+        with (self.root / "daemon.log").open("ab") as log:
+            self.daemon = subprocess.Popen(argv, env=env, stderr=log, cwd=self.root)
+        poll(self._serves, "the daemon's start", START_LIMIT_S)
+
+    def _serves(self) -> bool:
+        try:
+            self.client().close()
+            return True
+        except ClisupError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL for the daemon."""
+        assert self.daemon is not None
+        self.daemon.send_signal(signal.SIGKILL)
+        self.daemon.wait()
+
+    def client(self) -> Client:
+        return Client.connect(self.socket, name="e2e")
+
+    def open(self, **params: Any) -> str:
+        """A new session of the real CLI."""
+        with self.client() as client:
+            return str(client.call("session/new", backend="claude", cwd=str(self.cwd), **params)["session_id"])
+
+    def turn(self, prompt: str = "Say hello.", *, session: str | None = None, **params: Any) -> dict[str, Any]:
+        """One prompt to its end: the answer of `session/prompt` with `wait`, and the session's id."""
+        session = session or self.open(**params)
+        with self.client() as client:
+            result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True)
+        return {**result, "session_id": session}
+
+    def prompt(self, session: str, prompt: str = "Say hello.") -> str:
+        """A prompt whose end nobody waits for; gives the turn's id."""
+        with self.client() as client:
+            return str(client.call("session/prompt", session_id=session, prompt=prompt)["turn_id"])
+
+    def events(self, session: str, *kinds: str) -> list[dict[str, Any]]:
+        """The session's stored events, of some types or all."""
+        events: list[dict[str, Any]] = []
+        after = 0
+        with self.client() as client:
+            while True:
+                page = client.call("session/events", session_id=session, after_seq=after, limit=1000)
+                events += page["events"]
+                after = page["next_seq"] - 1
+                if page["eof"]:
+                    return [event for event in events if not kinds or event["type"] in kinds]
+
+    def wait_for(self, session: str, kind: str, **fields: Any) -> dict[str, Any]:
+        """Wait for an event of this type with these fields."""
+
+        def found() -> dict[str, Any] | None:
+            matching = (e for e in self.events(session, kind) if all(e.get(k) == v for k, v in fields.items()))
+            return next(matching, None)
+
+        return dict(poll(found, f"an event {kind} {fields}"))
+
+    def close(self) -> None:
+        """End everything; what the CLI left running would fail the next assertion of the fixture."""
+        self.api.close()
+        if self.daemon is not None and self.daemon.poll() is None:
+            with self.client() as client:
+                client.call("daemon/shutdown", mode="kill")
+            self.daemon.wait(60)
+        self._scratch.cleanup()
+
+    def log(self) -> str:
+        return (self.root / "daemon.log").read_text()
+
+
+@contextmanager
+def running_lab(scenario: str, **options: Any) -> Iterator[Lab]:
+    """A started lab; afterwards nothing of it runs and its daemon found no fault in itself."""
+    lab = Lab(scenario, **options)
+    try:
+        lab.start()
+        yield lab
+        assert "inside the daemon" not in lab.log(), lab.log()
+    finally:
+        lab.close()
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    """The text of all `message` events."""
+    blocks = [block for event in events if event["type"] == "message" for block in event["blocks"]]
+    return "".join(block.get("text", "") for block in blocks if block["kind"] == "text")
