@@ -13,7 +13,17 @@ from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.terminal import Terminal
 
-__all__ = ["Adapter", "Capabilities", "Carried", "Decoded", "Decoder", "LaunchRequest", "LaunchSpec", "RunEnd", "Terminal"]
+__all__ = [
+    "Adapter",
+    "Capabilities",
+    "Carried",
+    "Decoded",
+    "Decoder",
+    "LaunchRequest",
+    "LaunchSpec",
+    "RunEnd",
+    "Terminal",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +75,14 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Running totals that a CLI carries from turn to turn, known at the turn's start, so that a turn's share can be told."""
+    """What a CLI carries from turn to turn, known at the turn's start.
+
+    `cost_usd` is its running total, so that a turn's share can be told; `background` the ids of the background tasks that
+    the process still works on.
+    """
 
     cost_usd: float | None = None
+    background: frozenset[str] = frozenset()
 
 
 class Decoded(NamedTuple):
@@ -91,6 +106,10 @@ class Decoder(Protocol):
 
     It never raises: what it does not know becomes `unparsed`. `raw_blob` in the events names no file; the daemon fills it.
     """
+
+    @property
+    def background(self) -> frozenset[str]:
+        """Background tasks announced and not ended: while there are any, the process is wanted after its last word."""
 
     def decode(self, line: Line) -> Decoded:
         """Decode one complete line. Oversize and incomplete lines come here too."""

@@ -67,7 +67,7 @@ class ClaudeDecoder:
     def __init__(self, carried: Carried) -> None:
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
-        self._tasks = Tasks()
+        self._tasks = Tasks(carried.background)
         self._failure = Report()
         self._resets_at: str | None = None
         self._stateful: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
@@ -83,7 +83,7 @@ class ClaudeDecoder:
     def background(self) -> frozenset[str]:
         """Ids of background tasks announced and not ended: while there are any, the process is wanted after its result.
 
-        After a result its meaning goes on: one decoder must see the whole process for it.
+        A decoder made anew for a follow-up turn needs them in `Carried`.
         """
         return self._tasks.background
 

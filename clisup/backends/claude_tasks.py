@@ -21,10 +21,10 @@ class Tasks:
 
     __slots__ = ("_kinds", "_states", "background")
 
-    def __init__(self) -> None:
+    def __init__(self, background: frozenset[str] = frozenset()) -> None:
         self._states: dict[str, str] = {}
         self._kinds: dict[str, str] = {}  # only the first frames of a task name its kind
-        self.background: frozenset[str] = frozenset()
+        self.background = background
 
     def started(self, frame: dict[str, Any]) -> list[EventBase]:
         return [self._update(frame, "running")]

@@ -17,6 +17,8 @@ from clisup.client.sync import Client
 __all__ = ["command"]
 
 _PAGE = 500
+# One frame of the CLI can give several events, and each frame has an id of its own; these two are never of a frame.
+_ONE_A_LINE = ("stderr", "unparsed")
 _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 
 
@@ -71,6 +73,7 @@ def _follow(client: Client, session_id: str, raw: bool, no_deltas: bool) -> Iter
 
 def _print(events: Iterator[dict[str, Any]], *, as_json: bool, raw: bool, no_deltas: bool) -> None:
     ink = Ink()
+    before = None
     for event in events:
         if no_deltas and event["type"] == "content_delta":
             continue
@@ -78,8 +81,9 @@ def _print(events: Iterator[dict[str, Any]], *, as_json: bool, raw: bool, no_del
             print_json(event)
         elif not raw:
             print(_coloured(event, ink), flush=True)
-        elif event.get("native"):
-            print(plain(event["native"]) if ink.on else event["native"], flush=True)
+        elif (native := event.get("native")) and (native != before or event["type"] in _ONE_A_LINE):
+            print(plain(native) if ink.on else native, flush=True)
+            before = native
 
 
 def _coloured(event: dict[str, Any], ink: Ink) -> str:

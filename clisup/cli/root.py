@@ -9,7 +9,7 @@ import click
 
 from clisup.cli.failure import usage
 
-__all__ = ["GROUPS", "root", "run_click"]
+__all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "logs", "interrupt", "sessions", "close"),
@@ -17,6 +17,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Backends": ("backends", "env"),
     "Other": ("demo", "version"),
 }
+SHORT_HELP = 90
+"""Characters of a command's first sentence in the list of all."""
+
 _FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
 
 
@@ -48,7 +51,7 @@ class Commands(click.Group):
         for title, names in GROUPS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                formatter.write_dl([(name, found.get_short_help_str(80)) for name, found in commands if found])
+                formatter.write_dl([(name, found.get_short_help_str(SHORT_HELP)) for name, found in commands if found])
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -16,7 +16,8 @@ __all__ = ["command"]
 def command(config: str | None, socket: str | None, state_dir: str | None, log_format: str) -> int:
     """Run the daemon in the foreground.
 
-    It serves until it is told to stop. Flags go before CLISUP_* variables, those before the configuration file. SIGTERM ends it as `clisup stop` does.
+    It serves until it is told to stop; SIGTERM ends it as `clisup stop` does. Flags go before CLISUP_* variables, those
+    before the configuration file.
 
     \b
     Example:

@@ -141,11 +141,11 @@ def _explain(error: ValidationError, source: str) -> str:
 
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: type[BaseModel] = Config
+    if path[:1] == ("backends",):
+        model, path = BackendConfig, path[2:]
     for part in path:
-        if model is Config and part == "backends":
-            continue
         field = model.model_fields.get(str(part))
-        model = field.annotation if field and isinstance(field.annotation, type) else BackendConfig
+        model = field.annotation if field and isinstance(field.annotation, type) else _Table
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
     return ["daemon", "backends"] if model is Config else list(model.model_fields)

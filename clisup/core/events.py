@@ -2,7 +2,7 @@
 
 One frozen model a type; `Event` is their union, told apart by `type`. Decoders make them, the daemon adds its own, nothing
 else travels between the layers. A field that is null is left out of the JSON; a client reads a missing field as null.
-The envelope around an event (`session_id, seq, ts, turn_id, source`) is made once, in `encode_envelope`.
+The envelope around an event (`session_id, seq, ts, turn_id, source`) is made once, in `encode_event`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from clisup.core.usage import Usage
 
@@ -376,6 +377,7 @@ Event = Annotated[
 ]  # fmt: skip
 
 _ADAPTER: TypeAdapter[EventBase] = TypeAdapter(Event)
+_DEEPEST = 100  # pydantic writes 255 levels, a decoder reads about 1,000
 
 EVENT_TYPES: tuple[str, ...] = tuple(
     cls.model_fields["type"].default for cls in EventBase.__subclasses__() if cls.model_fields["type"].default
@@ -398,11 +400,33 @@ def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_i
 
     `session_id`, `ts`, `turn_id` and `source` are the daemon's own and hold no character that JSON escapes.
     """
-    body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
+    try:
+        body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
+    except PydanticSerializationError:
+        body = event.__pydantic_serializer__.to_json(_writable(event), exclude_none=True)
     turn = f'"{turn_id}"' if turn_id else "null"
     head = f'{{"session_id":"{session_id}","seq":{seq},"ts":"{ts}","turn_id":{turn},"source":"{source}","type":"{event.type}"'
     rest = _without_type(body, event.type)
     return head.encode() + rest
+
+
+def _writable(value: Any, depth: int = 0) -> Any:
+    """What JSON can hold: half a surrogate pair becomes `?`, what lies deeper than `_DEEPEST` a word that says so.
+
+    The CLI's own line still has all of it (`raw: true`).
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, BaseModel):
+        fields = {name: _writable(getattr(value, name), depth + 1) for name in type(value).model_fields}
+        return value.model_copy(update=fields)
+    if isinstance(value, dict | list | tuple) and depth >= _DEEPEST:
+        return "[nested too deeply]"
+    if isinstance(value, dict):
+        return {_writable(key): _writable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_writable(item, depth + 1) for item in value]
+    return value
 
 
 def _without_type(body: bytes, type_: str) -> bytes:

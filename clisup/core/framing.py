@@ -2,7 +2,8 @@
 
 A line that is longer than the limit does not end the stream: its payload is dropped from memory, its place in the spool
 (`start`, `end`) is kept, and the line after it is read as usual. Fragments of a line are joined once, when its newline
-comes; `rest + chunk` would be quadratic (64 MB in 64 KiB chunks: 15.8 s instead of 0.08 s, measured).
+comes; `rest + chunk` would be quadratic (64 MB in 64 KiB chunks: 15.8 s instead of 0.08 s, measured). Tiny fragments are
+packed into blocks on the way, so that each byte is copied twice at most.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ __all__ = ["DEFAULT_LINE_LIMIT", "Line", "LineFramer"]
 DEFAULT_LINE_LIMIT = 64 * 1024 * 1024
 _HEAD = 512  # bytes of an oversize line that stay in memory, for its excerpt
 _MAX_FRAGMENTS = 1024  # a writer of single bytes would else cost a Python object for each byte
+_join = b"".join
 
 
 class Line(NamedTuple):
@@ -32,11 +34,12 @@ class Line(NamedTuple):
 class LineFramer:
     """Cuts a byte stream at `\\n` alone: U+2028 and `\\r` inside a line stay in it."""
 
-    __slots__ = ("_fragments", "_head", "_length", "_limit", "_offset", "_start")
+    __slots__ = ("_blocks", "_fragments", "_head", "_length", "_limit", "_offset", "_start")
 
     def __init__(self, *, offset: int = 0, limit: int = DEFAULT_LINE_LIMIT) -> None:
         self._limit = limit
         self._offset = self._start = offset
+        self._blocks: list[bytes] = []
         self._fragments: list[bytes] = []
         self._length = 0
         self._head: bytes | None = None  # set while the current line is over the limit
@@ -72,9 +75,10 @@ class LineFramer:
         self._fragments.append(piece)
         if self._length > self._limit:
             self._head = self._first_bytes()
+            self._forget()
+        elif len(self._fragments) >= _MAX_FRAGMENTS:
+            self._blocks.append(_join(self._fragments))
             self._fragments.clear()
-        elif len(self._fragments) > _MAX_FRAGMENTS:
-            self._fragments = [b"".join(self._fragments)]
 
     def _finish(self, piece: bytes, *, newline: int) -> Line:
         if self._length == 0 and len(piece) <= self._limit:  # the common case: a whole line inside one chunk
@@ -84,16 +88,20 @@ class LineFramer:
         self._keep(piece)
         self._offset += newline
         oversize = self._head is not None
-        data = self._head if self._head is not None else b"".join(self._fragments)
+        data = self._head if self._head is not None else _join([*self._blocks, *self._fragments])
         line = Line(self._start, self._offset, data, oversize, newline == 1)
-        self._fragments.clear()
+        self._forget()
         self._length, self._head, self._start = 0, None, self._offset
         return line
+
+    def _forget(self) -> None:
+        self._blocks.clear()
+        self._fragments.clear()
 
     def _first_bytes(self) -> bytes:
         """The head of the fragments, without joining all of them."""
         head = bytearray()
-        for fragment in self._fragments:
+        for fragment in (*self._blocks, *self._fragments):
             head += fragment[: _HEAD - len(head)]
             if len(head) >= _HEAD:
                 break

@@ -29,6 +29,7 @@ Spool = Literal["out", "err"]
 _EVENT = b'"event":'
 _TYPE = b'"type":"'
 _SEQ = b'"seq":'
+_HEAD = {"seq": int, "ts": str, "type": str}  # what every fold relies on
 
 
 class Source(NamedTuple):
@@ -53,12 +54,11 @@ class Record:
 
 def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
     """One journal line, newline included."""
+    head = b"{"
     if src is not None:
-        head = f'{{"src":[{src.run},"{src.spool}",{src.start},{src.end},{src.k}],'.encode()
-    elif memo is not None:
-        head = b'{"memo":' + msgspec.json.encode(memo) + b","
-    else:
-        head = b"{"
+        head += f'"src":[{src.run},"{src.spool}",{src.start},{src.end},{src.k}],'.encode()
+    if memo is not None:
+        head += b'"memo":' + msgspec.json.encode(memo) + b","
     return head + _EVENT + event + b"}\n"
 
 
@@ -93,17 +93,21 @@ def read_lines(data: bytes) -> list[Record]:
     for line in data.splitlines(keepends=True):  # JSON escapes control characters: no line of ours holds a \\r
         try:
             records.append(_record(msgspec.json.decode(line)))
-        except (msgspec.DecodeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise ValueError(f"no journal line at offset {at}") from error
         at += len(line)
     return records
 
 
-def _record(fields: dict[str, Any]) -> Record:
-    if "snapshot" in fields:
-        return Record(event=None, snapshot=fields["snapshot"])
-    src = fields.get("src")
-    return Record(event=fields["event"], src=Source(*src) if src else None, memo=fields.get("memo"))
+def _record(fields: Any) -> Record:
+    if not isinstance(fields, dict):
+        raise ValueError("no object")
+    if isinstance(snapshot := fields.get("snapshot"), dict):
+        return Record(event=None, snapshot=snapshot)
+    event, src = fields.get("event"), fields.get("src")
+    if not isinstance(event, dict) or any(not isinstance(event.get(name), kind) for name, kind in _HEAD.items()):
+        raise ValueError("no event")
+    return Record(event=event, src=Source(*src) if src else None, memo=fields.get("memo"))
 
 
 def whole_lines(data: bytes) -> int:

@@ -43,6 +43,7 @@ class Turn:
     stderr_events: int = 0
     pid: int | None = None
     ending: dict[str, Any] | None = None
+    background: list[str] = field(default_factory=list)
     begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
     position: dict[str, Position] = field(default_factory=dict)
 
@@ -131,6 +132,8 @@ class Ledger:
             turn.position.clear()
         if "begin" in memo:
             turn.begin = memo["begin"]
+        if "background" in memo:
+            turn.background = memo["background"]
         if "ending" in memo:
             turn.ending = memo["ending"]
 
@@ -166,8 +169,8 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
 
 
 def _turn_in(state: dict[str, Any]) -> Turn:
-    position = {k: Position(*v) for k, v in state.pop("position", {}).items()}
-    return Turn(**{k: v for k, v in state.items() if k in Turn.__slots__}, position=position)
+    position = {k: Position(*v) for k, v in state.get("position", {}).items()}
+    return Turn(**{k: v for k, v in state.items() if k in Turn.__slots__ and k != "position"}, position=position)
 
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:

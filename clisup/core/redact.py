@@ -11,12 +11,12 @@ _MIN_LENGTH = 8  # a shorter "secret" would blank out ordinary words
 _MASK = "[redacted]"
 _SHAPES = re.compile(
     r"""(
-      sk-[A-Za-z0-9_-]{16,}                     # Anthropic and OpenAI keys
+      (?:(?<![A-Za-z0-9])|(?<=\\[nrt]))sk-[A-Za-z0-9_-]{16,}   # but no "task-..."; Anthropic and OpenAI keys
     | gh[pousr]_[A-Za-z0-9]{20,}                # GitHub tokens
     | xox[abprs]-[A-Za-z0-9-]{10,}              # Slack tokens
     | AKIA[0-9A-Z]{16}                          # AWS access keys
     | AIza[0-9A-Za-z_-]{30,}                    # Google keys
-    | eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*   # JSON web tokens
+    | (?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*   # JSON web tokens
     | (?<=[Bb]earer\ )[A-Za-z0-9._~+/-]{12,}=*
     )""",
     re.VERBOSE,

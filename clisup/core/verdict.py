@@ -89,7 +89,7 @@ def conclude(
     said = terminal or Terminal(is_error=True)
     outcome, error = _outcome(terminal, record, ending, explained)
     return TurnCompleted(
-        outcome=outcome,  # type: ignore[arg-type]  # one of TurnOutcome, by the tables above
+        outcome=outcome,
         stop_reason=said.stop_reason,
         text=said.text,
         usage=said.usage if terminal else Usage(),
@@ -107,6 +107,8 @@ def _outcome(
 ) -> tuple[str, TurnError | None]:
     if terminal is not None and not terminal.is_error:
         return "completed", None
+    if record.spawn_failed is not None:
+        return "failed", TurnError(kind="spawn_failed", message=_spawn_message(record.spawn_failed))
     cause = ending or ({"reason": record.reason} if record.reason not in ("exit", "unknown") else None)
     if cause is not None:
         return _by_cause(cause)
@@ -115,8 +117,6 @@ def _outcome(
         return outcome, terminal.error or TurnError(
             kind="protocol", message="the CLI reported an error without naming it"
         )
-    if record.spawn_failed is not None:
-        return "failed", TurnError(kind="spawn_failed", message=_spawn_message(record.spawn_failed))
     if not record.known:
         return "failed", TurnError(
             kind="crashed",
@@ -134,7 +134,7 @@ def _by_cause(cause: dict[str, Any]) -> tuple[str, TurnError]:
         phase = reason.removeprefix("watchdog:")
         kind, text = _TIMEOUTS.get(phase, _TIMEOUTS["model"])
         limit = float(cause.get("limit_s") or 0)
-        return "timed_out", TurnError(kind=kind, message=text.format(limit=limit), retryable=True)  # type: ignore[arg-type]
+        return "timed_out", TurnError(kind=kind, message=text.format(limit=limit), retryable=True)
     return _REASONS.get(reason, _REASONS["operator"])
 
 
@@ -146,14 +146,15 @@ def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
     """Read a keeper's exit.json; None or nonsense is an exit that nobody knows."""
     if not raw:
         return ExitRecord(known=False)
+    reason = str(raw.get("reason") or "unknown")
     return ExitRecord(
         exit_code=raw.get("exit_code"),
         signal=raw.get("signal"),
-        reason=str(raw.get("reason") or "unknown"),
+        reason=reason,
         duration_s=raw.get("duration_s"),
         survivors=tuple(raw.get("survivors") or ()),
         left=tuple(raw.get("left") or ()),
         max_rss_kb=raw.get("max_rss_kb"),
         spawn_failed=raw.get("spawn_failed"),
-        known=raw.get("reason") != "unknown",
+        known=reason != "unknown",
     )

@@ -32,13 +32,14 @@ def version_key(version: str) -> tuple[int, ...]:
 
 def in_range(version: str, wanted: str) -> bool:
     """Is `version` inside the range? An empty range takes all. Raises `ConfigurationError` for a range that is none."""
-    for clause in filter(None, (part.strip() for part in wanted.split(","))):
-        match = _CLAUSE.match(clause)
-        if match is None:
-            raise ConfigurationError(
-                f"cannot read the version range {wanted!r}, because of {clause!r}", hint="write it like '>=2.1.197,<3'"
-            )
-        compare, bound = match.groups()
-        if not _OPERATORS[compare](version_key(version), version_key(bound)):
-            return False
-    return True
+    clauses = [_clause(part.strip(), wanted) for part in wanted.split(",") if part.strip()]  # all, before any is judged
+    return all(_OPERATORS[compare](version_key(version), version_key(bound)) for compare, bound in clauses)
+
+
+def _clause(text: str, wanted: str) -> tuple[str, str]:
+    match = _CLAUSE.match(text)
+    if match is None:
+        raise ConfigurationError(
+            f"cannot read the version range {wanted!r}, because of {text!r}", hint="write it like '>=2.1.197,<3'"
+        )
+    return match[1], match[2]

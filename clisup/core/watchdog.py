@@ -14,7 +14,6 @@ from clisup.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     EventBase,
-    TaskUpdate,
     ToolResult,
     ToolUse,
 )
@@ -28,7 +27,6 @@ LATE_TICK_S = 1.0
 the pause is no evidence, so a new window is granted."""
 
 _WARN_AT = 0.8
-_TASK_RUNNING = ("running", "pending", "queued")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,14 @@ _FROM_ENTRY = ("startup", "linger")
 
 @dataclass(slots=True)
 class PhaseTracker:
-    """What a turn is doing, folded from its events."""
+    """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer."""
 
     started: bool = False
     finished: bool = False
     blocked: bool = False
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
-    tasks: set[str] = field(default_factory=set)
+    background: frozenset[str] = frozenset()
 
     @property
     def phase(self) -> Phase:
@@ -76,7 +74,7 @@ class PhaseTracker:
         if self.blocked:
             return "blocked"
         if self.finished:
-            return "background" if self.tasks else "linger"
+            return "background" if self.background else "linger"
         if self.approvals:
             return "approval"
         if self.tools:
@@ -90,8 +88,6 @@ class PhaseTracker:
             self.tools[event.tool_use_id] = event.name
         elif isinstance(event, ToolResult):
             self.tools.pop(event.tool_use_id, None)
-        elif isinstance(event, TaskUpdate):
-            (self.tasks.add if event.state in _TASK_RUNNING else self.tasks.discard)(event.task_id)
         elif isinstance(event, ApprovalRequested):
             self.approvals.add(event.approval_id)
         elif isinstance(event, ApprovalResolved):
@@ -121,13 +117,13 @@ class Verdict(NamedTuple):
 class Watchdog:
     """The timers of one turn. Feed it life and phases, and ask `poll` not before `next_at`."""
 
-    __slots__ = ("_entered", "_life", "_phase", "_timeouts", "_turn_start", "_warned")
+    __slots__ = ("_entered", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
 
     def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
         self._timeouts = timeouts
         self._turn_start = self._entered = self._life = now
         self._phase: Phase = phase
-        self._warned = False
+        self._warned = self._turn_warned = False
 
     @property
     def phase(self) -> Phase:
@@ -144,8 +140,13 @@ class Watchdog:
         self._warned = False
 
     def enter(self, phase: Phase, now: float) -> None:
-        """The phase is now `phase`; a change of phase is a sign of life and opens a new window."""
+        """The phase is now `phase`; a change of phase is a sign of life and opens a new window.
+
+        The time that the turn was blocked does not count for the turn's own limit either.
+        """
         if phase != self._phase:
+            if self._phase == "blocked":
+                self._turn_start += now - self._entered
             self._phase, self._entered = phase, now
             self.alive(now)
 
@@ -156,18 +157,36 @@ class Watchdog:
         self._warned = False
 
     def poll(self, now: float) -> Verdict:
-        """What to do at `now`. A deadline that has just been reached fires; 80 % of it warns once."""
+        """What to do at `now`. A deadline that has just been reached fires; 80 % of it warns once, for each timer."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
         if not armed:
             return Verdict("wait", self._phase, 0, now - self._life, None)
         phase, since, limit = min(armed, key=lambda timer: timer[1] + timer[2])
-        idle, deadline, warning = now - since, since + limit, since + limit * _WARN_AT
-        if now >= deadline:
-            return Verdict("fire", phase, limit, idle, None)
-        if now >= warning and not self._warned and phase not in _FROM_ENTRY:
-            self._warned = True
-            return Verdict("warn", phase, limit, idle, deadline)
-        return Verdict("wait", phase, limit, idle, deadline if now >= warning else warning)
+        if now >= since + limit:
+            return Verdict("fire", phase, limit, now - since, None)
+        action: Literal["wait", "warn"] = "wait"
+        for timer in armed:
+            if now >= timer[1] + timer[2] * _WARN_AT and self._warns(timer[0]):
+                action, (phase, since, limit) = "warn", timer
+                break
+        next_at = min(self._next(timer, now) for timer in armed)
+        return Verdict(action, phase, limit, now - since, next_at)
+
+    def _warns(self, timer: str) -> bool:
+        """Is a warning due that was not given yet? It is given now, then."""
+        if timer == "turn":
+            given, self._turn_warned = self._turn_warned, True
+            return not given
+        if timer in _FROM_ENTRY:
+            return False
+        given, self._warned = self._warned, True
+        return not given
+
+    @staticmethod
+    def _next(timer: tuple[str, float, float], now: float) -> float:
+        phase, since, limit = timer
+        warning = since + limit * _WARN_AT
+        return warning if now < warning and phase not in _FROM_ENTRY else since + limit
 
     def timers(self, now: float) -> list[dict[str, float | str]]:
         """Every armed timer: phase, limit and seconds until it fires; for status and `session/get`."""

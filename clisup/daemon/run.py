@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import trio
@@ -30,7 +30,7 @@ from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
-from clisup.core.spill import spill
+from clisup.core.spill import Blob, spill
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, exit_from_file
 from clisup.core.watchdog import LATE_TICK_S, PhaseTracker, Timeouts, Verdict, Watchdog
@@ -50,7 +50,12 @@ STORAGE_RETRY_S = 0.25
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
 
+_STORAGE_BLOCKED = Notice(
+    code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
+)
+_STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
 Ladder = list[tuple[str, float]]
+T = TypeVar("T")
 _log = structlog.get_logger()
 
 
@@ -75,7 +80,7 @@ class RunSink(Protocol):
     def record(self, items: Sequence[Item]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
-    def split(self, terminal: Terminal, line: Line, err_offset: int) -> None: ...
+    def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]: ...
 
 
 class Run:
@@ -93,6 +98,8 @@ class Run:
         self._out = _Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
         self._err = _Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
         self._batch: list[Item] = []
+        self._blobs: list[Blob] = []
+        self._blocked_by: set[str] = set()
         self._link: KeeperLink | None = None
         self._wake = trio.Event()
         self._rearm = trio.Event()
@@ -154,7 +161,7 @@ class Run:
             self._keeper_pid = self._link.hello.get("keeper_pid")
             self._end_sent = False
             self._rearm.set()
-            self._set_blocked(bool(self._link.hello.get("blocked")))
+            self._set_blocked("spool", bool(self._link.hello.get("blocked")))
             self._wake.set()
             async for message in self._link.messages():
                 await self._heed(message)
@@ -170,7 +177,7 @@ class Run:
                 if self._link is not None:
                     await self._link.send({"op": "seen"})
             case "blocked" | "unblocked" as push:
-                self._set_blocked(push == "blocked")
+                self._set_blocked("spool", push == "blocked")
             case "exited":
                 self._gone(exit_from_file(message.get("exit")))
 
@@ -202,18 +209,15 @@ class Run:
         self._exited = record
         self._wake.set()
 
-    def _set_blocked(self, blocked: bool) -> None:
-        """A full disk is not the CLI's fault: its timers stand still until there is room again."""
-        if blocked != self.tracker.blocked:
-            code = "storage_blocked" if blocked else "storage_recovered"
-            text = (
-                "the disk takes no more of the CLI's output; timers are frozen"
-                if blocked
-                else "the disk takes output again"
-            )
-            self.tracker.blocked = blocked
+    def _set_blocked(self, by: str, blocked: bool) -> None:
+        """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
+        was = bool(self._blocked_by)
+        (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
+        now = bool(self._blocked_by)
+        if now != was:
+            self.tracker.blocked = now
             self._phase_changed()
-            self._note(Notice(code=code, message=text))
+            self._note(_STORAGE_BLOCKED if now else _STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
@@ -222,38 +226,40 @@ class Run:
         while True:
             last = self._exited is not None
             self._wake = trio.Event()
-            while self._read_some():
-                await self._store()
+            while await self._read_some():
                 await trio.lowlevel.checkpoint()
             await self._store()
             if last:
                 break
             if self._exited is None:
                 await self._wake.wait()
-        for spool, stream, take in (("out", self._out, self._take_out), ("err", self._err, self._take_err)):
-            if (line := stream.framer.close()) is not None and not self._journaled(spool, line):
-                take(line)
+        if (line := self._out.framer.close()) is not None:
+            await self._take_out(line)
+        if (line := self._err.framer.close()) is not None:
+            self._take_err(line)
         await self._store()
 
-    def _read_some(self) -> bool:
+    async def _read_some(self) -> bool:
         out, err = self._out.read(), self._err.read()
         if out:
             self.dog.alive(clock.monotonic())
             for line in self._out.framer.feed(out):
-                self._take_out(line)
+                await self._take_out(line)
         for line in self._err.framer.feed(err):
             self._take_err(line)
+        await self._store()
         return bool(out or err)
 
-    def _take_out(self, line: Line) -> None:
+    async def _take_out(self, line: Line) -> None:
         if not line.data.strip() and not line.oversize:
             return
         decoded = self._decoder.decode(line)
         if self.terminal is not None and _begins_turn(decoded.events):
-            self._begin_follow_up(line)
+            await self._begin_follow_up(self.terminal, line)
             decoded = self._decoder.decode(line)
         for k, event in enumerate(decoded.events):
             self._take_event(event, line, k)
+        self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
@@ -267,16 +273,16 @@ class Run:
             src = Source(self._settings.number, "out", line.start, line.end, k)
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
-            for blob in blobs:
-                self._dir.save_blob(blob.name, blob.data)
+            self._blobs += blobs
             self._batch.append(Item(small, self._sink.turn.id, src=src))
         self._judge(event)
 
-    def _begin_follow_up(self, line: Line) -> None:
+    async def _begin_follow_up(self, terminal: Terminal, line: Line) -> None:
         """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""
-        assert self.terminal is not None
-        self._store_now()
-        self._sink.split(self.terminal, line, self._err.framer.offset - self._err.framer.pending)
+        await self._store()
+        err_offset = self._err.framer.offset - self._err.framer.pending
+        self._batch = await self._surely(lambda: self._sink.split(terminal, line, err_offset, self._decoder.background))
+        await self._store()
         self.terminal = None
         self.tracker.follow_up()
         self._decoder = self._adapter.decoder(self._sink.carried)
@@ -304,24 +310,29 @@ class Run:
         return at is not None and (line.end < at.end or (line.end == at.end and k <= at.k))
 
     async def _store(self) -> None:
-        """Journal the batch; while the disk refuses, wait with frozen timers rather than lose or skip."""
+        """Journal the batch, its blobs first."""
         while self._batch:
-            try:
-                self._store_now()
-            except WorldError as error:
-                _log.error("journal write failed", session=self._settings.session_id, error=str(error))
-                self.tracker.blocked = True
-                self._phase_changed()
-                await trio.sleep(STORAGE_RETRY_S)
-            else:
-                if self.tracker.blocked and not (self._link and self._link.hello.get("blocked")):
-                    self.tracker.blocked = False
-                    self._phase_changed()
+            await self._surely(self._store_now)
 
     def _store_now(self) -> None:
-        if self._batch:
-            self._sink.record(self._batch)
-            self._batch.clear()
+        for blob in self._blobs:
+            self._dir.save_blob(blob.name, blob.data)
+        self._sink.record(self._batch)
+        self._batch = []
+        self._blobs = []
+
+    async def _surely(self, action: Callable[[], T]) -> T:
+        """Do it; while the disk refuses, wait with frozen timers rather than lose or skip."""
+        while True:
+            try:
+                done = action()
+            except WorldError as error:
+                _log.error("journal write failed", session=self._settings.session_id, error=str(error))
+                self._set_blocked("journal", True)
+                await trio.sleep(STORAGE_RETRY_S)
+            else:
+                self._set_blocked("journal", False)
+                return done
 
     # -- what the daemon makes of it ---------------------------------------------------------------------------------
 
@@ -391,7 +402,11 @@ class Run:
         return spool_size(self._dir.out) > self._out.reader.offset
 
     def _report(self, action: Any, verdict: Verdict, evidence: dict[str, Any] | None = None) -> None:
-        seen = {"open_tools": sorted(self.tracker.tools.values()), "tasks": len(self.tracker.tasks), **(evidence or {})}
+        seen = {
+            "open_tools": sorted(self.tracker.tools.values()),
+            "tasks": len(self.tracker.background),
+            **(evidence or {}),
+        }
         idle = round(verdict.idle_s, 3)
         self._note(
             WatchdogNotice(action=action, phase=verdict.phase, limit_s=verdict.limit_s, idle_s=idle, evidence=seen)

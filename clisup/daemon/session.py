@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import structlog
 import trio
 
 from clisup.core.config import Config
-from clisup.core.events import Actor, Notice, PromptAccepted, TurnCompleted
+from clisup.core.events import Actor, Notice, PromptAccepted, TurnCompleted, TurnError
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
@@ -26,6 +27,7 @@ from clisup.rpc.models import PromptParams, PromptResult
 
 __all__ = ["Services", "Session"]
 
+STORAGE_RETRY_S = 0.25
 INT_GRACE_S = 3.0  # claude 2.1.329 leaves 1.3 s after SIGINT with a tool running
 CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
@@ -95,15 +97,24 @@ class Session:
         """Journal a word of the daemon's own."""
         return self.recorder.record([Item(notice, turn_id)])
 
-    def complete(self, done: TurnCompleted, memo: dict[str, Any], *, turn_id: str | None = None) -> None:
-        """Journal a turn's one end."""
+    def completion(self, done: TurnCompleted, memo: dict[str, Any], *, turn_id: str | None = None) -> Item:
+        """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
         done = self._spilled(done, current.run if current else 0)
-        self.recorder.record([Item(done, turn, memo=memo or None)])
-        _log.info(
-            "turn completed", session=self.id, turn=turn, outcome=done.outcome, error=done.error and done.error.kind
-        )
+        error = done.error.kind if done.error else None
+        _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
+        return Item(done, turn, memo=memo or None)
+
+    async def record_surely(self, make: Callable[[], list[Item]]) -> None:
+        """Journal what must not be left out. While the disk refuses, it waits and tries again."""
+        while True:
+            try:
+                self.recorder.record(make())
+                return
+            except WorldError as error:
+                _log.error("journal write failed", session=self.id, error=str(error))
+                await trio.sleep(STORAGE_RETRY_S)
 
     def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:
         """The final text obeys the inline limit too."""
@@ -176,12 +187,7 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        while True:
-            try:
-                self.complete(done, {}, turn_id=turn.id)
-                return
-            except WorldError:
-                await trio.sleep(1.0)  # a full disk: the end of a turn is never left out, it waits
+        await self.record_surely(lambda: [self.completion(done, {}, turn_id=turn.id)])
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
@@ -305,16 +311,9 @@ class Session:
         runner.run.end(reason, ladders[mode])
 
     def _drop_queued(self, turn: Turn, actor: Actor) -> None:
-        self.complete(
-            TurnCompleted.model_validate(
-                {
-                    "outcome": "interrupted",
-                    "error": {"kind": "cancelled", "message": f"taken out of the queue by uid {actor.uid}"},
-                }
-            ),
-            {},
-            turn_id=turn.id,
-        )
+        error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
+        done = TurnCompleted(outcome="interrupted", error=error)
+        self.recorder.record([self.completion(done, {}, turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
         if self._waiting is not None:
             self._waiting.cancel()

@@ -75,7 +75,10 @@ class TurnRunner:
 
     @property
     def carried(self) -> Carried:
-        return Carried(cost_usd=self._session.ledger.cost_total_usd)
+        ledger = self._session.ledger
+        nothing_yet = 0.0 if self._session.spec.resume_native_id is None else None
+        cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
+        return Carried(cost_usd=cost, background=frozenset(self.turn.background))
 
     def record(self, items: Sequence[Item]) -> int:
         return self._session.recorder.record(items)
@@ -86,10 +89,9 @@ class TurnRunner:
     def ending(self) -> None:
         self._session.advance(Cause.END)
 
-    def split(self, terminal: Terminal, line: Line, err_offset: int) -> None:
-        """The CLI began a turn of its own: close the one before it and open the new one, in one write."""
+    def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]:
+        """The CLI began a turn of its own: the end of the one before it and the start of the new one, for one write."""
         old = self.turn
-        session = self._session
         done = conclude(
             terminal=terminal,
             record=ExitRecord(reason="exit"),
@@ -97,10 +99,10 @@ class TurnRunner:
             explained=_unexplained(),
             duration_s=self._lap(),
         )
-        new_id = f"t{session.ledger.turns + 1}"
-        begin = {"out": line.start, "err": err_offset}
-        session.complete(done, _carry(terminal))
-        self.record([Item(TurnStarted(run=old.run, origin="backend"), new_id, memo={"begin": begin})])
+        new_id = f"t{self._session.ledger.turns + 1}"
+        memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background)}
+        started = Item(TurnStarted(run=old.run, origin="backend"), new_id, memo=memo)
+        return [self._session.completion(done, _carry(terminal)), started]
 
     def _lap(self) -> float:
         now = clock.monotonic()
@@ -113,13 +115,13 @@ class TurnRunner:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
         prompt = self._session.dir.load_prompt(turn.id)
         if prompt is None:
-            self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
+            await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
             return
         self.starting = turn.id
         try:
             await self._runs(turn, prompt)
         except ClisupError as error:
-            self._fail(turn, _turn_error(error))
+            await self._fail(turn, _turn_error(error))
         finally:
             self.run = self.starting = None
             self._session.dir.drop_prompt(turn.id)
@@ -140,7 +142,7 @@ class TurnRunner:
                 self._mode = correction
                 await self._runs(turn, prompt)
         except ClisupError as error:
-            self._fail(self.turn, _turn_error(error))
+            await self._fail(self.turn, _turn_error(error))
         finally:
             self.run = None
             self._session.dir.drop_prompt(turn.id)
@@ -165,14 +167,15 @@ class TurnRunner:
     async def _runs(self, turn: Turn, prompt: dict[str, Any]) -> None:
         for _ in range(MAX_RUNS):
             if self.cancelled:
-                self._session.complete(_CANCELLED, {}, turn_id=turn.id)
+                item = self._session.completion(_CANCELLED, {}, turn_id=turn.id)
+                await self._session.record_surely(lambda: [item])
                 return
             await self._launch(turn, prompt)
             self.starting = None
             self._mode = await self._follow(turn)
             if self._mode is None:
                 return
-        self._fail(
+        await self._fail(
             self.turn,
             TurnError(kind="session_not_found", message="the CLI takes this session neither as new nor as old"),
         )
@@ -300,12 +303,12 @@ class TurnRunner:
         if self.cancelled:
             self.run.end("client", [("TERM", session.timeouts.term_grace)])
         record = await self.run.drive()
-        return self._close_run(self.run, record, run_dir)
+        return await self._close_run(self.run, record, run_dir)
 
-    def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
+    async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
         if not turn.process_exited:
-            self._process_exited(record)
+            await self._session.record_surely(lambda: [Item(_process_exited(record), turn.id)])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -314,10 +317,12 @@ class TurnRunner:
         )
         correction = self._correction(done, end)
         if correction is not None:
-            self._session.say(Notice(code="session_corrected", message=_CORRECTIONS[correction]), turn.id)
+            notice = Notice(code="session_corrected", message=_CORRECTIONS[correction])
+            await self._session.record_surely(lambda: [Item(notice, turn.id)])
             return correction
         lost = done.error is not None and done.error.kind == "session_not_found"
-        self._session.complete(done, _carry(run.terminal) | ({"native_lost": True} if lost else {}))
+        memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
+        await self._session.record_surely(lambda: [self._session.completion(done, memo)])
         return None
 
     def _correction(self, done: TurnCompleted, end: RunEnd) -> str | None:
@@ -331,21 +336,22 @@ class TurnRunner:
             return None  # there was a history, and it is gone: the client has to know
         return wanted
 
-    def _process_exited(self, record: ExitRecord) -> None:
-        survivors = tuple({"pid": s.get("pid"), "comm": s.get("comm")} for s in record.survivors)
-        event = ProcessExited(
-            exit_code=record.exit_code,
-            signal=record.signal,
-            ended_by=ended_by(record),
-            survivors=survivors,
-            duration_s=record.duration_s,
-            max_rss_kb=record.max_rss_kb,
-            note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
-        )
-        self.record([Item(event, self.turn.id)])
+    async def _fail(self, turn: Turn, error: TurnError) -> None:
+        done = TurnCompleted(outcome="failed", error=error)
+        await self._session.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
 
-    def _fail(self, turn: Turn, error: TurnError) -> None:
-        self._session.complete(TurnCompleted(outcome="failed", error=error), {}, turn_id=turn.id)
+
+def _process_exited(record: ExitRecord) -> ProcessExited:
+    survivors = tuple({"pid": s.get("pid"), "comm": s.get("comm")} for s in record.survivors)
+    return ProcessExited(
+        exit_code=record.exit_code,
+        signal=record.signal,
+        ended_by=ended_by(record),
+        survivors=survivors,
+        duration_s=record.duration_s,
+        max_rss_kb=record.max_rss_kb,
+        note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
+    )
 
 
 _CANCELLED = TurnCompleted(

@@ -21,6 +21,10 @@ def read_config(path: str, *, required: bool) -> Config:
                 f"cannot read {path}, because there is no such file", hint="correct --config"
             ) from None
         return parse_config({})
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"cannot read {path}, because it is not UTF-8 at byte {error.start}", hint="save it as UTF-8"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
             f"cannot read {path}, because it is not TOML: {error}", hint="correct that line"

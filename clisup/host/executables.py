@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,6 +17,7 @@ __all__ = ["Executable", "VersionProbe", "find_executable"]
 
 PROBE_LIMIT_S = 10.0
 PROBE_OUTPUT_LIMIT = 4096
+PIPE_GRACE_S = 0.25  # for the rest of the output, where a child of the command still holds its stdout
 
 
 class Executable(NamedTuple):
@@ -70,18 +72,45 @@ class VersionProbe:
 
 
 async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    with trio.move_on_after(PROBE_LIMIT_S):
-        try:
-            done = await trio.run_process(
-                list(argv),
-                capture_stdout=True,
-                stdin=b"",
-                stderr=subprocess.DEVNULL,
-                check=False,
-                env=dict(env),
-                start_new_session=True,
-            )
-        except OSError:
-            return ""
-        return bytes(done.stdout[:PROBE_OUTPUT_LIMIT]).decode("utf-8", "replace")
-    return ""
+    """What the command says, at most `PROBE_OUTPUT_LIMIT` bytes. One that does not leave is killed with its children."""
+    try:
+        process = await trio.lowlevel.open_process(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except OSError:
+        return ""
+    assert process.stdout is not None
+    said = bytearray()
+    try:
+        with trio.move_on_after(PROBE_LIMIT_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_collect, process, said)
+                await process.wait()
+                nursery.cancel_scope.deadline = trio.current_time() + PIPE_GRACE_S
+    finally:
+        with trio.CancelScope(shield=True):
+            _kill_group(process)
+            await process.wait()
+            await process.stdout.aclose()
+    return said[:PROBE_OUTPUT_LIMIT].decode("utf-8", "replace")
+
+
+async def _collect(process: trio.Process, said: bytearray) -> None:
+    """Read to the end of the output. A command that floods is no `--version`: it is ended."""
+    assert process.stdout is not None
+    async for chunk in process.stdout:
+        said += chunk
+        if len(said) > PROBE_OUTPUT_LIMIT:
+            _kill_group(process)
+            return
+
+
+def _kill_group(process: trio.Process) -> None:
+    """SIGKILL to the command's process group while it is not reaped: its number is nobody else's then."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)

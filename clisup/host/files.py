@@ -16,9 +16,23 @@ JSON_LIMIT = 64 * 1024 * 1024
 def make_private_dir(path: str) -> None:
     """Make `path` (and its parents) as 0700. Raises `WorldError(storage_failed)` where that cannot be."""
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        _make_private(path)
     except OSError as error:
         raise storage_error("make the directory", path, error) from None
+
+
+def _make_private(path: str) -> None:
+    """`os.makedirs` leaves the mode of the parents to the umask."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent and parent != path:
+        _make_private(parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):  # another thread may have made it just now
+            raise
 
 
 def write_atomic(path: str, data: bytes, *, sync: bool = True) -> None:
@@ -52,7 +66,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             value = json.loads(file.read(JSON_LIMIT))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     except OSError as error:
         raise storage_error("read", path, error) from None

@@ -1,7 +1,7 @@
 """The daemon's own process: a clean environment in /proc, no core dump, no inherited oddities.
 
 A child of the same uid can read `/proc/<daemon>/environ`, so the daemon starts itself once more with almost nothing in it and
-carries the real environment over in a sealed memory file. PR_SET_DUMPABLE=0 then closes /proc/<daemon>/{environ,mem,fd} to
+carries the real environment over in a memory file. PR_SET_DUMPABLE=0 then closes /proc/<daemon>/{environ,mem,fd} to
 all but root.
 """
 
@@ -32,7 +32,8 @@ def carry_environment_over(argv: list[str]) -> None:
     os.set_inheritable(fd, True)
     clean = {name: os.environ[name] for name in _KEPT if name in os.environ}
     clean[_FD_VARIABLE] = str(fd)
-    os.execve(sys.executable, [sys.executable, "-m", "clisup", *argv], clean)
+    # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 
 
 def taken_environment() -> Mapping[str, str]:

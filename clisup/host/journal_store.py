@@ -37,6 +37,7 @@ class JournalStore:
         self._segment_bytes = segment_bytes
         self._fd: int | None = None
         self._size = 0
+        self._head = 0  # bytes of the last segment's snapshot
         self._segments: list[int] = []
         self._index: list[tuple[int, int]] = []  # (seq, offset) in the last segment
         self.next_seq = 1
@@ -51,8 +52,15 @@ class JournalStore:
 
         Raises `WorldError(storage_failed)` for a segment that is damaged in the middle: nothing is changed then.
         """
+        try:
+            yield from self._load()
+        except OSError as error:
+            raise storage_error("read the journal in", self._dir, error) from None
+
+    def _load(self) -> Iterator[Record]:
         make_private_dir(self._dir)
-        self._segments = sorted(int(name[:-6]) for name in os.listdir(self._dir) if name.endswith(".jsonl"))
+        names = (name.removesuffix(".jsonl") for name in os.listdir(self._dir) if name.endswith(".jsonl"))
+        self._segments = sorted(int(name) for name in names if name.isdecimal())
         self._drop_empty_tail()
         if not self._segments:
             return
@@ -62,12 +70,14 @@ class JournalStore:
         yield from self._read_segment(path)
 
     def _drop_empty_tail(self) -> None:
-        """A crash between making a segment and writing its first line leaves an empty file: the one before it is the last."""
+        """A crash between making a segment and writing its first line leaves half of that: the one before it is the last."""
         while self._segments:
             path = self.path_of(self._segments[-1])
             with open(path, "rb") as file:
-                if b"\n" in file.read(READ_CHUNK) or os.path.getsize(path) > READ_CHUNK:
-                    return
+                head = file.readline()
+            if head.endswith(b"\n"):
+                self._head = len(head)
+                return
             os.unlink(path)
             self._segments.pop()
 
@@ -93,11 +103,7 @@ class JournalStore:
         try:
             return read_lines(data)
         except ValueError as error:
-            raise WorldError(
-                f"cannot read the journal {path}, because it is damaged after byte {offset}: {error}",
-                kind="storage_failed",
-                hint="move the session's directory away, or restore it from a backup",
-            ) from None
+            raise _damaged(path, offset, error) from None
 
     def append(self, lines: list[bytes], count: int, snapshot: dict[str, Any] | None = None) -> None:
         """Write `lines`, which hold `count` events from `next_seq` on: all of them or none.
@@ -105,7 +111,7 @@ class JournalStore:
         `snapshot` is the state before them; it heads a new segment where one is due. Raises `WorldError(storage_failed)`.
         """
         data = b"".join(lines)
-        if self._fd is None or (self._size + len(data) > self._segment_bytes and snapshot is not None and self._size):
+        if self._fd is None or (snapshot is not None and self.wants_snapshot(len(data))):
             self._roll(snapshot or {})
         self._write(data)
         if not self._index or self._size - self._index[-1][1] >= INDEX_EVERY:
@@ -115,7 +121,11 @@ class JournalStore:
 
     def wants_snapshot(self, more: int) -> bool:
         """The next append of `more` bytes should bring a snapshot, because a new segment is due."""
-        return self._fd is None or self._size + more > self._segment_bytes
+        if self._fd is None:
+            return True
+        # Not before the segment holds events, and not for a snapshot alone that is larger than a segment should be.
+        full = self._size + more > max(self._segment_bytes, 4 * self._head)
+        return full and self.next_seq > self._segments[-1]
 
     def _write(self, data: bytes) -> None:
         assert self._fd is not None
@@ -144,7 +154,7 @@ class JournalStore:
             raise storage_error("write the journal", path, error) from None
         if self._fd is not None:
             os.close(self._fd)
-        self._fd, self._size, self._index = fd, len(head), []
+        self._fd, self._size, self._head, self._index = fd, len(head), len(head), []
         if not self._segments or self._segments[-1] != self.next_seq:
             self._segments.append(self.next_seq)
 
@@ -198,7 +208,10 @@ class JournalReader:
         return self._next
 
     def read(self) -> list[StoredEvent]:
-        """The next events, in order, about 256 KiB of them; empty at the journal's end."""
+        """The next events, in order, about 256 KiB of them; empty at the journal's end.
+
+        Raises `WorldError(storage_failed)` where it is damaged.
+        """
         if self._next >= self._store.next_seq:
             return []
         if self._fd is None:
@@ -218,7 +231,12 @@ class JournalReader:
                 continue
             self._offset += whole
             self._want = READ_CHUNK
-            if events := self._events(data[:whole]):
+            try:
+                events = self._events(data[:whole])
+            except ValueError as error:
+                path = self._store.path_of(self._segment)
+                raise _damaged(path, self._offset - whole, error) from None
+            if events:
                 self._next = events[-1].seq + 1
                 return events
 
@@ -226,6 +244,8 @@ class JournalReader:
         events = []
         for line in data.splitlines():
             event = event_slice(line)
+            if event is None and not line.startswith(b'{"snapshot"'):
+                raise ValueError("a line that is none of ours")
             if event is not None and (seq := event_seq(event)) >= self._next:
                 events.append(StoredEvent(seq, event, line))
         return events
@@ -240,3 +260,11 @@ class JournalReader:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _damaged(path: str, offset: int, error: ValueError) -> WorldError:
+    return WorldError(
+        f"cannot read the journal {path}, because it is damaged after byte {offset}: {error}",
+        kind="storage_failed",
+        hint="move the session's directory away, or restore it from a backup",
+    )

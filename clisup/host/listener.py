@@ -42,6 +42,7 @@ def bind_listener(path: str) -> socket.socket:
             hint="use a shorter --socket",
         )
     _check_directory(os.path.dirname(path))
+    _check_place(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     scratch = f"{path}.{os.getpid()}"
     scratch = scratch if len(os.fsencode(scratch)) <= SOCKET_PATH_LIMIT else path
@@ -57,6 +58,7 @@ def bind_listener(path: str) -> socket.socket:
             os.rename(scratch, path)  # a client finds the old socket or one that is served, never none
     except OSError as error:
         sock.close()
+        _unlink(scratch)
         raise storage_error("listen on", path, error) from None
     return sock
 
@@ -65,14 +67,28 @@ def _check_directory(directory: str) -> None:
     """Ours alone: another user's directory, or one that others may write to, could swap the socket."""
     make_private_dir(directory)
     info = os.stat(directory)
-    if info.st_uid not in (os.geteuid(), 0):
-        raise ConfigurationError(
-            f"cannot listen in {directory}, because it belongs to uid {info.st_uid}", hint="use your own"
-        )
+    for owner in (os.lstat(directory).st_uid, info.st_uid):  # who owns a symbolic link may turn it elsewhere
+        if owner not in (os.geteuid(), 0):
+            raise ConfigurationError(
+                f"cannot listen in {directory}, because it belongs to uid {owner}", hint="use your own"
+            )
     if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError(
             f"cannot listen in {directory}, because others may write to it",
             hint=f"chmod 700 {directory}, or use another",
+        )
+
+
+def _check_place(path: str) -> None:
+    """What is there already may be a stale socket; anything else is somebody's file, and would be replaced."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigurationError(
+            f"cannot listen on {path}, because something that is no socket is there",
+            hint="move it away, or give another --socket",
         )
 
 

@@ -59,6 +59,7 @@ def tail_text(path: str, limit: int = 4096) -> str:
     """The last `limit` bytes as text, from a line's beginning where possible."""
     size = spool_size(path)
     data = read_range(path, max(0, size - limit), limit)
-    if size > limit and b"\n" in data:
-        data = data[data.index(b"\n") + 1 :]
+    first = data.find(b"\n") + 1
+    if size > limit and 0 < first < len(data):  # a last line longer than the limit is cut, not dropped
+        data = data[first:]
     return data.decode("utf-8", "replace")

@@ -26,12 +26,12 @@ __all__ = [
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
 _ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
-_DECODER_LIMITS = (RecursionError, ValueError)
+_ID_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A well-formed request; `id` is None for a notification. `response` marks a client's answer to a request of ours."""
+    """A well-formed request; `id` is None for a notification."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -51,35 +51,32 @@ class FrameReader:
 
     def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
         self._max = max_frame
-        self._parts: list[bytes] = []
-        self._length = 0
+        self._rest = bytearray()  # grows in place: a client that drips bytes costs no object for each of them
 
     @property
     def pending(self) -> bool:
         """Half a frame has come."""
-        return self._length > 0
+        return len(self._rest) > 0
 
     def feed(self, data: bytes) -> list[Request | Refusal]:
         """Take bytes; give what they complete. After a fatal refusal nothing more may be fed."""
         out: list[Request | Refusal] = []
         *lines, rest = data.split(b"\n")
         for line in lines:
-            if self._length + len(line) > self._max:
+            if len(self._rest) + len(line) > self._max:
                 return [*out, self._oversized()]
-            whole = b"".join([*self._parts, line])
-            self._parts.clear()
-            self._length = 0
+            whole = bytes(self._rest) + line if self._rest else line
+            self._rest = bytearray()
             if whole.strip():
                 out.append(read_frame(whole))
         if rest:
-            self._parts.append(rest)
-            self._length += len(rest)
-            if self._length > self._max:
+            self._rest += rest
+            if len(self._rest) > self._max:
                 out.append(self._oversized())
         return out
 
     def _oversized(self) -> Refusal:
-        self._parts.clear()
+        self._rest = bytearray()
         error = UsageError(
             f"cannot read a frame of more than {self._max} bytes",
             kind="invalid_request",
@@ -94,8 +91,8 @@ def read_frame(line: bytes) -> Request | Refusal:
     """One frame to a request, or to the refusal that answers it."""
     try:
         frame = _strict_json(line)
-    except _DECODER_LIMITS as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _json_reason(error)
+    except (RecursionError, ValueError) as error:
+        reason = _json_reason(error)
         return _refuse(None, "parse_error", f"cannot read the frame as JSON, because {reason}")
     return _read_request(frame)
 
@@ -107,9 +104,8 @@ def _read_request(frame: Any) -> Request | Refusal:
         return _refuse(None, "invalid_request", "cannot take this frame: a request is a JSON object")
     id_ = frame.get("id")
     if "id" in frame and not _valid_id(id_):
-        return _refuse(
-            None, "invalid_request", "cannot take this id: it must be a string of up to 256 characters or an integer"
-        )
+        reason = f"it must be a string of up to {_ID_LIMIT} characters or an integer of {_ID_BITS} bits"
+        return _refuse(None, "invalid_request", f"cannot take this id: {reason}")
     if frame.get("jsonrpc", "2.0") != "2.0" or not isinstance(frame.get("method"), str):
         return _refuse(
             id_, "invalid_request", 'cannot take this frame: it needs "jsonrpc": "2.0" and a "method" string'
@@ -127,7 +123,7 @@ def _read_request(frame: Any) -> Request | Refusal:
 def _valid_id(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _ID_LIMIT
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < _ID_BITS
 
 
 def _refuse(id_: Any, kind: str, message: str) -> Refusal:
@@ -135,35 +131,41 @@ def _refuse(id_: Any, kind: str, message: str) -> Refusal:
 
 
 def _strict_json(line: bytes) -> Any:
-    text = line.decode(
-        "utf-8"
-    )  # a UnicodeDecodeError is a ValueError; UTF-16 and a BOM fail here or at the first character
+    text = line.decode("utf-8")
+    if text.startswith("\ufeff"):
+        raise _NotStrict("it begins with a byte-order mark")
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
     return value
 
 
+class _NotStrict(ValueError):
+    """JSON that a lax reader would take. The message is ours, and quotes nothing of the client's."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise _NotStrict("a key stands twice in one object")
     return result
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise _NotStrict(f"{name} is not JSON")
 
 
 def _json_reason(error: Exception) -> str:
     """Why, without quoting the client's text back (it may hold a secret)."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, UnicodeEncodeError):
         return "it holds a lone surrogate"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 at byte {error.start}"
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
-    return str(error)
+    return str(error) if isinstance(error, _NotStrict) else "one of its numbers is too long"
 
 
 def encode_result(id_: str | int, result: bytes) -> bytes:

@@ -1,0 +1,367 @@
+"""`clisup run` against a fake daemon: what it asks for, what it shows, and how it ends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
+
+from clisup.client import following
+from clisup.errors import UsageError
+
+Run = Callable[..., Any]
+Scene = Callable[[FakeDaemon], None]
+
+
+def answered(daemon: FakeDaemon) -> None:
+    daemon.emit("turn_started", run=1, prompt_preview="x")
+    daemon.emit("content_delta", kind="text", text="Hello.", message_id="m1")
+    daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "Hello."}])
+    end(daemon, text="Hello.")
+
+
+def end(daemon: FakeDaemon, outcome: str = "completed", **more: Any) -> None:
+    daemon.emit("turn_completed", outcome=outcome, **({"text": ""} | more))
+
+
+def plays(daemon: FakeDaemon, *scenes: Scene) -> None:
+    """The daemon plays one scene for each prompt."""
+    left = list(scenes)
+
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        daemon.emit("prompt_accepted", delivery="delivered")
+        left.pop(0)(daemon)
+        return {"turn_id": "t1", "seq": 1, "delivery": "delivered"}
+
+    daemon.handlers["session/prompt"] = prompt
+
+
+def test_the_answer_is_on_stdout_and_the_session_on_stderr(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, answered)
+    assert clisup("run", "-b", "demo", "hi") == (
+        0,
+        "Hello.\n",
+        f"session {SESSION} (go on with: clisup run --session {SESSION})\n",
+    )
+
+
+def test_it_subscribes_before_it_prompts(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, answered)
+    clisup("run", "-b", "demo", "hi")
+    names = [name for name, _ in daemon.requests]
+    assert names.index("session/subscribe") < names.index("session/prompt")
+
+
+def test_all_options_of_a_session_reach_the_daemon(clisup: Run, daemon: FakeDaemon, tmp_path: Path) -> None:
+    plays(daemon, answered)
+    (tmp_path / "system").write_text("Be brief.")
+    (tmp_path / "mcp").write_text('{"mcpServers": {}}')
+    clisup(
+        "run", "-b", "demo", "-C", str(tmp_path), "--model", "m", "--permission-mode", "plan", "--label", "a=b=c", "--label",
+        "d=", "--system-prompt-file", str(tmp_path / "system"), "--mcp-config", str(tmp_path / "mcp"), "--expand", "hi",
+    )  # fmt: skip
+    assert daemon.calls("session/new") == [{
+        "backend": "demo", "cwd": str(tmp_path), "model": "m", "permission_mode": "plan", "labels": {"a": "b=c", "d": ""},
+        "system_prompt": "Be brief.", "mcp_config": {"mcpServers": {}},
+    }]  # fmt: skip
+    prompt = daemon.calls("session/prompt")[0]
+    assert (prompt["prompt"], prompt["expand"]) == ("hi", True)
+
+
+@pytest.mark.parametrize("args", [("-",), ()])
+def test_a_pipe_is_the_prompt(clisup: Run, daemon: FakeDaemon, args: tuple[str, ...]) -> None:
+    plays(daemon, answered)
+    assert clisup("run", "-b", "demo", *args, stdin="from a pipe\n").code == 0
+    assert daemon.calls("session/prompt")[0]["prompt"] == "from a pipe\n"
+
+
+def test_an_empty_pipe_is_no_prompt(clisup: Run, daemon: FakeDaemon) -> None:
+    ran = clisup("run", "-b", "demo", stdin="")
+    assert (ran.code, daemon.requests) == (2, [])
+
+
+def test_a_terminal_without_a_prompt_is_a_usage_error(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clisup.cli.run.sys", FakeSys())
+    ran = clisup("run", "-b", "demo")
+    assert ran.code == 2
+    assert "because stdin is a terminal" in ran.err
+
+
+class FakeSys:
+    class stdin:  # the name of what it stands for
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+
+def test_a_new_session_needs_a_backend_and_the_hint_names_them(clisup: Run, daemon: FakeDaemon) -> None:
+    ran = clisup("run", "hi")
+    assert (ran.code, ran.err) == (
+        2,
+        "clisup: cannot open a session without a backend\n  hint: give one with -b: demo\n",
+    )
+
+
+@pytest.mark.parametrize(("option", "content"), [("--mcp-config", "nonsense"), ("--mcp-config", "[]")])
+def test_a_wrong_file_is_told_before_anything_is_opened(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, option: str, content: str
+) -> None:
+    (tmp_path / "f").write_text(content)
+    assert clisup("run", "-b", "demo", option, str(tmp_path / "f"), "hi").code == 2
+    assert daemon.calls("session/new") == []
+
+
+def test_a_label_without_a_value_is_refused(clisup: Run, daemon: FakeDaemon) -> None:
+    assert "not of the form K=V" in clisup("run", "-b", "demo", "--label", "x", "hi").err
+
+
+def test_a_session_is_gone_on_with_by_the_beginning_of_its_id(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.emit("notice", code="old", message="from before")
+    plays(daemon, answered)
+    ran = clisup("run", "--session", "3f2a", "hi")
+    assert (ran.code, ran.out) == (0, "Hello.\n")
+    assert "from before" not in ran.err
+    assert daemon.calls("session/new") == []
+    assert daemon.calls("session/subscribe")[0]["after_seq"] == 1
+
+
+def test_what_a_session_is_cannot_be_changed(clisup: Run, daemon: FakeDaemon) -> None:
+    assert "cannot set model of session" in clisup("run", "--session", "3f2a", "--model", "x", "hi").err
+    assert "belongs to demo" in clisup("run", "--session", "3f2a", "-b", "claude", "hi").err
+
+
+def test_a_whole_new_id_with_a_backend_opens_that_session(clisup: Run, daemon: FakeDaemon) -> None:
+    def unknown_at_first(peer: Peer, params: dict[str, Any]) -> Any:
+        if not daemon.calls("session/new"):
+            raise UsageError("cannot find it", kind="session_not_found")
+        return daemon.summary()
+
+    daemon.handlers["session/get"] = unknown_at_first
+    plays(daemon, answered)
+    assert clisup("run", "--session", SESSION.upper(), "-b", "demo", "hi").code == 0
+    assert daemon.calls("session/new")[0]["session_id"] == SESSION
+
+
+def test_tools_denials_retries_and_warnings_go_to_stderr(clisup: Run, daemon: FakeDaemon) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("tool_use", tool_use_id="u", name="Bash", input={"command": "ls -la"})
+        daemon.emit("tool_result", tool_use_id="u", content="no such file", is_error=True)
+        daemon.emit("retry", attempt=1, max_attempts=10, delay_s=0.5, error={"kind": "overloaded", "message": "busy"})
+        daemon.emit("watchdog", action="warned", phase="model", idle_s=144.0, limit_s=180.0)
+        daemon.emit("stderr", text="a warning")
+        daemon.emit("rate_limit", status="allowed")
+        daemon.emit("rate_limit", status="rejected", limit_type="five_hour")
+        answered(daemon)
+
+    plays(daemon, scene)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert ran.out == "Hello.\n"
+    assert ran.err.splitlines()[:-1] == [
+        "tool: Bash ls -la",
+        "tool failed: error: no such file",
+        "retry: attempt 1 of 10, in 0.5 s, overloaded: busy",
+        "watchdog: warned in phase model, silent for 2 min, limit 3 min",
+        "stderr: a warning",
+        "rate limit: rejected, five_hour",
+    ]
+
+
+def test_another_turns_events_are_not_shown(clisup: Run, daemon: FakeDaemon) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", "t0", message_id="m0", blocks=[{"kind": "text", "text": "not mine"}])
+        daemon.emit("turn_completed", "t0", outcome="completed", text="not mine")
+        answered(daemon)
+
+    plays(daemon, scene)
+    assert clisup("run", "-b", "demo", "hi").out == "Hello.\n"
+
+
+def test_a_terminal_streams_and_cannot_be_driven_by_the_answer(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("content_delta", kind="text", text="a\033[2Jb", message_id="m1")
+        daemon.emit("retracted", message_id="m1", from_index=0, reason="cut")
+        answered(daemon)
+
+    plays(daemon, scene)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert ran.out == "a\N{REPLACEMENT CHARACTER}[2Jb\nHello.\n"
+    assert "[text withdrawn by the CLI]" in ran.err
+
+
+def test_json_prints_every_envelope_and_nothing_else(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, answered)
+    ran = clisup("run", "-b", "demo", "--json", "hi")
+    assert [json.loads(line) for line in ran.out.splitlines()] == daemon.events
+
+
+def test_a_large_answer_is_fetched_by_pages(clisup: Run, daemon: FakeDaemon) -> None:
+    whole = b"x" * 3_000_000
+
+    def page(peer: Peer, params: dict[str, Any]) -> Any:
+        part = whole[params["offset"] :][: 1 << 20]
+        eof = params["offset"] + len(part) == len(whole)
+        return {"data_base64": base64.b64encode(part).decode(), "size": len(whole), "eof": eof}
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m", blocks=[{"kind": "text", "text": "xxx", "blob": "blob-1-out-5-0.0"}])
+        end(daemon, text="xxx", blob="blob-1-out-final.1")
+
+    daemon.handlers["session/blob"] = page
+    plays(daemon, scene)
+    assert clisup("run", "-b", "demo", "hi").out == whole.decode() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "code", "hint"),
+    [
+        ("authentication", "failed", 1, "log in with the CLI itself (demo), or set its key in [backends.demo] env"),
+        ("crashed", "failed", 1, f"clisup logs {SESSION}"),
+        ("idle_timeout", "timed_out", 124, ""),
+        ("cancelled", "interrupted", 130, ""),
+    ],
+)
+def test_the_exit_code_is_the_outcome(
+    clisup: Run, daemon: FakeDaemon, kind: str, outcome: str, code: int, hint: str
+) -> None:
+    plays(daemon, lambda daemon: end(daemon, outcome, error={"kind": kind, "message": "it went wrong"}))
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (code, "")
+    assert f"{kind}: it went wrong" in ran.err
+    assert hint in ran.err
+
+
+def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, lambda daemon: end(daemon, text="I could not.", denied=["Write", "Bash", "Write"]))
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (77, "I could not.\n")
+    assert "not allowed to use: Bash, Write" in ran.err
+    assert "--permission-mode" in ran.err
+
+
+def test_ctrl_c_interrupts_the_turn_and_waits_for_its_end(clisup: Run, daemon: FakeDaemon) -> None:
+    def interrupt(peer: Peer, params: dict[str, Any]) -> Any:
+        end(daemon, "interrupted")
+        return {"turn_id": "t1", "outcome": "interrupted"}
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("notice", code="go", message="")
+
+    daemon.handlers["session/interrupt"] = interrupt
+    plays(daemon, scene)
+    with ctrl_c_at(daemon, 1):
+        ran = clisup("run", "-b", "demo", "hi")
+    assert ran.code == 130
+    assert daemon.calls("session/interrupt") == [{"session_id": SESSION, "turn_id": "t1", "mode": "graceful"}]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_ctrl_c_kills_and_the_third_leaves(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/interrupt"] = lambda peer, params: SILENCE
+    plays(daemon, lambda daemon: daemon.emit("notice", code="go", message=""))
+    with ctrl_c_at(daemon, 3):
+        ran = clisup("run", "-b", "demo", "hi")
+    assert ran.code == 130
+    assert [params["mode"] for params in daemon.calls("session/interrupt")] == ["graceful", "kill"]
+
+
+class ctrl_c_at:  # reads as a word in a with statement
+    """Sends SIGINT when the first event is shown, `times` times."""
+
+    def __init__(self, daemon: FakeDaemon, times: int) -> None:
+        self._patch = pytest.MonkeyPatch()
+        self._times = times
+
+    def __enter__(self) -> None:
+        from clisup.cli.turn import Screen
+
+        write = Screen.note
+
+        def note(screen: Screen, text: str) -> None:
+            write(screen, text)
+            if text.startswith("notice: go"):
+                for _ in range(self._times):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        self._patch.setattr(Screen, "note", note)
+
+    def __exit__(self, *exc: object) -> None:
+        self._patch.undo()
+
+
+def test_a_restart_in_the_middle_is_survived_and_told(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comes_back() -> None:
+        daemon.start()
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "Hello."}])
+        end(daemon, text="Hello.")
+
+    def once(seconds: float) -> None:
+        monkeypatch.undo()
+        comes_back()
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("notice", code="go", message="")
+
+    real = following.Follower._come_back
+
+    def lost(follower: Any, error: Any) -> None:
+        monkeypatch.setattr(following.time, "sleep", once)
+        real(follower, error)
+
+    def note(screen: Any, text: str) -> None:
+        print(text, file=sys.stderr)
+        if text.startswith("notice: go"):
+            daemon.stop()
+
+    monkeypatch.setattr(following.Follower, "_come_back", lost)
+    monkeypatch.setattr("clisup.cli.turn.Screen.note", note)
+    plays(daemon, scene)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (0, "Hello.\n")
+    assert "[connection lost; trying again for 30 s]" in ran.err
+    assert "[connected again]" in ran.err
+
+
+def test_a_prompt_whose_answer_was_lost_is_sent_again_with_the_same_key(clisup: Run, daemon: FakeDaemon) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        if len(daemon.calls("session/prompt")) == 1:
+            peer.hang_up()
+            return SILENCE
+        answered(daemon)
+        return {"turn_id": "t1", "seq": 1, "delivery": "duplicate"}
+
+    daemon.handlers["session/prompt"] = prompt
+    assert clisup("run", "-b", "demo", "hi").out == "Hello.\n"
+    first, second = daemon.calls("session/prompt")
+    assert first["key"] == second["key"]
+
+
+def test_a_busy_daemon_is_exit_75(clisup: Run, daemon: FakeDaemon) -> None:
+    def full(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot queue more prompts, because 100 wait already", kind="limit_exceeded")
+
+    daemon.handlers["session/prompt"] = full
+    assert clisup("run", "-b", "demo", "hi").code == 75
+
+
+def test_a_queued_prompt_says_its_place(clisup: Run, daemon: FakeDaemon) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        answered(daemon)
+        return {"turn_id": "t1", "seq": 1, "delivery": "queued", "position": 2}
+
+    daemon.handlers["session/prompt"] = prompt
+    assert "[queued at 2: another turn is running]" in clisup("run", "-b", "demo", "hi").err

@@ -1,0 +1,153 @@
+"""sessions, interrupt, close, env, backends, stop and serve."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_daemon import SESSION, FakeDaemon, Peer
+from test_status import CLAUDE, DEMO
+
+from clisup.cli import stop
+from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
+
+Run = Callable[..., Any]
+
+
+def test_sessions_are_listed_over_all_pages(clisup: Run, daemon: FakeDaemon) -> None:
+    other = SESSION.replace("3f2a0000", "77770000")
+
+    def pages(peer: Peer, params: dict[str, Any]) -> Any:
+        if "cursor" in params:
+            return {"sessions": [daemon.summary(session_id=other)], "next_cursor": None}
+        return {"sessions": [daemon.summary()], "next_cursor": SESSION}
+
+    daemon.handlers["session/list"] = pages
+    rows = clisup("sessions").out.splitlines()
+    assert rows[0].split()[:3] == ["SESSION", "BACKEND", "MODEL"]
+    assert [row.split()[0] for row in rows[1:]] == ["3f2a0000", "77770000"]
+    assert [json.loads(line)["session_id"] for line in clisup("sessions", "--json").out.splitlines()] == [
+        SESSION,
+        other,
+    ]
+
+
+def test_sessions_of_one_state_are_asked_for(clisup: Run, daemon: FakeDaemon) -> None:
+    clisup("sessions", "--state", "failed")
+    assert daemon.calls("session/list")[0]["state"] == "failed"
+
+
+def test_no_sessions_are_said_so(clisup: Run, daemon: FakeDaemon) -> None:
+    assert clisup("sessions", "--state", "closed").out == "No sessions.\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "sent"),
+    [(("3f2a",), {"mode": "graceful"}), (("--kill", "3f2a", "t7"), {"mode": "kill", "turn_id": "t7"})],
+)
+def test_interrupt_waits_for_the_end_and_says_it(
+    clisup: Run, daemon: FakeDaemon, args: tuple[str, ...], sent: dict[str, str]
+) -> None:
+    daemon.handlers["session/interrupt"] = lambda peer, params: {"turn_id": "t7", "outcome": "timed_out"}
+    assert clisup("interrupt", *args).out == "turn t7: timed out\n"
+    assert daemon.calls("session/interrupt") == [{"session_id": SESSION, **sent}]
+
+
+def test_close_says_what_it_closed(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/close"] = lambda peer, params: {"ok": True}
+    assert clisup("close", "3f2a").out == f"session {SESSION}: closed\n"
+
+
+def test_env_shows_names_and_rules(clisup: Run, daemon: FakeDaemon) -> None:
+    report = {
+        "kept": [{"name": "PATH", "rule": "common.allow: PATH"}],
+        "dropped": [{"name": "AWS_SECRET_ACCESS_KEY", "rule": "common.scrub: AWS_*"}],
+        "set": [],
+    }
+    daemon.handlers["backend/env"] = lambda peer, params: report
+    out = clisup("env", "demo").out
+    assert "Kept from the daemon's environment: 1" in out
+    assert "AWS_SECRET_ACCESS_KEY  common.scrub: AWS_*" in out
+    assert json.loads(clisup("env", "demo", "--json").out) == report
+    assert daemon.calls("backend/env")[0] == {"name": "demo"}
+
+
+def test_backends_say_why_one_cannot_be_used(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["backend/list"] = lambda peer, params: [CLAUDE, DEMO]
+    out = clisup("backends").out
+    assert "no (>=2.1)" in out
+    assert "cannot find claude" in out
+    assert json.loads(clisup("backends", "--json").out) == [CLAUDE, DEMO]
+
+
+@pytest.mark.parametrize("mode", ["drain", "detach", "kill"])
+def test_stop_waits_until_the_daemon_is_gone(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    def goes(seconds: float) -> None:
+        monkeypatch.undo()
+        daemon.stop()
+
+    monkeypatch.setattr(stop.time, "sleep", goes)
+    daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
+    monkeypatch.setenv("CLISUP_SOCKET", daemon.path)
+    ran = clisup("stop", "--mode", mode)
+    assert (ran.code, ran.out) == (0, "stopped\n")
+    assert "pid 123" in ran.err
+    assert daemon.calls("daemon/shutdown") == [{"mode": mode}]
+
+
+def test_stop_does_not_wait_for_ever(clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop, "STOP_TIMEOUT_S", 0.05)
+    daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
+    ran = clisup("stop")
+    assert ran.code == 75
+    assert "clisup stop --mode kill" in ran.err
+
+
+def test_serve_hands_its_flags_to_the_daemon(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    app = types.ModuleType("clisup.daemon.app")
+    app.serve = lambda *args: given.append(args) or 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "clisup.daemon.app", app)
+    assert clisup("serve", "--config", "c", "--socket", "s", "--state-dir", "d", "--log-format", "json").code == 0
+    assert clisup("serve").code == 0
+    assert given == [("c", "s", "d", "json"), (None, None, None, "auto")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (8.24, "8.2 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3725, "1 h 2 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_durations_are_for_people(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_numbers_are_for_people() -> None:
+    assert [size(n) for n in (None, 0, 1023, 1536, 5 * 1024**3, 3 * 1024**4)] == [
+        "-", "0 B", "1023 B", "1.5 KiB", "5.0 GiB", "3.0 TiB",
+    ]  # fmt: skip
+    assert [count(n) for n in (None, 999, 1000, 999_949, 999_950)] == ["-", "999", "1.0k", "999.9k", "1.0M"]
+    assert (cost(None), cost(0.01)) == ("-", "$0.0100")
+    assert (tokens(None), tokens({"output_tokens": None}), tokens({"output_tokens": 0})) == ("-", "-", "0")
+
+
+def test_control_characters_have_no_effect_but_lines_and_tabs_stay() -> None:
+    assert plain("a\tb\nc\033\x9b\r\x7f") == "a\tb\nc" + "\N{REPLACEMENT CHARACTER}" * 4
+    assert clip("a\n  b\tc") == "a b c"
+
+
+def test_a_table_aligns_its_columns_and_leaves_no_spaces_behind() -> None:
+    assert table(["A", "LONG"], [["xxx", ""], ["", "y"]]) == "A    LONG\nxxx  -\n-    y"

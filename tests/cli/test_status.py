@@ -1,0 +1,180 @@
+"""`clisup status`: the page for people, and the JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_daemon import SESSION, FakeDaemon
+
+from clisup.cli.status import short_ids
+from clisup.errors import UsageError
+
+Run = Callable[..., Any]
+
+DAEMON = {
+    "version": "0.1.0", "pid": 123, "instance_id": "i", "started_at": "2026-01-01T00:00:00Z", "uptime_s": 190.0,
+    "socket": "/run/clisup.sock", "state_dir": "/var/lib/clisup", "state": "ready", "rss_bytes": 54_600_000, "open_fds": 31,
+    "running": 1, "max_running": 8, "waiting": 0, "adopted_turns": 0,
+    "storage": {"path": "/var/lib/clisup", "free_bytes": 13_200_000_000, "writable": True},
+}  # fmt: skip
+CLAUDE = {
+    "name": "claude", "kind": "claude", "command": ["claude"], "path": None, "version": None, "supported": False,
+    "supported_versions": ">=2.1", "capabilities": {}, "unavailable_reason": "cannot find claude", "sessions": 0,
+}  # fmt: skip
+DEMO = CLAUDE | {
+    "name": "demo",
+    "path": "/usr/bin/demo",
+    "version": "1.0.0",
+    "supported": True,
+    "unavailable_reason": None,
+}
+SUMMARY = {
+    "session_id": SESSION, "backend": "demo", "model": None, "state": "running", "phase": "tool", "turn_id": "t3",
+    "native_session_id": None, "cwd": "/srv", "labels": {}, "created_at": "", "pid": 4242, "idle_s": 8.2, "age_s": 3725.0,
+    "turns": 3, "queue": [{}, {}], "tokens": {"input_tokens": 12_000, "output_tokens": 345, "source": "reported"},
+    "cost_usd": 0.0123, "subscribers": 0, "first_seq": 1, "next_seq": 9, "last_event": None,
+    "next_timer": {"phase": "tool", "limit_s": 1800.0, "fires_in_s": 1791.0},
+}  # fmt: skip
+IDLE = SUMMARY | {
+    "session_id": SESSION[:8] + "-1111-4000-8000-000000000002", "state": "idle", "phase": None, "turn_id": None, "pid": None,
+    "idle_s": None, "queue": [], "tokens": {}, "cost_usd": None, "next_timer": None,
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "schema_version": 1, "daemon": DAEMON, "backends": [CLAUDE, DEMO], "sessions": [SUMMARY, IDLE],
+    "totals": {
+        "turns": {"completed": 5, "failed": 1, "interrupted": 0, "timed_out": 2}, "watchdog_fired": 2,
+        "tokens": {"input_tokens": 2_000_000, "output_tokens": 4500}, "cost_usd": 1.5,
+    },
+    "clients": [{"uid": 0, "pid": 1, "name": "x", "role": "admin", "subscriptions": 0}],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def answered(daemon: FakeDaemon) -> FakeDaemon:
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS
+    return daemon
+
+
+def test_the_head_says_who_runs_where_and_how_much(clisup: Run) -> None:
+    head = clisup("status").out.split("\n\n")[0].splitlines()
+    assert head[0] == "● clisup 0.1.0 — ready (pid 123, up 3 min)"
+    assert [line.strip() for line in head[1:]] == [
+        "Socket: /run/clisup.sock",
+        "State: /var/lib/clisup (12.3 GiB free)",
+        "Running: 1 of 8 turns, 0 waiting, 0 adopted",
+        "Memory: 52.1 MiB, 31 files open, 1 clients",
+        "Turns: 5 completed, 1 failed, 0 interrupted, 2 timed out; watchdog fired 2 times",
+        "Tokens: 2.0M (4.5k of output), cost $1.5000",
+    ]
+
+
+def test_a_backend_is_shown_with_its_version_or_why_it_has_none(clisup: Run) -> None:
+    rows = clisup("status").out.split("\n\n")[1].splitlines()
+    assert rows[1].split() == ["claude", "-", "-", "0", "not", "available:", "cannot", "find", "claude"]
+    assert rows[2].split() == ["demo", "1.0.0", "/usr/bin/demo", "0", "supported"]
+
+
+def test_every_cell_of_a_session_has_a_value(clisup: Run) -> None:
+    rows = [row.split("  ") for row in clisup("status").out.split("\n\n")[2].splitlines()]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells[0] == [
+        "SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "TOKENS", "COST", "QUEUE", "NEXT-TIMER",
+    ]  # fmt: skip
+    assert cells[1] == [
+        SESSION[:12], "demo", "running", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "12.3k", "$0.0123", "2", "tool in 29 min",
+    ]  # fmt: skip
+    assert cells[2] == ["3f2a0000-111", "demo", "idle", "-", "-", "-", "1 h 2 min", "-", "-", "-", "0", "-"]
+
+
+def test_ids_are_cut_where_they_still_differ() -> None:
+    assert short_ids(["aaaaaaaa-1", "aaaaaaaa-2", "b" * 36]) == {
+        "aaaaaaaa-1": "aaaaaaaa-1", "aaaaaaaa-2": "aaaaaaaa-2", "b" * 36: "b" * 12,
+    }  # fmt: skip
+
+
+def test_a_pipe_gets_no_colours_and_a_terminal_does(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\033" not in clisup("status").out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\033[32mready" in clisup("status").out
+
+
+def test_no_color_is_heeded_on_a_terminal(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in clisup("status").out
+
+
+def test_a_name_cannot_drive_the_terminal(clisup: Run, daemon: FakeDaemon) -> None:
+    evil = STATUS | {"sessions": [SUMMARY | {"backend": "de\033[2Jmo"}]}
+    daemon.handlers["daemon/status"] = lambda peer, params: evil
+    assert "de\N{REPLACEMENT CHARACTER}[2Jmo" in clisup("status").out
+
+
+def test_without_sessions_the_page_says_so(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": []}
+    assert clisup("status").out.endswith("\n\nNo sessions.\n")
+
+
+def test_a_full_disk_is_loud(clisup: Run, daemon: FakeDaemon) -> None:
+    storage = {"path": "/x", "free_bytes": 0, "writable": False}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"daemon": DAEMON | {"storage": storage}}
+    assert "(0 B free, NOT WRITABLE)" in clisup("status").out
+
+
+def test_json_is_what_the_daemon_said(clisup: Run) -> None:
+    assert json.loads(clisup("status", "--json").out) == STATUS
+
+
+def test_one_session_is_shown_from_near(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.emit("notice", code="adopted", message="carried on")
+    out = clisup("status", "3f2a").out
+    assert out.startswith(f"{SESSION} — running (tool)\n")
+    assert "Labels: ticket=4711" in out
+    assert "notice" in out.splitlines()[-1]
+
+
+def test_one_session_as_json_is_session_get(clisup: Run, daemon: FakeDaemon) -> None:
+    detail = json.loads(clisup("status", SESSION, "--json").out)
+    assert (detail["schema_version"], detail["session_id"]) == (1, SESSION)
+
+
+def test_an_unknown_session_is_exit_4(clisup: Run) -> None:
+    ran = clisup("status", "dead")
+    assert ran.code == 4
+    assert ran.err == (
+        "clisup: cannot find session 'dead', because no session's id begins so\n  hint: list them: clisup sessions\n"
+    )
+
+
+def test_an_ambiguous_beginning_is_exit_4_and_names_them(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/list"] = lambda peer, params: {
+        "sessions": [SUMMARY, IDLE] if "state" not in params else []
+    }
+    ran = clisup("status", "3f2a")
+    assert ran.code == 4
+    assert SESSION in ran.err
+    assert IDLE["session_id"] in ran.err
+
+
+def test_three_characters_are_too_few(clisup: Run) -> None:
+    assert clisup("status", "3f2").code == 2
+
+
+def test_a_closed_session_is_found_by_its_beginning(clisup: Run, daemon: FakeDaemon) -> None:
+    closed = daemon.summary(state="closed")
+    daemon.handlers["session/list"] = lambda peer, params: {
+        "sessions": [closed] if params.get("state") == "closed" else []
+    }
+    assert clisup("status", "3f2a").code == 0
+
+
+def test_the_daemon_has_the_last_word_on_a_whole_id(clisup: Run, daemon: FakeDaemon) -> None:
+    def gone(peer: Any, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot find session", kind="session_not_found")
+
+    daemon.handlers["session/get"] = gone
+    assert clisup("status", SESSION).code == 4
