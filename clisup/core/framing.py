@@ -99,10 +99,11 @@ class LineFramer:
         self._fragments.clear()
 
     def _first_bytes(self) -> bytes:
-        """The head of the fragments, without joining all of them."""
+        """The head of the fragments, without joining all of them: as long for every split of the same bytes."""
+        wanted = min(_HEAD, self._limit)
         head = bytearray()
         for fragment in (*self._blocks, *self._fragments):
-            head += fragment[: _HEAD - len(head)]
-            if len(head) >= _HEAD:
+            head += fragment[: wanted - len(head)]
+            if len(head) >= wanted:
                 break
         return bytes(head)

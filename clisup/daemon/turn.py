@@ -167,8 +167,7 @@ class TurnRunner:
     async def _runs(self, turn: Turn, prompt: dict[str, Any]) -> None:
         for _ in range(MAX_RUNS):
             if self.cancelled:
-                item = self._session.completion(_CANCELLED, {}, turn_id=turn.id)
-                await self._session.record_surely(lambda: [item])
+                await self._end_with(turn, _CANCELLED)
                 return
             await self._launch(turn, prompt)
             self.starting = None
@@ -337,7 +336,9 @@ class TurnRunner:
         return wanted
 
     async def _fail(self, turn: Turn, error: TurnError) -> None:
-        done = TurnCompleted(outcome="failed", error=error)
+        await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
+
+    async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
         await self._session.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
 
 

@@ -58,7 +58,10 @@ def bind_listener(path: str) -> socket.socket:
             os.rename(scratch, path)  # a client finds the old socket or one that is served, never none
     except OSError as error:
         sock.close()
-        _unlink(scratch)
+        try:
+            os.unlink(scratch)
+        except OSError:
+            pass
         raise storage_error("listen on", path, error) from None
     return sock
 

@@ -45,6 +45,7 @@ class Service:
             "PATH": os.environ["PATH"], "HOME": str(scratch), "PYTHONPATH": str(Path(clisup.__file__).parents[1]),
             "CLISUP_SOCKET": self.socket, "CLISUP_STATE_DIR": str(scratch / "state"), "LC_ALL": "C.UTF-8",
         }  # fmt: skip
+        self._begun: list[subprocess.Popen[str]] = []
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -68,8 +69,12 @@ class Service:
         self.process.wait(BOUND_S)
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.run("stop", "--mode", "kill")
+        """Leave nothing behind, whatever the test did."""
+        for process in self._begun:
+            process.kill()
+            process.communicate(timeout=BOUND_S)
+        if self.process.poll() is None and self.run("stop", "--mode", "kill").returncode != 0:
+            self.process.kill()
         self.process.wait(BOUND_S)
 
     def _argv(self, *args: str) -> list[str]:
@@ -80,8 +85,10 @@ class Service:
                               timeout=BOUND_S, check=False)  # fmt: skip
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(self._argv(*args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, env=self.env)  # fmt: skip
+        process = subprocess.Popen(self._argv(*args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=self.env)  # fmt: skip
+        self._begun.append(process)
+        return process
 
     def running(self) -> str | None:
         """The id of a session whose turn runs."""

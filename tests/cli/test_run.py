@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,14 @@ class ctrl_c_at:  # reads as a word in a with statement
     def __init__(self, daemon: FakeDaemon, times: int) -> None:
         self._patch = pytest.MonkeyPatch()
         self._times = times
+        self._daemon = daemon
+
+    def _heard(self, times: int) -> None:
+        for _ in range(1000):
+            if len(self._daemon.calls("session/interrupt")) >= times:
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("the daemon was not asked to interrupt")
 
     def __enter__(self) -> None:
         from clisup.cli.turn import Screen
@@ -292,8 +301,9 @@ class ctrl_c_at:  # reads as a word in a with statement
         def note(screen: Screen, text: str) -> None:
             write(screen, text)
             if text.startswith("notice: go"):
-                for _ in range(self._times):
+                for n in range(self._times):
                     os.kill(os.getpid(), signal.SIGINT)
+                    self._heard(n + 1)  # two at once would count as one
 
         self._patch.setattr(Screen, "note", note)
 

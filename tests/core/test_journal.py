@@ -1,0 +1,109 @@
+"""The format of journal lines: what is written is read, and what a crash or a bad disk left is told apart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clisup.core.events import Notice, encode_event
+from clisup.core.journal import (
+    Record,
+    Source,
+    encode_line,
+    encode_snapshot,
+    event_seq,
+    event_slice,
+    event_type,
+    read_lines,
+    whole_lines,
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+sources = st.builds(
+    Source,
+    st.integers(1, 99),
+    st.sampled_from(["out", "err"]),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+    st.integers(0, 9),
+)
+memos = st.dictionaries(texts, st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | texts, max_size=3)
+
+
+def envelope(seq: int, message: str = "hello", **fields: Any) -> bytes:
+    event = Notice(code=fields.pop("code", "test"), message=message)
+    return encode_event(
+        event, session_id="s", seq=seq, ts="2026-01-02T03:04:05.000006Z", turn_id="t1", source="daemon"
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts, st.none() | sources, st.none() | memos, st.integers(1, 1 << 50))
+def test_what_was_written_is_read_again(text: str, src: Source | None, memo: dict[str, Any] | None, seq: int) -> None:
+    event = envelope(seq, text)
+    line = encode_line(event, src=src, memo=memo)
+    assert line.count(b"\n") == 1
+    assert read_lines(line) == [Record(event=json.loads(event), src=src, memo=memo)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts, st.none() | sources, st.none() | memos)
+def test_the_envelope_is_cut_out_of_its_line_byte_for_byte(
+    text: str, src: Source | None, memo: dict[str, Any] | None
+) -> None:
+    memo = {"event": text, **memo} if memo and "event" not in text else memo
+    event = envelope(7, text)
+    line = encode_line(event, src=src, memo={"note": f'"event":{text}', "seq": 3} if memo else None)
+    assert event_slice(line) == event == event_slice(line.rstrip(b"\n"))
+
+
+def test_the_sequence_and_the_type_come_from_the_head_and_not_from_a_text() -> None:
+    event = envelope(42, '"type":"other","seq":1,')
+    assert (event_seq(event), event_type(event)) == (42, "notice")
+
+
+def test_a_snapshot_is_a_record_of_its_own_and_no_event() -> None:
+    state = {"turns": 3, "note": '"event":{"seq":9}'}
+    line = encode_snapshot(state)
+    assert event_slice(line) is None
+    assert read_lines(line) == [Record(event=None, snapshot=state)]
+
+
+@pytest.mark.fault(57)
+def test_a_tail_torn_at_any_byte_leaves_the_lines_before_it() -> None:
+    lines = [encode_snapshot({}), encode_line(envelope(1)), encode_line(envelope(2, "ü\n"), src=Source(1, "out", 0, 9, 0))]
+    data = b"".join(lines)
+    ends = [0, len(lines[0]), len(lines[0] + lines[1]), len(data)]
+    for cut in range(len(data) + 1):
+        whole = whole_lines(data[:cut])
+        assert whole == max(end for end in ends if end <= cut)
+        assert len(read_lines(data[:whole])) == ends.index(whole)
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\x00" * 40,
+        b'{"event":{"seq":2,"ty',
+        b"[1,2]",
+        b"3",
+        b"{}",
+        b'{"event":5}',
+        b'{"event":{"seq":"2","ts":"t","type":"notice"}}',
+        b'{"event":{"ts":"t","type":"notice"}}',
+        b'{"src":[1],"event":{"seq":2,"ts":"t","type":"notice"}}',
+        b'{"src":7,"event":{"seq":2,"ts":"t","type":"notice"}}',
+        b'{"event":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+        b"\xff\xfe",
+        b"",
+    ],
+)
+def test_a_damaged_line_in_the_middle_is_named_by_its_offset(damage: bytes) -> None:
+    first = encode_line(envelope(1))
+    with pytest.raises(ValueError, match=f"no journal line at offset {len(first)}"):
+        read_lines(first + damage + b"\n" + encode_line(envelope(3)))

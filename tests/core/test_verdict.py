@@ -1,0 +1,132 @@
+"""How a turn ended, as one table: the CLI's last word, its exit, and who had asked for the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clisup.core.events import TurnError
+from clisup.core.terminal import Terminal
+from clisup.core.usage import Usage
+from clisup.core.verdict import ExitRecord, conclude, ended_by, exit_from_file
+
+GOOD = Terminal(is_error=False, text="done", usage=Usage(output_tokens=4, source="reported"), cost_usd=0.25)
+BAD = Terminal(is_error=True, error=TurnError(kind="overloaded", message="529"))
+STOPPED = Terminal(is_error=True, interrupted=True, error=TurnError(kind="cancelled", message="stopped"))
+LEFT = ExitRecord(exit_code=0, reason="exit")
+CRASHED = TurnError(kind="crashed", message="no result")
+
+
+def verdict(
+    terminal: Terminal | None, record: ExitRecord = LEFT, ending: dict[str, Any] | None = None
+) -> tuple[str, str | None]:
+    done = conclude(terminal=terminal, record=record, ending=ending, explained=CRASHED, duration_s=1.5)
+    return done.outcome, done.error.kind if done.error else None
+
+
+def dog(phase: str) -> dict[str, Any]:
+    return {"reason": f"watchdog:{phase}", "limit_s": 60}
+
+
+STDERR = {"reason": "authentication", "error": {"kind": "authentication", "message": "401"}}
+ROWS = [
+    # terminal, exit, what the daemon had decided -> outcome, error kind
+    (GOOD, LEFT, None, "completed", None),
+    (GOOD, ExitRecord(exit_code=1, reason="exit"), None, "completed", None),
+    (GOOD, ExitRecord(signal=9, reason="exit"), None, "completed", None),
+    (GOOD, ExitRecord(known=False), None, "completed", None),
+    (GOOD, ExitRecord(reason="watchdog:linger"), dog("linger"), "completed", None),
+    (GOOD, ExitRecord(reason="client"), {"reason": "client"}, "completed", None),
+    (BAD, LEFT, None, "failed", "overloaded"),
+    (BAD, ExitRecord(exit_code=1, reason="exit"), None, "failed", "overloaded"),
+    (BAD, ExitRecord(reason="client"), {"reason": "client"}, "interrupted", "cancelled"),
+    (STOPPED, LEFT, None, "interrupted", "cancelled"),
+    (Terminal(is_error=True), LEFT, None, "failed", "protocol"),
+    (None, LEFT, None, "failed", "crashed"),
+    (None, ExitRecord(exit_code=143, reason="exit"), None, "failed", "crashed"),
+    (None, ExitRecord(signal=9, reason="exit"), None, "failed", "crashed"),
+    (None, ExitRecord(known=False), None, "failed", "crashed"),
+    (None, ExitRecord(known=False), {"reason": "client"}, "interrupted", "cancelled"),
+    (None, ExitRecord(reason="client"), None, "interrupted", "cancelled"),
+    (None, ExitRecord(reason="operator"), None, "interrupted", "cancelled"),
+    (None, ExitRecord(reason="lease"), None, "interrupted", "cancelled"),
+    (None, ExitRecord(reason="output_limit"), None, "failed", "output_limit"),
+    (None, ExitRecord(reason="storage_failed"), None, "failed", "storage_failed"),
+    (None, ExitRecord(reason="authentication"), STDERR, "failed", "authentication"),
+    (None, ExitRecord(reason="watchdog:turn"), None, "timed_out", "turn_timeout"),
+    (None, ExitRecord(reason="exit"), dog("startup"), "timed_out", "startup_timeout"),
+    *[(None, LEFT, dog(p), "timed_out", "idle_timeout") for p in ("model", "tool", "approval", "background", "linger")],
+    (None, ExitRecord(reason="spawn_failed", spawn_failed={"message": "cannot run x"}), None, "failed", "spawn_failed"),
+]
+
+
+@pytest.mark.fault(14)
+@pytest.mark.parametrize(("terminal", "record", "ending", "outcome", "kind"), ROWS)
+def test_the_outcome_follows_from_the_last_word_the_exit_and_the_cause(
+    terminal: Terminal | None, record: ExitRecord, ending: dict[str, Any] | None, outcome: str, kind: str | None
+) -> None:
+    assert verdict(terminal, record, ending) == (outcome, kind)
+
+
+def test_a_time_out_says_which_limit_it_was() -> None:
+    done = conclude(terminal=None, record=LEFT, ending=dog("model"), explained=CRASHED, duration_s=None)
+    assert done.error is not None
+    assert "60 s" in done.error.message
+    assert done.error.retryable
+
+
+def test_a_cli_that_could_not_be_started_fails_with_the_keepers_own_words() -> None:
+    record = ExitRecord(reason="spawn_failed", spawn_failed={"message": "cannot run /opt/x, because of: Exec format error"})
+    done = conclude(terminal=None, record=record, ending=None, explained=CRASHED, duration_s=None)
+    assert done.error is not None
+    assert "/opt/x" in done.error.message
+
+
+@pytest.mark.fault(71)
+def test_exit_0_without_a_terminal_frame_is_never_a_success() -> None:
+    done = conclude(terminal=None, record=LEFT, ending=None, explained=CRASHED, duration_s=2.0)
+    assert (done.outcome, done.text, done.usage, done.cost_usd) == ("failed", "", Usage(), None)
+
+
+def test_what_the_cli_said_is_in_the_end_of_its_turn() -> None:
+    done = conclude(terminal=GOOD, record=LEFT, ending=None, explained=CRASHED, duration_s=2.0)
+    assert (done.text, done.cost_usd, done.cost_source, done.duration_s) == ("done", 0.25, "reported", 2.0)
+    assert done.usage.output_tokens == 4
+    unknown = conclude(
+        terminal=Terminal(is_error=False), record=LEFT, ending=None, explained=CRASHED, duration_s=None
+    )
+    assert (unknown.cost_usd, unknown.cost_source) == (None, "unknown")
+
+
+@pytest.mark.fault(6)
+@pytest.mark.parametrize(
+    ("record", "who"),
+    [
+        (ExitRecord(exit_code=0, reason="exit"), "cli"),
+        (ExitRecord(exit_code=1, reason="exit"), "cli"),
+        (ExitRecord(exit_code=128 + 9, reason="exit"), "unknown"),
+        (ExitRecord(exit_code=128 + 15, reason="exit"), "unknown"),
+        (ExitRecord(signal=9, reason="exit"), "unknown"),
+        (ExitRecord(signal=15, reason="client"), "client"),
+        (ExitRecord(signal=9, reason="watchdog:model"), "watchdog:model"),
+        (ExitRecord(reason="operator"), "operator"),
+        (ExitRecord(known=False), "unknown"),
+    ],
+)
+def test_it_says_who_ended_the_process(record: ExitRecord, who: str) -> None:
+    assert ended_by(record) == who
+
+
+@pytest.mark.parametrize("raw", [None, {}, {"reason": "unknown"}, {"exit_code": 0}, {"exit_code": 0, "reason": ""}])
+def test_an_exit_file_that_does_not_say_why_is_an_exit_that_nobody_knows(raw: dict[str, Any] | None) -> None:
+    record = exit_from_file(raw)
+    assert (record.known, record.reason) == (False, "unknown")
+    assert verdict(None, record) == ("failed", "crashed")
+
+
+def test_an_exit_file_is_read_whole() -> None:
+    survivor = {"pid": 7, "comm": "sleep"}
+    raw = {"exit_code": None, "signal": 9, "reason": "client", "duration_s": 1.5, "survivors": [survivor], "left": None}
+    record = exit_from_file({**raw, "max_rss_kb": 12, "something_new": 1})
+    assert record == ExitRecord(signal=9, reason="client", duration_s=1.5, survivors=(survivor,), max_rss_kb=12)

@@ -1,0 +1,190 @@
+"""A real daemon in a directory of its own, and what a test asks of it: restart, kill, and proof that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from session_probe import SessionProbe
+from wire import PATIENCE_S, Wire
+
+ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+DEFAULTS: dict[str, Any] = {
+    "backends.demo": {},
+    "backends.demo.timeouts": {"startup": 30, "model_idle": 60, "tool_idle": 60, "linger": 20, "term_grace": 1},
+    "backends.demo.limits": {},
+}
+
+
+def until(what: Callable[[], Any], why: str = "", patience: float = PATIENCE_S) -> Any:
+    """Poll until `what()` is true, and give it."""
+    end = time.monotonic() + patience
+    while not (value := what()):
+        assert time.monotonic() < end, f"waited in vain: {why or what}"
+        time.sleep(0.01)
+    return value
+
+
+class Harness:
+    """One state directory, and the daemon that serves it at present."""
+
+    def __init__(self, env: dict[str, str] | None = None, **tables: Any) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="cs", dir="/tmp"))
+        self.state = self.root / "state"
+        self.socket = str(self.root / "s")
+        self.log = self.root / "log"
+        self.cwd = self.root / "work"
+        self.cwd.mkdir()
+        (self.root / "home").mkdir()
+        self.env = {**ENVIRONMENT, "HOME": str(self.root / "home"), **(env or {})}
+        self.config = self.root / "config.toml"
+        self.configure(**tables)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.faults_expected = False
+        self._wire: Wire | None = None
+
+    def configure(self, **tables: Any) -> None:
+        """Write the configuration: `daemon={...}, timeouts={...}, limits={...}, demo={...}`, `raw="..."` as it is."""
+        raw = tables.pop("raw", "")
+        named = {"daemon": "daemon", "demo": "backends.demo"}
+        merged = {"daemon": {}, **{name: dict(table) for name, table in DEFAULTS.items()}}
+        for name, table in tables.items():
+            merged[named.get(name, f"backends.demo.{name}")] |= table
+        text = "\n".join(f"[{name}]\n{_toml(table)}" for name, table in merged.items())
+        self.config.write_text(f"{text}\n{raw}")
+
+    # -- the daemon's life
+
+    def argv(self) -> list[str]:
+        flags = ["--socket", self.socket, "--state-dir", str(self.state), "--config", str(self.config)]
+        return [sys.executable, "-m", "clisup", "serve", *flags, "--log-format", "json"]
+
+    def launch(self, **options: Any) -> subprocess.Popen[bytes]:
+        """Start it, without waiting for anything."""
+        with self.log.open("ab") as log:
+            settings = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+            return subprocess.Popen(self.argv(), env=self.env, **(settings | options))
+
+    def start(self, **options: Any) -> None:
+        """Start it and wait until it serves."""
+        self.process = self.launch(**options)
+        until(self._serves, f"the daemon does not start: {self.log.read_text()[-2000:]}")
+
+    def _serves(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.log.read_text()[-3000:]
+        try:
+            with Wire(self.socket) as wire:
+                return int(wire.call("initialize")["server"]["pid"]) == self.process.pid
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9, as in an accident."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self._hang_up()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it by a signal and give its exit code."""
+        assert self.process is not None
+        self._hang_up()
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S * 2)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    # -- talking to it
+
+    def wire(self) -> Wire:
+        """A new connection."""
+        return Wire(self.socket)
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        """Over a connection that is kept between calls."""
+        if self._wire is None:
+            self._wire = Wire(self.socket)
+        return self._wire.call(method, **params)
+
+    def new(self, **params: Any) -> SessionProbe:
+        """A new session of the demo backend."""
+        result = self.call("session/new", **{"backend": "demo", "cwd": str(self.cwd), **params})
+        return SessionProbe(self, result["session_id"])
+
+    def _hang_up(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    # -- what is left
+
+    def leftovers(self) -> dict[int, str]:
+        """Keepers of this state directory, and processes with the marker of one of its sessions."""
+        sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
+        markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
+        keeper = str(self.state / "keeper.pyc").encode()
+        found = {}
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            try:
+                argv, environ = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if keeper in argv or any(marker in environ for marker in markers):
+                found[pid] = argv.replace(b"\0", b" ").decode(errors="replace")
+        return found
+
+    def close(self) -> None:
+        """Stop it; prove that it left nothing running and met no fault of its own."""
+        try:
+            if self.process is not None and self.process.poll() is None:
+                with self.wire() as wire:
+                    wire.call("daemon/shutdown", mode="kill")
+                self._hang_up()
+                assert self.process.wait(PATIENCE_S) == 0
+            until(lambda: not self.leftovers(), f"left behind: {self.leftovers()}", 10)
+            if not self.faults_expected:
+                assert "inside the daemon" not in self.log.read_text(), self.log.read_text()[-4000:]
+                assert "Traceback" not in self.log.read_text(), self.log.read_text()[-4000:]
+        finally:
+            self._end_everything()
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def _end_everything(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in self.leftovers():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def _toml(table: dict[str, Any]) -> str:
+    return "\n".join(f"{key} = {_value(value)}" for key, value in table.items()) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

@@ -1,0 +1,228 @@
+"""The socket: framing, several requests at once, and clients that are slow, broken, hostile or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+from wire import Hangup, Wire
+
+from clisup.errors import ClisupError
+
+
+def _kind(frame: dict[str, object]) -> str:
+    return str(frame["error"]["data"]["kind"])  # type: ignore[index]
+
+
+@pytest.mark.fault(46)
+def test_what_is_no_request_is_refused_and_the_connection_goes_on(daemon: Harness) -> None:
+    bad = [b"{nonsense\n", b"[]\n", b'{"jsonrpc":"2.0","id":true,"method":"ping"}\n', b"\xef\xbb\xbf{}\n",
+           b'{"id":1,"method":"ping","params":{"a":NaN}}\n', b'{"id":1,"id":2,"method":"ping"}\n',
+           b'{"id":1,"method":"ping","params":{"a":"\\ud800"}}\n', b'{"id":' + b"[" * 100_000 + b"\n"]  # fmt: skip
+    with daemon.wire() as wire:
+        for frame in bad:
+            wire.send(frame)
+            assert _kind(wire.frame()) in ("parse_error", "invalid_request"), frame[:40]
+        wire.send(b"\n \n")
+        assert wire.call("ping")["time"]
+        for params in ([], {"surplus": 1}):
+            wire.send({"id": "x", "method": "ping", "params": params})
+            assert _kind(wire.frame()) == "invalid_params"
+        with pytest.raises(ClisupError) as refused:
+            wire.call("session/nothing")
+        assert refused.value.kind == "method_not_found"
+
+
+def test_one_line_without_introduction_is_enough(daemon: Harness) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(30)
+        sock.connect(daemon.socket)
+        sock.sendall(b'{"id":1,"method":"ping"}\n')
+        sock.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert json.loads(answer)["result"]["time"]
+
+
+@pytest.mark.fault(52)
+def test_a_half_closed_client_still_gets_its_answer(daemon: Harness) -> None:
+    session = daemon.new()
+    with daemon.wire() as wire:
+        request = wire.post("session/prompt", session_id=session.id, prompt="@sleep 0.3\nlate", wait=True)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert wire.answer(request)["text"] == "late"
+        with pytest.raises(Hangup):
+            wire.frame()
+
+
+def test_an_id_in_flight_is_refused(daemon: Harness, tmp_path: Path) -> None:
+    session = daemon.new()
+    with daemon.wire() as wire:
+        params = {"session_id": session.id, "prompt": f"@wait-file {tmp_path}/go", "wait": True}
+        wire.send({"id": "same", "method": "session/prompt", "params": params})
+        wire.send({"id": "same", "method": "ping"})
+        assert _kind(wire.frame()) == "invalid_request"
+        (tmp_path / "go").touch()
+        assert wire.answer("same")["outcome"] == "completed"
+
+
+def test_cancelling_a_wait_does_not_cancel_its_turn(daemon: Harness, tmp_path: Path) -> None:
+    session = daemon.new()
+    with daemon.wire() as wire:
+        wait = wire.post("session/prompt", session_id=session.id, prompt=f"@wait-file {tmp_path}/go\ndone", wait=True)
+        session.await_event("session_init")
+        wire.send({"method": "$/cancel_request", "params": {"id": wait}})
+        with pytest.raises(ClisupError) as cancelled:
+            wire.answer(wait)
+    assert cancelled.value.kind == "request_cancelled"
+    (tmp_path / "go").touch()
+    assert session.end_of("t1")["text"] == "done"
+
+
+def test_a_prompt_cancelled_while_it_is_accepted_runs_or_never_was(daemon: Harness) -> None:
+    for _ in range(8):
+        session = daemon.new()
+        with daemon.wire() as wire:
+            request = {"id": 1, "method": "session/prompt", "params": {"session_id": session.id, "prompt": "hi"}}
+            cancel = {"method": "$/cancel_request", "params": {"id": 1}}
+            wire.send(json.dumps(request).encode() + b"\n" + json.dumps(cancel).encode() + b"\n")
+            wire.frame()
+        if session.events("prompt_accepted"):
+            assert session.end_of("t1")["outcome"] == "completed"
+
+
+@pytest.mark.fault(45)
+def test_an_oversized_frame_closes_only_its_connection(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"max_frame_bytes": 4096})
+    with daemon.wire() as good, daemon.wire() as bad:
+        bad.send(b'{"id":1,"method":"ping","params":{"x":"' + b"y" * 5000)
+        assert _kind(bad.frame()) == "invalid_request"
+        with pytest.raises(Hangup):
+            bad.frame()
+        assert good.call("initialize")["limits"]["max_frame_bytes"] == 4096
+
+
+@pytest.mark.fault(44)
+@pytest.mark.parametrize("drip", [False, True])
+def test_half_a_frame_has_a_deadline_however_it_drips(serve: Callable[..., Harness], drip: bool) -> None:
+    daemon = serve(daemon={"frame_deadline_s": 0.5})
+    with daemon.wire() as good, daemon.wire() as bad:
+        bad.send(b'{"id":1,"method":"ping","params":{"x":"')
+        bad.socket.settimeout(0.1)
+        end = time.monotonic() + 20
+        while True:
+            assert time.monotonic() < end, "a dripping client is held for ever"
+            try:
+                assert _kind(bad.frame()) == "invalid_request"
+                break
+            except TimeoutError:
+                if drip:
+                    bad.send(b"z")
+        assert good.call("ping")
+
+
+@pytest.mark.fault(43)
+def test_a_client_that_never_reads_costs_the_others_nothing(daemon: Harness) -> None:
+    session = daemon.new()
+    with daemon.wire() as deaf, daemon.wire() as good:
+        deaf.post("session/subscribe", session_id=session.id, after_seq=0)
+        good.call("session/subscribe", session_id=session.id, after_seq=0)
+        for _ in range(50):
+            deaf.post("session/events", session_id=session.id)
+        session.prompt("@stream 4000 500")
+        events = good.events_until("turn_completed")
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert good.call("ping")
+
+
+def test_unsubscribing_in_mid_flood_leaves_whole_frames(daemon: Harness) -> None:
+    session = daemon.new()
+    session.ask("@stream 2000 500")
+    with daemon.wire() as wire:
+        wire.post("session/subscribe", session_id=session.id, after_seq=0)
+        last = wire.post("session/unsubscribe", session_id=session.id)
+        time.sleep(0)  # nothing is read until the daemon is blocked in mid-frame
+        until(lambda: daemon.call("ping"))
+        assert wire.answer(last) == {"ok": True}
+        seqs = [frame["params"]["seq"] for frame in wire.pushed]
+        assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_subscribing_again_gives_each_event_once(daemon: Harness) -> None:
+    session = daemon.new()
+    session.ask("one")
+    stored = len(session.events())
+    with daemon.wire() as wire:
+        first = wire.post("session/subscribe", session_id=session.id, after_seq=0)
+        second = wire.post("session/subscribe", session_id=session.id, after_seq=0)
+        wrong = wire.post("session/subscribe", session_id=session.id, after_seq=10**6)
+        assert wire.answer(first) and wire.answer(second)["next_seq"] == stored + 1
+        with pytest.raises(ClisupError):
+            wire.answer(wrong)
+        session.ask("two")
+        events = wire.events_until("turn_completed", turns=2)
+        wire.call("ping")
+    seqs = [event["seq"] for event in events] + [frame["params"]["seq"] for frame in wire.pushed]
+    tail = seqs[-seqs[::-1].index(1) - 1 :]  # what the first subscription had sent already may come once more
+    assert tail == list(range(1, max(seqs) + 1)) and seqs.count(max(seqs)) == 1
+
+
+@pytest.mark.fault(48)
+def test_connections_are_capped_and_room_comes_back(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"max_connections": 4})
+    wires = [daemon.wire() for _ in range(4)]
+    for wire in wires:
+        wire.call("ping")
+    with daemon.wire() as surplus:
+        assert _kind(surplus.frame()) == "overloaded"
+    wires.pop().close()
+    until(lambda: _pings(daemon))
+    for wire in wires:
+        wire.close()
+
+
+def _pings(daemon: Harness) -> bool:
+    try:
+        with daemon.wire() as wire:
+            return bool(wire.call("ping"))
+    except (ClisupError, Hangup, KeyError, OSError):
+        return False
+
+
+@pytest.mark.fault(42)
+@pytest.mark.parametrize("trick", ["plain", "connected by a child that is gone"])
+def test_a_tool_of_a_cli_may_not_speak(daemon: Harness, tmp_path: Path, trick: str) -> None:
+    script = tmp_path / "speak.py"
+    connect = f"s.connect({daemon.socket!r})"
+    if trick != "plain":
+        connect = f"pid = os.fork()\nif pid == 0:\n    {connect}\n    os._exit(0)\nos.waitpid(pid, 0)"
+    script.write_text(
+        f"import os, socket\ns = socket.socket(socket.AF_UNIX)\ns.settimeout(20)\n{connect}\n"
+        's.sendall(b\'{"id":1,"method":"session/list"}\\n\')\nprint(s.recv(65536).decode())\n'
+    )
+    session = daemon.new()
+    session.ask(f"@bash {sys.executable} -I -S {script} 2>&1")
+    assert "permission_denied" in session.events("tool_result")[0]["content"]
+
+
+@pytest.mark.fault(52)
+def test_clients_that_come_and_go_leave_nothing_behind(daemon: Harness) -> None:
+    session = daemon.new()
+    daemon.call("ping")
+    before = daemon.call("daemon/status")
+    for n in range(300):
+        with Wire(daemon.socket) as wire:
+            if n % 3:
+                wire.call("session/subscribe", session_id=session.id, after_seq=0)
+            elif n % 2:
+                wire.send(b'{"id":1,"method":"daem')
+    now = until(lambda: (s := daemon.call("daemon/status")) and len(s["clients"]) <= len(before["clients"]) and s)
+    assert now["daemon"]["open_fds"] <= before["daemon"]["open_fds"] + 2
+    assert session.get()["subscribers"] == 0
+    assert len(os.listdir(f"/proc/{daemon.pid}/fd")) <= before["daemon"]["open_fds"] + 4
