@@ -48,11 +48,11 @@ def _spill_field(value: Any, name: str, base: str, limit: int, updates: _Updates
         updates |= {name: value[:_HEAD], "blob": base}
         if name == "content":
             updates["truncated"] = True
-        blobs.append(Blob(base, value.encode()))
+        blobs.append(Blob(base, value.encode("utf-8", "replace")))
     elif isinstance(value, dict) and payload_size(value) > limit:
-        text = json.dumps(value, ensure_ascii=False)
+        text = _json(value)
         updates |= {name: {"_head": text[:_HEAD]}, "blob": base}
-        blobs.append(Blob(base, text.encode()))
+        blobs.append(Blob(base, text.encode("utf-8", "replace")))
     elif isinstance(value, tuple) and value:
         blocks = [_spill_block(block, f"{base}.{at}", limit, blobs) for at, block in enumerate(value)]
         if any(new is not old for new, old in zip(blocks, value, strict=True)):
@@ -63,13 +63,20 @@ def _spill_block(block: Block, name: str, limit: int, blobs: list[Blob]) -> Bloc
     for field in ("text", "data"):
         value = getattr(block, field)
         if value is not None and len(value) > limit:
-            blobs.append(Blob(name, value.encode()))
+            blobs.append(Blob(name, value.encode("utf-8", "replace")))
             return block.model_copy(update={field: value[:_HEAD], "blob": name})
     if block.input is not None and payload_size(block.input) > limit:
-        text = json.dumps(block.input, ensure_ascii=False)
-        blobs.append(Blob(name, text.encode()))
+        text = _json(block.input)
+        blobs.append(Blob(name, text.encode("utf-8", "replace")))
         return block.model_copy(update={"input": {"_head": text[:_HEAD]}, "blob": name})
     return block
+
+
+def _json(value: dict[str, Any]) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "[nested too deeply]"  # the CLI's own line still has it (`raw: true`)
 
 
 def payload_size(value: Any) -> int:

@@ -33,6 +33,7 @@ __all__ = ["Daemon", "serve"]
 
 STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
+SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -125,6 +126,7 @@ class Daemon:
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
+        self.manager.stopping = True
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -141,6 +143,8 @@ class Daemon:
                 nursery.cancel_scope.cancel()
         with trio.move_on_after(KILL_LIMIT_S):
             await self._end_all("kill")
+        with trio.move_on_after(SETTLE_LIMIT_S):
+            await self.server.settle()
 
     async def _drain(self, nursery: trio.Nursery) -> None:
         await self._end_all("drain")

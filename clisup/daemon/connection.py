@@ -7,7 +7,8 @@ of its own connection, and those are bounded by `max_requests` and one task for 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from select import epoll
 from typing import Any
 
 import structlog
@@ -33,14 +34,29 @@ Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 
 @dataclass
 class Subscription:
-    """What one subscription wants."""
+    """What one subscription wants. It is never ended in the middle of a frame: only its waits are cancelled."""
 
     session: Session
     after_seq: int
     types: frozenset[str] | None
     deltas: bool
     raw: bool
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: bool = False
+    at: int = 0
+    """The next seq to send."""
+    _waiting: trio.CancelScope | None = None
+
+    def end(self) -> None:
+        """Send no more than the piece that is under way."""
+        self.ended = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def wait(self, news: trio.Event) -> None:
+        """Until there is news, or the subscription has ended."""
+        with trio.CancelScope() as self._waiting:
+            if not self.ended:
+                await news.wait()
 
 
 class Connection:
@@ -58,6 +74,7 @@ class Connection:
         self._sending = trio.Lock()
         self._requests: dict[str | int, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
+        self._opened: Subscription | None = None
         self.subscriptions: dict[str, Subscription] = {}
 
     @property
@@ -65,14 +82,20 @@ class Connection:
         """Who asks, for the journal."""
         return Actor(uid=self.peer.uid, pid=self.peer.pid, client=self.name)
 
+    @property
+    def owes(self) -> bool:
+        """Is there an answer, or an event, that the client has not got yet?"""
+        behind = any(s.at < s.session.recorder.next_seq for s in self.subscriptions.values())
+        return behind or bool(self._requests) or self._sending.locked()
+
     async def serve(self) -> None:
-        """Read requests until the client is gone; after a half-close, answers still go out."""
+        """Read requests until the client is gone; after a half-close, answers and events still go out."""
         try:
-            async with trio.open_nursery() as self._nursery:
-                await self._read()
-                if not self.subscriptions:
-                    return  # the nursery waits for the running requests
-                await trio.sleep_forever()  # half-closed, but following: until a send fails
+            async with trio.open_nursery() as watch:
+                async with trio.open_nursery() as self._nursery:
+                    await self._read()
+                    watch.start_soon(self._end_at_hangup, self._nursery.cancel_scope)
+                watch.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
@@ -80,17 +103,28 @@ class Connection:
                 subscription.session.recorder.subscribers -= 1
             await trio.aclose_forcefully(self._stream)
 
+    async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
+        """A client that has closed both ways hears nothing: its waits and subscriptions would be held for ever."""
+        with epoll() as hangup:
+            hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
+            await trio.lowlevel.wait_readable(hangup.fileno())
+        requests.cancel()
+
     async def _read(self) -> None:
+        left = self._frame_deadline_s
         while True:
-            deadline = self._frame_deadline_s if self._reader.pending and self._frame_deadline_s else float("inf")
-            with trio.move_on_after(deadline) as scope:
+            half, began = self._reader.pending, trio.current_time()
+            with trio.move_on_after(max(0.0, left) if half and self._frame_deadline_s else float("inf")) as scope:
                 data = await self._stream.receive_some(SEND_LIMIT)
             if scope.cancelled_caught:
                 await self._send(_half_frame(self._frame_deadline_s))
                 raise trio.ClosedResourceError
             if not data:
                 return
-            for item in self._reader.feed(data):
+            items = self._reader.feed(data)
+            # The time is the frame's and not the byte's, or a drip would hold half a frame for ever.
+            left = left - (trio.current_time() - began) if half and not items else self._frame_deadline_s
+            for item in items:
                 await self._take(item)
 
     async def _take(self, item: Request | Refusal) -> None:
@@ -120,10 +154,11 @@ class Connection:
 
     async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
         assert request.id is not None
-        answer = b""
+        answer, opened = b"", None
         try:
             with scope:
                 answer = await self._result(request)
+                opened, self._opened = self._opened, None  # nothing awaits between its handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
                 answer = encode_error(request.id, error)
@@ -131,7 +166,8 @@ class Connection:
             del self._requests[request.id]
             self._slots.release_on_behalf_of(scope)
         await self._send(answer)
-        self._begin_subscription(request)
+        if opened is not None and self._nursery is not None:
+            self._nursery.start_soon(self._follow, opened)
 
     async def _result(self, request: Request) -> bytes:
         assert request.id is not None
@@ -161,33 +197,30 @@ class Connection:
         """Register a subscription; it starts after the answer to its request is out."""
         self.unsubscribe(session.id)
         types = frozenset(params.types) if params.types is not None else None
-        self.subscriptions[session.id] = Subscription(session, after_seq, types, params.deltas, params.raw)
+        self._opened = Subscription(session, after_seq, types, params.deltas, params.raw)
+        self.subscriptions[session.id] = self._opened
         session.recorder.subscribers += 1
 
     def unsubscribe(self, session_id: str) -> None:
         """End a subscription; none is no error."""
         if (old := self.subscriptions.pop(session_id, None)) is not None:
             old.session.recorder.subscribers -= 1
-            old.scope.cancel()
-
-    def _begin_subscription(self, request: Request) -> None:
-        if request.method == "session/subscribe" and self._nursery is not None:
-            subscription = self.subscriptions.get(str(request.params.get("session_id")))
-            if subscription is not None and not subscription.scope.cancel_called:
-                self._nursery.start_soon(self._follow, subscription)
+            old.end()
 
     async def _follow(self, subscription: Subscription) -> None:
         """Read the journal at this client's pace: what is stored, then what comes."""
         recorder = subscription.session.recorder
+        subscription.at = subscription.after_seq + 1
         reader = recorder.reader(subscription.after_seq)
         try:
-            with subscription.scope:
-                while True:
-                    news = recorder.news
-                    while events := reader.read():
-                        frames = [self._frame(subscription, event.event, event.line) for event in events]
-                        await self._send_many([frame for frame in frames if frame])
-                    await news.wait()
+            while not subscription.ended:
+                news = recorder.news
+                while not subscription.ended and (events := reader.read()):
+                    frames = [self._frame(subscription, event.event, event.line) for event in events]
+                    await self._send_many(subscription, [frame for frame in frames if frame])
+                    subscription.at = reader.position
+                    await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
+                await subscription.wait(news)
         finally:
             reader.close()
 
@@ -202,17 +235,17 @@ class Connection:
             event = with_native(event, line, subscription.session.dir)
         return encode_notification("session/event", event)
 
-    async def _send_many(self, frames: list[bytes]) -> None:
+    async def _send_many(self, subscription: Subscription, frames: list[bytes]) -> None:
         """In pieces of about 64 KiB, so that an answer of another request gets its turn in between."""
         piece: list[bytes] = []
         size = 0
         for frame in frames:
             piece.append(frame)
             size += len(frame)
-            if size >= SEND_LIMIT:
+            if size >= SEND_LIMIT and not subscription.ended:
                 await self._send(b"".join(piece))
                 piece, size = [], 0
-        if piece:
+        if piece and not subscription.ended:
             await self._send(b"".join(piece))
 
 

@@ -6,6 +6,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.connection import Connection, Handlers
@@ -76,7 +78,8 @@ class _Handlers:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
-        session = await self._manager.open(params)
+        with trio.CancelScope(shield=True):  # what was asked for is done, also where the client has gone meanwhile
+            session = await self._manager.open(params)
         native = session.ledger.native_session_id or params.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
@@ -103,7 +106,8 @@ class _Handlers:
 
     async def session_prompt(self, connection: Connection, params: m.PromptParams) -> bytes:
         session = self._manager.get(params.session_id)
-        accepted = await session.prompt(params, connection.actor)
+        with trio.CancelScope(shield=True):
+            accepted = await session.prompt(params, connection.actor)
         if params.wait:
             return await self._result_of(session, accepted.turn_id)
         return _json(accepted)

@@ -22,7 +22,7 @@ from clisup.core.usage import Usage
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
-from clisup.errors import ClisupError, UsageError
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.keepers import compile_keeper
 from clisup.host.session_dir import SessionDir, list_sessions
@@ -52,6 +52,7 @@ class Manager:
         slots = Slots(config.daemon.max_running or default_max_running())
         self.services = Services(config, slots, state_dir, compile_keeper(state_dir))
         self.adopted = 0
+        self.stopping = False
         self.damaged: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Session]:
@@ -62,17 +63,23 @@ class Manager:
         for session_id in list_sessions(self.state_dir):
             try:
                 self._load_one(session_id)
-            except (ClisupError, ValueError) as error:
-                self.damaged[session_id] = str(error)
-                _log.error("session not loaded", session=session_id, error=str(error))
+            except Exception as error:  # a session's edge: whatever is wrong with one, the others live
+                self.damaged[session_id] = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+                _log.error("session not loaded", session=session_id, error=self.damaged[session_id])
             await trio.lowlevel.checkpoint()
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)
         spec = directory.load_spec()
-        if spec is None:
+        if spec is None and not os.path.exists(directory.journal):
             shutil.rmtree(directory.path, ignore_errors=True)  # a crash in session/new: its client got no answer
             return
+        if spec is None or spec.session_id != session_id:
+            raise WorldError(
+                f"cannot read session {session_id}, because its session.json is missing, damaged or another session's",
+                kind="storage_failed",
+                hint="restore it, or move the session's directory away",
+            )
         if spec.version > SPEC_VERSION:
             raise UsageError(
                 f"cannot read session {session_id}, because a newer clisup wrote it (version {spec.version})",
@@ -97,15 +104,17 @@ class Manager:
         Raises `UsageError`: session_exists, limit_exceeded, invalid_params, backend_not_found, session_busy,
         permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
         """
+        session_id = params.session_id or str(uuid.uuid4())
+        asked = params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True)
+        digest = params_digest(session_id, asked)
+        if session_id not in self._sessions:
+            backend = self.backends.get(params.backend)
+            self._check(session_id, params, backend)
+            await backend.ready()  # not under the lock: a CLI that is slow to tell its version holds up its own clients only
         async with self._opening:  # get-or-create is one step
-            session_id = params.session_id or str(uuid.uuid4())
-            asked = params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True)
-            digest = params_digest(session_id, asked)
             if session_id in self._sessions:
                 return self._same(session_id, digest)
-            backend = self.backends.get(params.backend)
-            self._check(params, backend)
-            await backend.ready()
+            self._check(session_id, params, self.backends.get(params.backend))
             return await self._create(session_id, params, digest)
 
     def _same(self, session_id: str, digest: str) -> Session:
@@ -118,7 +127,19 @@ class Manager:
             )
         return session
 
-    def _check(self, params: SessionNewParams, backend: Backend) -> None:
+    def _check(self, session_id: str, params: SessionNewParams, backend: Backend) -> None:
+        if self.stopping:
+            raise WorldError(
+                "cannot open a session, because the daemon is stopping",
+                kind="shutting_down",
+                hint="try again after its restart",
+            )
+        if session_id in self.damaged:
+            raise WorldError(
+                f"cannot open session {session_id}, because one of this id cannot be read: {self.damaged[session_id]}",
+                kind="storage_failed",
+                hint="choose another id; nothing of the old one was changed",
+            )
         limit = self.config.daemon.max_sessions
         if sum(s.state is not SessionState.CLOSED for s in self) >= limit:
             raise UsageError(
@@ -129,16 +150,14 @@ class Manager:
                 value=limit,
             )
         _check_cwd(params.cwd)
-        self._check_writer(params.resume_native_id)
+        self._check_writer(params.resume_native_id or session_id)
         backend.environment(request_env=params.env or {}, sets={}, markers={})
         _check_capabilities(params, backend.name, backend.adapter.capabilities)
 
-    def _check_writer(self, native: str | None) -> None:
+    def _check_writer(self, native: str) -> None:
         """One writer for a native session: claude itself takes no lock, and its file forks (2.1.329)."""
-        for session in self if native else ():
-            if native in (session.ledger.native_session_id, session.spec.resume_native_id) and (
-                session.state is not SessionState.CLOSED
-            ):
+        for session in self:
+            if native == session.native_id and session.state is not SessionState.CLOSED:
                 raise UsageError(
                     f"cannot resume {native}, because session {session.id} writes it",
                     kind="session_busy",

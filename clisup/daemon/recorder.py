@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -91,8 +92,14 @@ class Recorder:
         return self._store.reader(after_seq)
 
     async def sync(self) -> None:
-        """Make what was recorded survive a power loss."""
-        await trio.to_thread.run_sync(self._store.sync)
+        """Make what was recorded survive a power loss. Raises `WorldError(storage_failed)`."""
+        fd = self._store.duplicate()
+        if fd is None:
+            return
+        try:
+            await trio.to_thread.run_sync(self._store.sync, fd)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         self._store.close()

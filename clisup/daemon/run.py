@@ -48,6 +48,7 @@ __all__ = ["Run", "RunSettings", "RunSink"]
 STDERR_TEXT_LIMIT = 2000
 STORAGE_RETRY_S = 0.25
 RECONNECT_S = 0.05
+LADDER_STEPS = 2  # of the longest one
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
 
 _STORAGE_BLOCKED = Notice(
@@ -281,10 +282,14 @@ class Run:
         """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""
         await self._store()
         err_offset = self._err.framer.offset - self._err.framer.pending
-        self._batch = await self._surely(lambda: self._sink.split(terminal, line, err_offset, self._decoder.background))
+        self._batch += await self._surely(
+            lambda: self._sink.split(terminal, line, err_offset, self._decoder.background)
+        )
         await self._store()
         self.terminal = None
         self.tracker.follow_up()
+        self.dog = Watchdog(self._settings.timeouts, now=clock.monotonic(), phase=self.tracker.phase)  # a turn of its own
+        self._rearm.set()
         self._decoder = self._adapter.decoder(self._sink.carried)
 
     def _take_err(self, line: Line) -> None:
@@ -298,7 +303,8 @@ class Run:
         if turn.stderr_events + self._pending_err() == self._settings.limits.stderr_events:
             text = f"more than {self._settings.limits.stderr_events} lines on stderr; the rest is in {self._dir.err}"
         else:
-            text = self._redact(line.data[:STDERR_TEXT_LIMIT].decode("utf-8", "replace"))
+            # Redacted before it is cut, or half a secret would stay at the end.
+            text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
         self._batch.append(Item(StderrLine(text=text), turn.id, src=src))
 
     def _pending_err(self) -> int:
@@ -383,7 +389,9 @@ class Run:
     async def _press(self) -> None:
         """Hand the order to end to the keeper; one that does not even then report an end is killed with its CLI."""
         if self._link is not None and self._end_op is not None and not self._end_sent:
-            self._end_sent = await self._link.send(self._end_op)
+            # A ladder once begun is only ever shortened, by one step with each order: no ladder means to the end of it.
+            for _ in range(1 if self._end_op["ladder"] else LADDER_STEPS + 1):
+                self._end_sent = await self._link.send(self._end_op)
         if self._hung_at is not None and clock.monotonic() >= self._hung_at and self._exited is None:
             _log.error("keeper hung", session=self._settings.session_id, run=self._settings.number)
             self._hung_at = clock.monotonic() + LADDER_SLACK_S

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 import structlog
 import trio
@@ -12,13 +14,15 @@ import trio
 from clisup.core.config import DaemonConfig
 from clisup.daemon.connection import Connection, Handlers
 from clisup.errors import ClisupError, UsageError
-from clisup.host.peers import Peer, descends_from, own_uids, peer_of
+from clisup.host.peers import Peer, ancestors, own_uids, peer_of
 from clisup.rpc.wire import encode_error
 
 __all__ = ["Server"]
 
+WALKS = 5  # up a process tree that changes
 ACCEPT_PAUSE_S = 0.1  # after EMFILE a bare retry would spin at 150,000 a second (measured)
 REFUSAL_LIMIT_S = 1.0
+SETTLE_PAUSE_S = 0.01
 _log = structlog.get_logger()
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
@@ -26,7 +30,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 class Server:
     """Serves a listening socket. `keepers` gives the pids whose descendants have no say."""
 
-    def __init__(self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], Collection[int]]) -> None:
+    def __init__(self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], AbstractSet[int]]) -> None:
         self._config = config
         self._handlers = handlers
         self._keepers = keepers
@@ -46,6 +50,11 @@ class Server:
                     await trio.sleep(ACCEPT_PAUSE_S)
                     continue
                 nursery.start_soon(self._serve_one, client)
+
+    async def settle(self) -> None:
+        """Wait until every client has what it is owed. One that does not read never has: the caller bounds this."""
+        while any(connection.owes for connection in self.connections):
+            await trio.sleep(SETTLE_PAUSE_S)
 
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
         stream = trio.SocketStream(client)
@@ -79,7 +88,7 @@ class Server:
                 kind="permission_denied",
                 hint="run a daemon of your own",
             )
-        if descends_from(peer.pid, self._keepers()):
+        if _may_be_below(peer.pid, self._keepers()):
             return UsageError(
                 "cannot serve a process that a CLI of this daemon started",
                 kind="permission_denied",
@@ -93,6 +102,22 @@ class Server:
                 retry_after_s=1,
             )
         return None
+
+
+def _may_be_below(pid: int, keepers: AbstractSet[int]) -> bool:
+    """Is the peer below a keeper, or can that not be told? A child that connects for its parent and is gone is no stranger.
+
+    A pid of 0 is a process of a namespace that cannot be seen from here: what a keeper starts always can.
+    """
+    if not keepers or pid <= 1:
+        return False
+    for _ in range(WALKS):
+        chain = ancestors(pid)
+        if not keepers.isdisjoint(chain):
+            return True
+        if os.path.exists(f"/proc/{chain[-1]}"):
+            return False  # up to the top; else one of them went away meanwhile, and its children have a new parent
+    return True
 
 
 async def _refuse(stream: trio.SocketStream, error: ClisupError) -> None:

@@ -19,9 +19,11 @@ from clisup.daemon.backends import Backend
 from clisup.daemon.recorder import Item, Recorder
 from clisup.daemon.slots import Slots
 from clisup.daemon.turn import TurnRunner
-from clisup.errors import UsageError, WorldError
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.journal_store import JournalStore
+from clisup.host.locks import lock_holder
+from clisup.host.process_tree import sweep
 from clisup.host.session_dir import SessionDir
 from clisup.rpc.models import PromptParams, PromptResult
 
@@ -62,10 +64,12 @@ class Session:
         self._runner: TurnRunner | None = None
         self._work = trio.Event()
         self._waiting: trio.CancelScope | None = None
+        self._waits_for: str | None = None
         self._draining = False
         self._closing = False
         self._closed = trio.Event()
         self._failures = 0
+        self._last_turn = 0
         self._accepting = trio.Lock()
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -75,6 +79,11 @@ class Session:
         return self.recorder.ledger
 
     @property
+    def native_id(self) -> str:
+        """The CLI's own id of this session, as far as it is known: the next turn writes there."""
+        return self.ledger.native_session_id or self.spec.resume_native_id or self.id
+
+    @property
     def busy(self) -> bool:
         return self.ledger.current is not None or bool(self.ledger.queue)
 
@@ -82,6 +91,13 @@ class Session:
     def adoptable(self) -> bool:
         """A daemon before this one left a turn running."""
         return self.ledger.current is not None
+
+    def next_turn_id(self) -> str:
+        """An id for a new turn. It is taken at once: a prompt is stored before it is journaled, and the CLI may begin a
+        turn of its own meanwhile.
+        """
+        self._last_turn = max(self._last_turn, self.ledger.turns) + 1
+        return f"t{self._last_turn}"
 
     def load(self) -> None:
         """Fold the journal. Raises `WorldError(storage_failed)` where it is damaged."""
@@ -133,7 +149,7 @@ class Session:
         while self.state is not SessionState.CLOSED:
             self._work = trio.Event()
             if self._closing and not self.busy:
-                self._finish_close()
+                await self._finish_close()
             elif self.ledger.queue and not self._draining:
                 await self._next_turn(self.ledger.queue[0])
             else:
@@ -156,6 +172,7 @@ class Session:
         if self.ledger.turn(turn.id) is None:
             return
         self.advance(Cause.PROMPT)
+        self._waits_for = turn.id
         with trio.CancelScope() as self._waiting:
             await self.services.slots.acquire()
         if self._waiting.cancelled_caught:
@@ -178,12 +195,17 @@ class Session:
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id)
             await self._give_up(error)
-        await self._sync()
+        try:
+            await self._sync()
+        except WorldError as error:
+            _log.error("journal not synced", session=self.id, error=str(error))  # it is written, and the next sync comes
 
     async def _give_up(self, error: Exception) -> None:
         turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)
         if turn is None:
             return
+        if turn.run:  # nobody follows it any more, and the next turn must not meet it on the same native session
+            await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
@@ -197,6 +219,7 @@ class Session:
             self.advance(Cause.CRASH_LOOP)
 
     async def _sync(self) -> None:
+        """Make the journal survive a power loss. Raises `WorldError(storage_failed)`."""
         if self.services.config.daemon.fsync == "turn":
             await self.recorder.sync()
 
@@ -213,15 +236,20 @@ class Session:
                 turn_id = self.ledger.keys[params.key]
                 return PromptResult(turn_id=turn_id, seq=self.ledger.accepted[turn_id], delivery="duplicate")
             self._check_room(params)
-            turn_id = f"t{self.ledger.turns + 1}"
+            turn_id = self.next_turn_id()
             stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
             await trio.to_thread.run_sync(self.dir.save_prompt, turn_id, stored)
+            try:
+                self._check_open()  # it may have been closed meanwhile
+            except ClisupError:
+                self.dir.drop_prompt(turn_id)
+                raise
             waiting = len(self.ledger.queue) + (self.ledger.current is not None)
             delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
             accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
             seq = self.recorder.record([Item(accepted, turn_id)])
+            self._work.set()
             await self._sync()
-        self._work.set()
         return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
 
     def _check_open(self) -> None:
@@ -315,8 +343,8 @@ class Session:
         done = TurnCompleted(outcome="interrupted", error=error)
         self.recorder.record([self.completion(done, {}, turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._waiting is not None and self._waits_for == turn.id:
+            self._waiting.cancel()  # another turn keeps its place in the line for a slot
 
     async def close(self, actor: Actor) -> None:
         """Interrupt what runs, drop what waits, forget what is private. Closing twice is no error."""
@@ -332,8 +360,8 @@ class Session:
         self._work.set()
         await self._closed.wait()
 
-    def _finish_close(self) -> None:
-        self.say(Notice(code="closed", message="the session was closed"))
+    async def _finish_close(self) -> None:
+        await self.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
         self.advance(Cause.CLOSE)
         self.dir.forget_secrets()
         self.recorder.close()
@@ -344,11 +372,16 @@ class Session:
         self._draining = True
         if self._waiting is not None:
             self._waiting.cancel()
-        if mode == "kill" and self.ledger.current is not None:
-            self._end_current("operator", "term")
-        current = self.ledger.current
-        if current is not None:
-            await self.finished(current.id)
+        while (turn_id := self._active()) is not None:  # the CLI may begin a turn of its own after the first
+            if mode == "kill":
+                self._end_current("operator", "term")
+            await self.finished(turn_id)
+
+    def _active(self) -> str | None:
+        """The turn that runs, or is just being started."""
+        if self.ledger.current is not None:
+            return self.ledger.current.id
+        return self._runner.starting if self._runner is not None else None
 
     # -- what people look at -----------------------------------------------------------------------------------------
 
@@ -387,7 +420,11 @@ class Session:
     def keeper_pid(self) -> int | None:
         """The running turn's keeper, whose descendants have no say in the daemon."""
         run = self._runner.run if self._runner else None
-        return run.keeper_pid if run else None
+        if run is not None and run.keeper_pid is not None:
+            return run.keeper_pid
+        current = self.ledger.current
+        word = self.dir.run(current.run).start_record() if current is not None else None  # written before its fork
+        return word.get("keeper_pid") if word else None
 
     def timers(self) -> list[dict[str, Any]]:
         """Every armed timer of the running turn."""

@@ -42,6 +42,7 @@ MAX_RUNS = (
     3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
 )
 PREVIEW = 200
+WALL_SLACK_S = 10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
 STDERR_TAIL = 4096
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
@@ -99,7 +100,7 @@ class TurnRunner:
             explained=_unexplained(),
             duration_s=self._lap(),
         )
-        new_id = f"t{self._session.ledger.turns + 1}"
+        new_id = self._session.next_turn_id()
         memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background)}
         started = Item(TurnStarted(run=old.run, origin="backend"), new_id, memo=memo)
         return [self._session.completion(done, _carry(terminal)), started]
@@ -149,7 +150,9 @@ class TurnRunner:
 
     def _never_ran(self, run_dir: RunDir) -> bool:
         """Did the keeper never come to its fork? Decided under the keeper's own lock, so that a late one finds the answer."""
-        if run_dir.exit_record() is not None or run_dir.start_record() is not None:
+        if (record := run_dir.exit_record()) is not None:
+            return record.get("reason") == NEVER_STARTED["reason"]  # a daemon that then died had found it out
+        if run_dir.start_record() is not None:
             return False
         lock = FileLock(run_dir.lock)
         try:
@@ -194,6 +197,8 @@ class TurnRunner:
         keeper = start_keeper(session.services.keeper_file)
         session.nursery.start_soon(keeper.reap)
         word = await keeper.hand_over(self._spec(run_dir, launch, env, markers))
+        if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
+            raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
         if word.get("pid"):
             self._process_started(word, launch.argv, tuple(env))
@@ -208,7 +213,7 @@ class TurnRunner:
         event = TurnStarted(
             run=number,
             prompt_altered=launch.prompt_altered,
-            prompt_preview=self._session.redact(text[:PREVIEW]),
+            prompt_preview=self._session.redact(text[: 16 * PREVIEW])[:PREVIEW],
             prompt_bytes=len(text.encode()),
             key=turn.key,
             actor=Actor.model_validate(actor) if actor else None,
@@ -270,7 +275,7 @@ class TurnRunner:
                 "memory": limits.memory,
                 "pids": limits.pids,
             },
-            "wall_s": timeouts.turn,
+            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn else 0,
             "lease_s": session.services.config.daemon.lease_s,
             "term_grace_s": timeouts.term_grace,
             "int_grace_s": 2,
@@ -374,6 +379,12 @@ def _carry(terminal: Terminal | None) -> dict[str, Any]:
 def _started(run_dir: RunDir) -> dict[str, Any] | None:
     word = run_dir.start_record()
     return word if word and word.get("pid") else None
+
+
+def _not_kept(word: dict[str, Any]) -> WorldError:
+    """The keeper left before its fork, so no CLI ran."""
+    kind = "storage_failed" if word.get("kind") == "storage_failed" else "spawn_failed"
+    return WorldError(f"cannot run the CLI, because its keeper says: {word['error']}", kind=kind, hint="see the log")
 
 
 def _unexplained() -> TurnError:

@@ -158,10 +158,16 @@ class JournalStore:
         if not self._segments or self._segments[-1] != self.next_seq:
             self._segments.append(self.next_seq)
 
-    def sync(self) -> None:
-        """Make what was appended survive a power loss. Blocks: call it in a thread."""
-        if self._fd is not None:
-            os.fdatasync(self._fd)
+    def duplicate(self) -> int | None:
+        """A descriptor of its own to sync: the store may close its file, for a new segment, while a thread syncs."""
+        return os.dup(self._fd) if self._fd is not None else None
+
+    def sync(self, fd: int) -> None:
+        """Make what was appended survive a power loss. Blocks: call it in a thread. Raises `WorldError(storage_failed)`."""
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise storage_error("sync the journal in", self._dir, error) from None
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

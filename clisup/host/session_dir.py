@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import Any
 
@@ -10,6 +11,8 @@ from clisup.core.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
 
 __all__ = ["RunDir", "SessionDir", "list_sessions"]
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class SessionDir:
@@ -120,8 +123,8 @@ class RunDir:
 
 
 def list_sessions(state_dir: str) -> list[str]:
-    """The ids of all session directories."""
+    """The ids of all session directories. What has another name is not ours and is left alone."""
     try:
-        return sorted(os.listdir(os.path.join(state_dir, "sessions")))
+        return sorted(name for name in os.listdir(os.path.join(state_dir, "sessions")) if _ID.fullmatch(name))
     except FileNotFoundError:
         return []

@@ -1024,7 +1024,8 @@ class Keeper:
         return [("TERM", self.spec["term_grace_s"])]
 
     def end(self, reason: str, ladder: list[tuple[str, float]]) -> None:
-        """Begin the ladder. Once begun it is only ever shortened: a second call goes on to the next step now."""
+        """Begin the ladder. Once begun it is only ever shortened: a second call goes on to the next step now, and takes
+        the shorter rest of the two (none: SIGKILL at once)."""
         now = time.monotonic()
         if self.phase in (DRAINING, WAITING):
             self.phase_until, self.spec["orphan_grace_s"] = now, 0.0
@@ -1032,6 +1033,8 @@ class Keeper:
             return
         if self.step_at is None:
             self.reason, self.steps = reason, deque(ladder)
+        elif len(ladder) < len(self.steps):
+            self.steps = deque(ladder)
         self.step_at = now
         self.check_ladder(now)
 

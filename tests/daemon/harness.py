@@ -142,7 +142,7 @@ class Harness:
         """Keepers of this state directory, and processes with the marker of one of its sessions."""
         sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
         markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
-        keeper = str(self.state / "keeper.pyc").encode()
+        keeper = str(self.state / "keeper").encode()
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:

@@ -81,6 +81,16 @@ def test_a_second_end_goes_on_to_the_next_step_and_never_starts_again(keep):
     assert ([name for name, _ in record["ladder"]], record["signal"]) == (["INT", "TERM", "KILL"], 9)
 
 
+def test_a_second_end_without_a_ladder_kills_at_once(keep):
+    probe = keep(STUBBORN)
+    probe.start()
+    probe.said(b"up\n")
+    probe.send(op="end", ladder=[["INT", 1000], ["TERM", 1000]], reason="client")
+    probe.send(op="end", ladder=[], reason="client")
+    record = probe.exit()
+    assert ([name for name, _ in record["ladder"]], record["signal"]) == (["INT", "KILL"], 9)
+
+
 def test_a_ladder_is_climbed_to_its_end_without_the_daemon(keep):
     probe = keep(STUBBORN)
     probe.start()

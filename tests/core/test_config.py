@@ -1,0 +1,183 @@
+"""The configuration: every key has a default and a check, and a key that is none names its neighbour."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from clisup.core.config import BackendConfig, Config, DaemonConfig, LimitsConfig, TimeoutsConfig, parse_config
+from clisup.core.session_spec import SessionSpec, params_digest
+from clisup.core.watchdog import Timeouts
+from clisup.errors import ConfigurationError
+
+MIB = 1024 * 1024
+DEFAULTS = {
+    "daemon": {
+        "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000, "max_running": 0, "max_queue": 100,
+        "max_frame_bytes": 16 * MIB, "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
+        "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400,
+        "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000},
+    },
+    "backend": {
+        "kind": "claude", "command": [], "mode": "auto", "versions": "", "args": [], "pass_env": [], "request_env": [],
+        "env": {}, "setting_sources": "user", "orphans": "grace",
+        "timeouts": {"startup": 60, "model_idle": 180, "tool_idle": 1800, "approval": 0, "background": 660, "linger": 5,
+                     "turn": 0, "term_grace": 5},
+        "limits": {"spool_bytes": 4096 * MIB, "line_bytes": 64 * MIB, "stderr_bytes": 8 * MIB, "inline_bytes": 256 * 1024,
+                   "stderr_events": 200, "memory": 0, "pids": 0},
+    },
+}  # fmt: skip
+
+
+def config_of(toml: str) -> Config:
+    return parse_config(tomllib.loads(toml))
+
+
+def refusal(toml: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        config_of(toml)
+    return str(caught.value)
+
+
+def test_without_a_file_every_key_has_its_documented_default() -> None:
+    config = parse_config({})
+    assert config.daemon.model_dump() == DEFAULTS["daemon"]
+    assert sorted(config.backends) == ["claude", "demo"]
+    assert config.backends["claude"].model_dump() == DEFAULTS["backend"]
+    assert config.backends["demo"].kind == "demo"
+
+
+def test_every_default_can_be_written_down() -> None:
+    backend = {**DEFAULTS["backend"]}
+    assert parse_config({"daemon": DEFAULTS["daemon"], "backends": {"claude": backend}}) == parse_config({})
+
+
+def test_the_kind_of_a_backend_is_its_name_where_nothing_else_is_said() -> None:
+    config = config_of('[backends.fast]\nkind = "claude"\n[backends.demo]\nargs = ["-x"]')
+    assert {name: backend.kind for name, backend in config.backends.items()} == {
+        "claude": "claude",
+        "demo": "demo",
+        "fast": "claude",
+    }
+
+
+@pytest.mark.parametrize(
+    ("toml", "key", "nearest"),
+    [
+        ("[deamon]", "deamon", "daemon"),
+        ("[backend]", "backend", "backends"),
+        ("[daemon]\nsokcet = 'x'", "daemon.sokcet", "socket"),
+        ("[daemon.retention]\nday = 1", "daemon.retention.day", "days"),
+        ("[backends.claude]\ncomand = ['x']", "backends.claude.comand", "command"),
+        ("[backends.mine.timeouts]\nmodelidle = 1", "backends.mine.timeouts.modelidle", "model_idle"),
+        ("[backends.mine.limits]\nline_byte = 1", "backends.mine.limits.line_byte", "line_bytes"),
+        ("[backends.daemon]\ncomand = ['x']", "backends.daemon.comand", "command"),
+        ("[backends.backends]\ncomand = ['x']", "backends.backends.comand", "command"),
+    ],
+)
+def test_an_unknown_key_is_refused_and_names_the_nearest(toml: str, key: str, nearest: str) -> None:
+    message = refusal(toml)
+    assert f"{key!r} is not a known key" in message
+    assert f"the nearest known key is {nearest!r}" in message
+
+
+def test_an_unknown_key_that_is_like_no_other_names_none() -> None:
+    assert "nearest" not in refusal("[daemon]\nxyzzy = 1")
+
+
+@pytest.mark.parametrize(
+    ("toml", "key"),
+    [
+        ("[daemon]\nmax_sessions = 0", "daemon.max_sessions"),
+        ("[daemon]\nmax_sessions = '5'", "daemon.max_sessions"),
+        ("[daemon]\nmax_sessions = true", "daemon.max_sessions"),
+        ("[daemon]\non_stop = 'later'", "daemon.on_stop"),
+        ("daemon = 5", "daemon"),
+        ("[backends.claude]\ncommand = 'claude'", "backends.claude.command"),
+        ("[backends.Claude]", "backends.Claude"),
+        ("[backends.'a/b']", "backends.a/b"),
+        ("[backends.claude.timeouts]\nturn = -1", "backends.claude.timeouts.turn"),
+        ("[backends.claude.timeouts]\nturn = nan", "backends.claude.timeouts.turn"),
+        ("[backends.claude.timeouts]\nturn = inf", "backends.claude.timeouts.turn"),
+        ("[backends.claude.env]\n'A B' = 'x'", "backends.claude.env.A B"),
+        ("[backends.claude.env]\nA = 5", "backends.claude.env.A"),
+        ("[backends.claude]\nrequest_env = ['A*']", "backends.claude.request_env.0"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(toml: str, key: str) -> None:
+    assert f"{key!r} is wrong" in refusal(toml)
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        "[backends.claude.env]\nKEY = ['canary-7f3a']",
+        "[backends.claude]\nenv = 'canary-7f3a'",
+        "[backends.claude.env]\n'KEY=canary' = {x = 'canary-7f3a'}",
+        "[backends.claude]\nargs = {x = 'canary-7f3a'}",
+        "[daemon]\non_stop = 'canary-7f3a'",
+    ],
+)
+def test_a_refusal_never_quotes_a_value(toml: str) -> None:
+    assert "canary-7f3a" not in refusal(toml)
+
+
+def test_the_values_of_variables_have_no_string_form() -> None:
+    config = config_of("[backends.claude.env]\nKEY = 'canary-7f3a'")
+    assert config.backends["claude"].env["KEY"].get_secret_value() == "canary-7f3a"
+    forms = [repr(config), str(config), str(config.model_dump()), config.model_dump_json(), str(config.backends)]
+    assert not any("canary" in form for form in forms)
+    assert isinstance(config.backends["claude"].env["KEY"], SecretStr)
+
+
+@pytest.mark.parametrize("model", [Config, DaemonConfig, BackendConfig, TimeoutsConfig, LimitsConfig])
+def test_a_configuration_cannot_be_changed(model: type[BaseModel]) -> None:
+    table = model()
+    with pytest.raises(ValidationError):
+        setattr(table, next(iter(model.model_fields)), "x")
+
+
+def test_two_configurations_share_no_list() -> None:
+    first, second = BackendConfig(), BackendConfig()
+    first.args.append("-x")
+    assert second.args == []
+
+
+def test_the_refusal_names_the_file_and_gives_the_next_step() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_config({"daemon": {"x": 1}}, source="/etc/clisup.toml")
+    assert caught.value.exit_code == 78
+    assert "/etc/clisup.toml" in caught.value.message
+    assert caught.value.hint
+
+
+# -- session specs ----------------------------------------------------------------------------------------------------
+
+
+def spec(**fields: Any) -> SessionSpec:
+    base = {"session_id": "s", "backend": "demo", "cwd": "/", "created_at": "t", "digest": "d"}
+    return SessionSpec.model_validate({**base, **fields})
+
+
+def test_the_watchdogs_timeouts_are_those_of_the_configuration() -> None:
+    assert set(TimeoutsConfig.model_fields) == set(Timeouts.__dataclass_fields__)
+    assert Timeouts(**TimeoutsConfig().model_dump()) == Timeouts()
+
+
+def test_a_sessions_own_timeouts_come_before_those_of_its_backend() -> None:
+    merged = spec(timeouts={"turn": 7.0}).merged_timeouts(TimeoutsConfig(model_idle=9))
+    assert (merged.turn, merged.model_idle, merged.startup) == (7.0, 9, 60)
+
+
+def test_a_stored_session_is_read_by_a_version_that_knows_less() -> None:
+    assert spec(something_new={"a": 1}) == spec()
+
+
+def test_the_digest_tells_params_apart_and_depends_on_the_session() -> None:
+    assert params_digest("s", {"a": 1, "b": 2}) == params_digest("s", {"b": 2, "a": 1})
+    assert params_digest("s", {"a": 1}) != params_digest("s", {"a": 2})
+    assert params_digest("s", {"a": 1}) != params_digest("t", {"a": 1})
+    assert "canary" not in params_digest("s", {"env": {"KEY": "canary"}})

@@ -1,0 +1,62 @@
+"""Sums of token counts in which unknown is not zero."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clisup.core.usage import Usage
+
+COUNTS = [name for name in Usage.model_fields if name != "source"]
+counts = st.none() | st.integers(0, 1 << 40)
+usages = st.builds(
+    Usage,
+    **{name: counts for name in COUNTS},
+    source=st.sampled_from(["reported", "estimated", "unknown"]),
+)
+
+
+def counted(usage: Usage) -> dict[str, int]:
+    return usage.model_dump(exclude={"source"}, exclude_none=True)
+
+
+@settings(deadline=None, max_examples=100)
+@given(usages, usages)
+def test_the_order_of_a_sum_does_not_matter(a: Usage, b: Usage) -> None:
+    assert a + b == b + a
+
+
+@settings(deadline=None, max_examples=100)
+@given(usages, usages, usages)
+def test_the_grouping_of_a_sum_does_not_matter_for_the_counts(a: Usage, b: Usage, c: Usage) -> None:
+    assert counted((a + b) + c) == counted(a + (b + c))
+
+
+@settings(deadline=None, max_examples=50)
+@given(usages)
+def test_adding_nothing_changes_no_count(usage: Usage) -> None:
+    assert counted(usage + Usage()) == counted(usage)
+
+
+@settings(deadline=None, max_examples=50)
+@given(usages, usages)
+def test_a_count_is_unknown_only_where_both_sides_do_not_know_it(a: Usage, b: Usage) -> None:
+    for name in COUNTS:
+        known = [part for part in (getattr(a, name), getattr(b, name)) if part is not None]
+        assert getattr(a + b, name) == (sum(known) if known else None)
+
+
+def test_a_sum_is_as_sure_as_its_less_sure_part() -> None:
+    reported = Usage(input_tokens=1, source="reported")
+    estimated = Usage(input_tokens=1, source="estimated")
+    assert (reported + reported).source == "reported"
+    assert (reported + estimated).source == (estimated + reported).source == "estimated"
+    assert (reported + Usage()).source == "reported"
+    assert (Usage() + Usage()).source == "unknown"
+
+
+def test_cached_input_counts_in_the_total_alone() -> None:
+    usage = Usage(input_tokens=1, cache_creation_input_tokens=10, cache_read_input_tokens=100, output_tokens=1000)
+    assert (usage.input_tokens, usage.total_input_tokens) == (1, 111)
+    assert Usage(cache_read_input_tokens=5).total_input_tokens == 5
+    assert Usage(output_tokens=5).total_input_tokens is None

@@ -1,0 +1,154 @@
+"""The pages that programs build on are held to the code: every event, field, method and error, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from clisup.core import events
+from clisup.core.events import EVENT_TYPES, Event, EventBase
+from clisup.core.usage import Usage
+from clisup.errors import KINDS
+from clisup.rpc import models
+from clisup.rpc.methods import METHODS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", Any: "any JSON", type(None): "null"}
+SHARED: dict[str, type[BaseModel]] = {
+    "Usage": Usage,
+    "TurnError": events.TurnError,
+    "Actor": events.Actor,
+    "Block": events.Block,
+}
+BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
+    # Methods whose handler makes the JSON itself, and the models that describe it.
+    "daemon/status": None,
+    "backend/list": [models.BackendInfo],
+    "session/prompt": [models.PromptResult, models.TurnResult],
+    "session/events": None,
+}
+
+
+def type_name(annotation: Any) -> str:
+    """A Python annotation as the pages write it."""
+    if get_origin(annotation) is Annotated:
+        return type_name(get_args(annotation)[0])
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " / ".join(f"`{value}`" for value in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_name(arg) for arg in args if arg is not type(None))
+    if origin in (tuple, list):
+        return f"list of {type_name(args[0])}"
+    if origin is dict:
+        value = type_name(args[1])
+        return "object" if value == "any JSON" else f"object of {value}"
+    if annotation is dict:
+        return "object"
+    return str(annotation.__name__)
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, str]:
+    """Field -> type, a `?` where it may be absent."""
+    fields = {name: field for name, field in model.model_fields.items() if (model, name) and name != "type"}
+    return {
+        name: type_name(field.annotation) + ("?" if field.default is None and not field.is_required() else "")
+        for name, field in fields.items()
+    }
+
+
+def sections(page: str, level: str) -> dict[str, str]:
+    """Heading (its code span) -> the text below it, up to the next heading of any level."""
+    text = (DOCS / page).read_text()
+    found = re.findall(rf"^{level} `([^`]+)`\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len({name for name, _ in found}) == len(found), f"{page} has a heading twice"
+    return dict(found)
+
+
+def table(section: str) -> dict[str, str]:
+    """First column -> second column of the rows of a section's tables, where the first is a code span."""
+    rows = re.findall(r"^\| `([^`]+)` \| (.*?) \|", section, re.MULTILINE)
+    assert len({name for name, _ in rows}) == len(rows), f"a row stands twice in {rows}"
+    return dict(rows)
+
+
+EVENT_CLASSES = {cls.model_fields["type"].default: cls for cls in EventBase.__subclasses__()}
+
+
+def test_the_page_of_events_has_every_type_and_no_other() -> None:
+    assert list(sections("events.md", "##")) == list(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("type_", EVENT_TYPES)
+def test_the_page_has_every_field_of_an_event_with_its_type(type_: str) -> None:
+    section = sections("events.md", "##")[type_]
+    assert table(section) == fields_of(EVENT_CLASSES[type_])
+    assert section.lstrip()[:1] not in ("|", "#", ""), f"{type_} is not explained"
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_the_page_has_every_field_of_a_shared_object(name: str) -> None:
+    assert table(sections("events.md", "###")[name]) == fields_of(SHARED[name])
+
+
+def test_the_union_of_events_is_told_apart_by_type_and_holds_every_class() -> None:
+    schema = TypeAdapter(Event).json_schema()
+    assert set(schema["discriminator"]["mapping"]) == set(EVENT_TYPES) == set(EVENT_CLASSES)
+    assert len(EVENT_TYPES) == len(EventBase.__subclasses__())
+
+
+def test_the_page_lists_exactly_the_methods_of_the_table_in_its_order() -> None:
+    assert list(sections("protocol.md", "###")) == list(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_has_the_params_of_a_method_its_class_and_its_doc_line(name: str) -> None:
+    section, method = sections("protocol.md", "###")[name], METHODS[name]
+    params = section.split("Result")[0]
+    assert method.doc in section
+    assert f"({method.role})" in section
+    assert table(params) == fields_of(method.params)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_has_the_result_of_a_method(name: str) -> None:
+    section, method = sections("protocol.md", "###")[name], METHODS[name]
+    assert "Result" in section
+    wanted = [method.result] if method.result else BY_HAND[name] or []
+    results = section.split("Result")[1:]
+    for model, text in zip(wanted, results, strict=False):
+        expected = fields_of(model)
+        if model is models.SessionDetail:
+            expected = {field: type_ for field, type_ in expected.items() if field not in models.SessionSummary.model_fields}
+        assert table(text) == expected, f"{name}: {model.__name__}"
+
+
+def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:
+    assert set(BY_HAND) == {name for name, method in METHODS.items() if method.result is None}
+
+
+def test_the_page_has_every_error_kind_with_its_code_and_whether_trying_again_can_help() -> None:
+    text = (DOCS / "protocol.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+)` \| (-\d+) \| (yes|no) \|", text, re.MULTILINE)
+    on_wire = list(KINDS)[: list(KINDS).index("configuration")]
+    assert rows == [(k, str(KINDS[k].code), "yes" if KINDS[k].retryable else "no") for k in on_wire]
+
+
+def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
+    text = (DOCS / "protocol.md").read_text().split("## Not yet")[1]
+    named = set(re.findall(r"`([a-z]+(?:/[a-z]+|\.discover))`", text))
+    assert {"session/fork", "daemon/metrics", "daemon/reload", "rpc.discover", "session/delete", "session/ack"} <= named
+    assert not named & set(METHODS)
+
+
+@pytest.mark.parametrize("page", ["protocol.md", "events.md"])
+def test_the_pages_point_to_files_that_are_there(page: str) -> None:
+    for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):
+        assert (DOCS / target).exists(), f"{page} points to {target}"
