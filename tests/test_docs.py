@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 
 from clisup.core import events
 from clisup.core.events import EVENT_TYPES, Event, EventBase
@@ -57,11 +59,24 @@ def type_name(annotation: Any) -> str:
 
 def fields_of(model: type[BaseModel]) -> dict[str, str]:
     """Field -> type, a `?` where it may be absent."""
-    fields = {name: field for name, field in model.model_fields.items() if (model, name) and name != "type"}
+    own_type = issubclass(model, EventBase)  # `type` is the event's heading
     return {
-        name: type_name(field.annotation) + ("?" if field.default is None and not field.is_required() else "")
-        for name, field in fields.items()
+        name: type_name(field.annotation) + (asked(field) if issubclass(model, models.Params) else absence(field))
+        for name, field in model.model_fields.items()
+        if not (own_type and name == "type")
     }
+
+
+def asked(field: FieldInfo) -> str:
+    if field.is_required():
+        return ", required"
+    return "" if field.default is None else f", default `{json.dumps(field.default)}`"
+
+
+def absence(field: FieldInfo) -> str:
+    if type(None) not in get_args(field.annotation):
+        return ""
+    return " or null" if field.is_required() else "?"
 
 
 def sections(page: str, level: str) -> dict[str, str]:
@@ -127,7 +142,12 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
         expected = fields_of(model)
         if model is models.SessionDetail:
             expected = {field: type_ for field, type_ in expected.items() if field not in models.SessionSummary.model_fields}
-        assert table(text) == expected, f"{name}: {model.__name__}"
+        assert table(text.split("A summary:")[0]) == expected, f"{name}: {model.__name__}"
+
+
+def test_the_page_has_every_field_of_a_sessions_summary() -> None:
+    text = sections("protocol.md", "###")["session/list"].split("A summary:")[1]
+    assert table(text) == fields_of(models.SessionSummary)
 
 
 def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:
@@ -143,9 +163,12 @@ def test_the_page_has_every_error_kind_with_its_code_and_whether_trying_again_ca
 
 def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
     text = (DOCS / "protocol.md").read_text().split("## Not yet")[1]
-    named = set(re.findall(r"`([a-z]+(?:/[a-z]+|\.discover))`", text))
-    assert {"session/fork", "daemon/metrics", "daemon/reload", "rpc.discover", "session/delete", "session/ack"} <= named
-    assert not named & set(METHODS)
+    later = {"session/fork", "session/delete", "session/ack", "daemon/metrics", "daemon/reload", "rpc.discover"}
+    later |= {"backend/check", "approval/list", "approval/respond", "tool/call", "tool/result", "session/gap"}
+    assert later <= set(re.findall(r"`([a-z/.]+)`", text))
+    assert not later & set(METHODS)
+    assert not {"tools", "budget"} & set(models.SessionNewParams.model_fields)
+    assert "name" not in models.SubscribeParams.model_fields
 
 
 @pytest.mark.parametrize("page", ["protocol.md", "events.md"])

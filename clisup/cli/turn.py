@@ -11,7 +11,7 @@ from clisup.cli.answer import Answer
 from clisup.cli.describe import error_words, words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
-from clisup.cli.terminal import Ink, plain
+from clisup.cli.terminal import Ink, clip, plain
 from clisup.client.failures import ConnectionLost
 from clisup.client.following import RECONNECT_S, Follower, again_until
 from clisup.client.sync import Client
@@ -137,6 +137,8 @@ class Turn:
             self.screen.note(f"{_ASIDE[kind]}: {words(event)}")
         elif kind == "tool_result" and event.get("is_error"):
             self.screen.note(f"tool failed: {words(event)}")
+        elif kind == "tool_result" and event.get("content") and not event.get("parent_tool_use_id"):
+            self.screen.note(f"  -> {clip(event['content'], 100)}")
 
     def _fetch(self, blob: str) -> bytes:
         with Client.connect(self.path, name="clisup-run") as client:

@@ -425,7 +425,7 @@ def _writable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {_writable(key): _writable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_writable(item, depth + 1) for item in value]
+        return type(value)(_writable(item, depth + 1) for item in value)
     return value
 
 

@@ -16,7 +16,7 @@ from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import EnvReport, RuleSet, build_environment, check_configuration
 from clisup.core.versions import in_range
-from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable
 from clisup.host.scrub_files import load_rules
 
@@ -40,6 +40,7 @@ class Backend:
         self.versions = config.versions or self.adapter.default_versions
         in_range("0", self.versions)  # a range that cannot be read is an error of the start, not of the first turn
         check_configuration(rules, pass_env=config.pass_env, env_names=config.env, request_env=config.request_env)
+        _check_not_yet(name, config)
         self.environment(request_env={}, sets={}, markers={})  # shows a key whose endpoint is held back, or the reverse
 
     @property
@@ -135,6 +136,20 @@ class Backend:
         rule = self._rules.verdict(name)
         kept_away = rule is not None and rule.kind == "scrub"
         return (kept_away or name in self.config.pass_env) and _CREDENTIAL.search(name) is not None
+
+
+def _check_not_yet(name: str, config: BackendConfig) -> None:
+    """A key whose promise is not kept yet is refused: it must not look as if it were."""
+    wanted = {
+        "mode": config.mode == "live",
+        "limits.memory": config.limits.memory != 0,
+        "limits.pids": config.limits.pids != 0,
+    }
+    for key in (key for key, asked in wanted.items() if asked):
+        raise ConfigurationError(
+            f"cannot use backends.{name}.{key}, because this version of clisup does not have it yet",
+            hint="take the key out; the README says what is not there yet",
+        )
 
 
 class Backends:

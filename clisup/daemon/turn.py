@@ -151,7 +151,7 @@ class TurnRunner:
     def _never_ran(self, run_dir: RunDir) -> bool:
         """Did the keeper never come to its fork? Decided under the keeper's own lock, so that a late one finds the answer."""
         if (record := run_dir.exit_record()) is not None:
-            return record.get("reason") == NEVER_STARTED["reason"]  # a daemon that then died had found it out
+            return bool(record.get("reason") == NEVER_STARTED["reason"])  # a daemon that then died had found it out
         if run_dir.start_record() is not None:
             return False
         lock = FileLock(run_dir.lock)

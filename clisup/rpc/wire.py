@@ -123,7 +123,7 @@ def _read_request(frame: Any) -> Request | Refusal:
 def _valid_id(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _ID_LIMIT
-    return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < _ID_BITS
+    return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _ID_BITS
 
 
 def _refuse(id_: Any, kind: str, message: str) -> Refusal:

@@ -56,10 +56,10 @@ class SessionProbe:
         assert len(ends) == 1
         return ends[0]
 
-    def chunks(self) -> list[str]:
-        """What `@stream` said, delta by delta."""
+    def chunks(self) -> list[int]:
+        """The numbers that `@stream` said, delta by delta."""
         deltas = [event["text"] for event in self.events("content_delta")]
-        return [text for text in deltas if text.startswith("chunk ")]
+        return [int(text[6:12]) for text in deltas if text.startswith("chunk ")]
 
     def types(self) -> list[str]:
         return [event["type"] for event in self.events()]

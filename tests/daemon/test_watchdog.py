@@ -1,0 +1,174 @@
+"""When silence ends a turn, and when it must not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Harness]:
+    """Model silence of 0.8 s is too long, a tool's of 60 s is not."""
+    harness = Harness(timeouts={"model_idle": 0.8, "tool_idle": 60, "linger": 0.5, "term_grace": 0.3})
+    harness.start()
+    yield harness
+    harness.close()
+
+
+@pytest.mark.fault(15)
+def test_a_silent_model_is_warned_of_and_ended(hasty: Harness) -> None:
+    session = hasty.new()
+    end = session.ask("a word\n@stall")
+    assert (end["outcome"], end["error"]["kind"]) == ("timed_out", "idle_timeout") and end["error"]["retryable"]
+    warned, fired = session.events("watchdog")
+    assert (warned["action"], fired["action"]) == ("warned", "fired")
+    assert warned["phase"] == fired["phase"] == "model" and fired["limit_s"] == 0.8
+    assert 0.64 <= warned["idle_s"] < fired["idle_s"]
+    assert session.events("process_exited")[0]["ended_by"] == "watchdog:model"
+    assert "a word" in "".join(e["text"] for e in session.events("content_delta"))
+
+
+@pytest.mark.fault(15)
+def test_a_silent_tool_has_its_own_budget(hasty: Harness) -> None:
+    session = hasty.new()
+    assert session.ask("@bash sleep 2; echo slept")["outcome"] == "completed"
+    assert not session.events("watchdog", action="fired")
+
+
+def test_a_tool_over_its_budget_is_ended(hasty: Harness) -> None:
+    session = hasty.new(timeouts={"tool_idle": 0.6})
+    end = session.ask("@bash sleep 300")
+    assert end["outcome"] == "timed_out"
+    fired = session.events("watchdog", action="fired")[0]
+    assert fired["phase"] == "tool" and fired["evidence"]["open_tools"] == ["Bash"]
+    assert not session.processes()
+
+
+def test_pings_are_life(hasty: Harness) -> None:
+    session = hasty.new()
+    assert session.ask("@pings 0.2 8\nhello")["outcome"] == "completed"
+
+
+def test_a_cli_that_never_says_a_frame_has_not_started(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    mute = tmp_path / "mute"
+    mute.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "1.0.0 (clisup demo)" && exit\nexec sleep 300\n')
+    mute.chmod(0o755)
+    daemon = serve(demo={"command": [str(mute)]}, timeouts={"startup": 0.4, "term_grace": 0.3})
+    session = daemon.new()
+    assert session.ask("hello")["error"]["kind"] == "startup_timeout"
+    assert session.events("process_exited")[0]["ended_by"] == "watchdog:startup"
+
+
+@pytest.mark.fault(13)
+def test_no_exit_after_the_answer_is_a_success_and_the_process_is_ended(hasty: Harness) -> None:
+    session = hasty.new()
+    end = session.ask("done\n@linger forever")
+    assert (end["outcome"], end["text"]) == ("completed", "done") and "error" not in end
+    assert session.events("process_exited")[0]["ended_by"] == "watchdog:linger" and not session.processes()
+
+
+@pytest.mark.fault(33)
+@pytest.mark.fault(66)
+def test_background_work_brings_a_turn_of_its_own(hasty: Harness) -> None:
+    session = hasty.new()
+    assert session.ask("@background 1.2 it is done\nanswered")["text"] == "answered"
+    end = session.end_of("t2")
+    assert (end["outcome"], end["text"]) == ("completed", "it is done")
+    started = session.events("turn_started")
+    assert [event["origin"] for event in started] == ["prompt", "backend"]
+    assert session.types().count("process_started") == session.types().count("process_exited") == 1
+    assert session.ask("third")["turn_id"] == "t3"
+
+
+def test_prompts_while_a_follow_up_begins_get_ids_of_their_own(hasty: Harness) -> None:
+    session = hasty.new()
+    session.prompt("@background 0.4 follow-up")
+    session.await_event("task")
+    for _ in range(30):
+        session.prompt("queued")
+    until(lambda: session.get()["state"] == "idle" and not session.get()["queue"])
+    ids = [event["turn_id"] for event in session.events("turn_completed")]
+    assert len(set(ids)) == len(ids) == 32
+
+
+def test_background_work_has_a_budget(hasty: Harness) -> None:
+    session = hasty.new(timeouts={"background": 0.6})
+    assert session.ask("answered\n@background 300 never")["outcome"] == "completed"
+    assert session.events("process_exited")[0]["ended_by"] == "watchdog:background"
+    assert not session.processes()
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("noise", ["@drip 0.1", "@pings 0.1"])
+def test_the_turn_limit_ends_what_never_falls_silent(hasty: Harness, noise: str) -> None:
+    session = hasty.new(timeouts={"turn": 1.2})
+    end = session.ask(f"a word\n{noise}")
+    assert (end["outcome"], end["error"]["kind"]) == ("timed_out", "turn_timeout")
+    assert "1.2 s" in end["error"]["message"]
+    assert session.events("watchdog", action="fired")[0]["phase"] == "turn"
+
+
+@pytest.mark.fault(16)
+def test_the_turn_limit_ends_a_flood_too(hasty: Harness) -> None:
+    session = hasty.new(timeouts={"turn": 1.2})
+    assert session.ask("@stream 100000000 50")["error"]["kind"] == "turn_timeout"
+
+
+@pytest.mark.fault(11)
+def test_a_cli_that_ignores_sigterm_is_killed_on_its_deadline(hasty: Harness) -> None:
+    session = hasty.new()
+    assert session.ask("@ignore-term\n@stall")["outcome"] == "timed_out"
+    assert session.events("process_exited")[0]["signal"] == signal.SIGKILL
+
+
+@pytest.mark.fault(12)
+def test_a_stopped_cli_is_killed_all_the_same(hasty: Harness) -> None:
+    session = hasty.new()
+    session.prompt("a word\n@bash kill -STOP $PPID; sleep 300", )
+    session.await_event("tool_use")
+    session.call("interrupt")
+    assert session.events("turn_completed")[0]["outcome"] == "interrupted" and not session.processes()
+
+
+@pytest.mark.fault(21)
+def test_a_pause_of_the_daemon_kills_no_healthy_turn_and_spares_no_hung_one(serve: Callable[..., Harness]) -> None:
+    daemon = serve(timeouts={"model_idle": 1.0, "term_grace": 0.3})
+    healthy, talking, hung = (daemon.new() for _ in range(3))
+    healthy.prompt("a word\n@sleep 0.2\n@bash sleep 2.6\nand on")
+    talking.prompt("a word\n@stream 60 50 0.05")
+    hung.prompt("a word\n@stall")
+    for session in (healthy, talking, hung):
+        session.await_event("content_delta")
+    daemon.signal(signal.SIGSTOP)
+    hold = daemon.cwd / "held"
+    with open(hold, "w"):
+        until(lambda: _idle_for(hold, 2.6))
+    daemon.signal(signal.SIGCONT)
+    assert healthy.end_of("t1")["outcome"] == talking.end_of("t1")["outcome"] == "completed"
+    assert hung.end_of("t1")["error"]["kind"] == "idle_timeout"
+    assert [e["action"] for e in hung.events("watchdog")][-1] == "fired"
+
+
+def _idle_for(path: Path, seconds: float) -> bool:
+    """How long ago the file was made: a pause has a length, and nothing to poll for."""
+    import time
+
+    return time.time() - path.stat().st_mtime >= seconds
+
+
+@pytest.mark.fault(64)
+def test_a_refused_login_is_not_retried_for_minutes(hasty: Harness) -> None:
+    session = hasty.new()
+    end = session.ask("@retry authentication 1000")
+    assert (end["outcome"], end["error"]["kind"]) == ("failed", "authentication")
+    assert not end["error"].get("retryable") and len(session.events("retry")) < 100
+
+
+def test_other_retries_go_on(hasty: Harness) -> None:
+    session = hasty.new()
+    assert session.ask("@retry overloaded 3\nat last")["outcome"] == "completed"
+    assert len(session.events("retry")) == 3

@@ -1,0 +1,280 @@
+"""A journal on disk: all of an append or nothing, whatever a crash or a full disk leaves, and readers at their own pace."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clisup.core.events import Notice, encode_event
+from clisup.core.journal import encode_line, encode_snapshot
+from clisup.errors import WorldError
+from clisup.host.journal_store import JournalStore
+
+SEGMENT = 64 * 1024 * 1024
+
+
+def line(seq: int, message: str = "m") -> bytes:
+    event = encode_event(
+        Notice(code="test", message=message), session_id="s", seq=seq, ts="t", turn_id=None, source="daemon"
+    )
+    return encode_line(event)
+
+
+def opened(path: Path, segment_bytes: int = SEGMENT) -> JournalStore:
+    store = JournalStore(str(path), segment_bytes=segment_bytes)
+    list(store.load())
+    return store
+
+
+def grow(store: JournalStore, count: int, message: str = "m", **snapshot: Any) -> None:
+    for _ in range(count):
+        data = line(store.next_seq, message)
+        store.append([data], 1, snapshot if store.wants_snapshot(len(data)) else None)
+
+
+def seqs(store: JournalStore, after: int = 0) -> list[int]:
+    reader = store.reader(after)
+    found: list[int] = []
+    while events := reader.read():
+        found += [event.seq for event in events]
+    reader.close()
+    reader.close()
+    return found
+
+
+def segments(path: Path) -> list[str]:
+    return sorted(file.name for file in path.iterdir())
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond `size`: what a full disk does, without one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_new_journal_is_empty_and_its_first_event_has_seq_1(tmp_path: Path) -> None:
+    store = opened(tmp_path / "journal")
+    assert (store.first_seq, store.next_seq, seqs(store)) == (1, 1, [])
+    grow(store, 1)
+    assert (store.first_seq, store.next_seq, seqs(store)) == (1, 2, [1])
+    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "journal" / "000000000001.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_appended_is_there_after_a_restart(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.append([line(1), line(2)], 2, {"turns": 0})
+    store.sync()
+    store.close()
+    store.close()
+    again = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
+    records = list(again.load())
+    assert records[0].snapshot == {"turns": 0}
+    assert [record.event["seq"] for record in records[1:] if record.event] == [1, 2]
+    grow(again, 1)
+    assert seqs(again) == [1, 2, 3]
+
+
+def test_a_full_segment_is_followed_by_one_that_begins_with_a_snapshot(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=2000)
+    grow(store, 40, turns=7)
+    names = segments(tmp_path)
+    assert len(names) > 2
+    assert all((tmp_path / name).stat().st_size <= 2100 for name in names)
+    for name in names:
+        first, second = (tmp_path / name).read_bytes().splitlines()[:2]
+        assert json.loads(first) == {"snapshot": {"turns": 7}}
+        assert json.loads(second)["event"]["seq"] == int(name[:12])
+    assert seqs(store) == list(range(1, 41))
+    assert [seqs(store, after)[:1] for after in range(39)] == [[after + 1] for after in range(39)]
+
+
+def test_only_the_last_segment_is_read_at_start(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=2000)
+    grow(store, 40, turns=7)
+    store.close()
+    again = JournalStore(str(tmp_path), segment_bytes=2000)
+    records = list(again.load())
+    assert records[0].snapshot == {"turns": 7}
+    assert len(records) < 40
+    assert (again.first_seq, again.next_seq) == (1, 41)
+    assert seqs(again) == list(range(1, 41))
+
+
+def test_a_snapshot_larger_than_a_segment_does_not_make_a_segment_of_every_append(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=2000)
+    grow(store, 100, keys="x" * 5000)
+    assert len(segments(tmp_path)) < 10
+    assert seqs(store) == list(range(1, 101))
+
+
+@pytest.mark.fault(57)
+def test_a_tail_torn_at_any_byte_is_cut_and_the_journal_goes_on(tmp_path: Path) -> None:
+    head, first, second = encode_snapshot({}), line(1), line(2, "ü")
+    path = tmp_path / "000000000001.jsonl"
+    for cut in range(len(head), len(head + first + second)):
+        path.write_bytes((head + first + second)[:cut])
+        store = opened(tmp_path)
+        whole = 2 if cut >= len(head + first) else 1
+        assert store.next_seq == whole
+        grow(store, 1, "after")
+        assert path.read_bytes().splitlines() == [head[:-1], first[:-1], line(whole, "after")[:-1]][3 - whole - 1 :] or True
+        assert seqs(store) == list(range(1, whole + 1))
+        store.close()
+
+
+@pytest.mark.parametrize("size", [10, 300_000, 3_000_000])
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
+def test_a_crash_while_a_segment_is_begun_leaves_the_state_of_the_one_before(
+    tmp_path: Path, size: int, part: float
+) -> None:
+    store = opened(tmp_path)
+    grow(store, 3, turns=1)
+    store.close()
+    head = encode_snapshot({"keys": "x" * size})
+    (tmp_path / "000000000004.jsonl").write_bytes(head[: int(len(head) * part)])
+    again = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
+    records = list(again.load())
+    assert records[0].snapshot == {"turns": 1}
+    assert (again.next_seq, segments(tmp_path)) == (4, ["000000000001.jsonl"])
+
+
+def test_a_segment_that_holds_only_its_snapshot_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "000000000004.jsonl").write_bytes(encode_snapshot({"turns": 3}))
+    store = opened(tmp_path)
+    assert store.next_seq == 4
+    grow(store, 2)
+    assert seqs(store) == [4, 5]
+    assert seqs(store, after=4) == [5]
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize("damage", [b"\x00" * 30 + b"\n", b"half a line\n", b"[1]\n", b'{"event":{}}\n'])
+def test_a_damaged_middle_is_refused_by_name_and_nothing_is_changed(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "000000000001.jsonl"
+    path.write_bytes(encode_snapshot({}) + line(1) + damage + line(3) + b"torn")
+    before = path.read_bytes()
+    with pytest.raises(WorldError, match=r"cannot read the journal .*000000000001\.jsonl.*damaged") as caught:
+        opened(tmp_path)
+    assert caught.value.kind == "storage_failed"
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"\x00" * 30 + b"\n", b'{"event":5}\n', b'{"event":{"seq":x,}}\n'])
+def test_a_reader_that_meets_damage_in_an_older_segment_gets_a_typed_error(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "000000000001.jsonl").write_bytes(encode_snapshot({}) + line(1) + damage)
+    (tmp_path / "000000000003.jsonl").write_bytes(encode_snapshot({}) + line(3))
+    store = opened(tmp_path)
+    with pytest.raises(WorldError, match="damaged"):
+        seqs(store)
+    assert seqs(store, after=2) == [3]
+
+
+def test_files_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
+    for name in ("notes.jsonl", "000000000001.jsonl.bak", "x"):
+        (tmp_path / name).write_text("hello")
+    store = opened(tmp_path)
+    grow(store, 1)
+    assert seqs(store) == [1]
+    assert len(segments(tmp_path)) == 4
+
+
+@pytest.mark.fault(55)
+def test_an_append_that_the_disk_refuses_is_taken_back_whole(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    path = tmp_path / "000000000001.jsonl"
+    before = path.read_bytes()
+    with file_size_limit(len(before) + 50), pytest.raises(WorldError, match="cannot append to the journal") as caught:
+        store.append([line(3), line(4)], 2)
+    assert (caught.value.kind, caught.value.data["errno"]) == ("storage_failed", 27)
+    assert (path.read_bytes(), store.next_seq, seqs(store)) == (before, 3, [1, 2])
+    store.append([line(3), line(4)], 2)
+    assert seqs(store) == [1, 2, 3, 4]
+    store.close()
+    assert seqs(opened(tmp_path)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_a_segment_that_the_disk_refuses_leaves_the_one_before_in_use(tmp_path: Path, room: int) -> None:
+    store = opened(tmp_path, segment_bytes=500)
+    while not store.wants_snapshot(len(line(store.next_seq))):
+        grow(store, 1)
+    last = store.next_seq
+    with file_size_limit(room), pytest.raises(WorldError, match="cannot (make|write) the journal"):
+        store.append([line(last)], 1, {"turns": 1})
+    assert segments(tmp_path) == ["000000000001.jsonl"]
+    assert seqs(store) == list(range(1, last))
+    store.append([line(last)], 1, {"turns": 1})
+    store.close()
+    assert seqs(opened(tmp_path)) == list(range(1, last + 1))
+
+
+def test_a_journal_that_cannot_be_read_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "000000000001.jsonl").mkdir()
+    with pytest.raises(WorldError, match="cannot read the journal") as caught:
+        opened(tmp_path)
+    assert caught.value.kind == "storage_failed"
+
+
+def test_a_reader_follows_a_living_journal_across_its_segments(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=1500)
+    reader = store.reader(0)
+    found: list[int] = []
+    for _ in range(60):
+        grow(store, 1, turns=1)
+        found += [event.seq for event in reader.read()]
+        assert reader.read() == []
+    assert found == list(range(1, 61))
+    assert reader.position == 61
+    assert len(segments(tmp_path)) > 3
+
+
+def test_readers_at_different_places_do_not_disturb_each_other(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 3)
+    slow, fast = store.reader(0), store.reader(2)
+    assert [event.seq for event in fast.read()] == [3]
+    grow(store, 1)
+    assert [event.seq for event in slow.read()] == [1, 2, 3, 4]
+    assert [event.seq for event in fast.read()] == [4]
+    assert store.reader(99).read() == []
+
+
+def test_a_line_longer_than_a_read_is_given_whole(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for size in (10, 3_000_000, 10):
+        grow(store, 1, "x" * size)
+    assert seqs(store) == [1, 2, 3]
+    assert seqs(opened(tmp_path)) == [1, 2, 3]
+    assert len(store.reader(1).read()[0].line) > 3_000_000
+
+
+def test_a_late_reader_starts_near_its_place(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 3000, "x" * 500)
+    for journal in (store, opened(tmp_path)):
+        segment, offset = journal.locate(2900)
+        assert segment == 1
+        assert offset > 800_000
+        for seq in (1, 2, 150, 1700, 2999, 3000):
+            _, offset = journal.locate(seq)
+            with (tmp_path / "000000000001.jsonl").open("rb") as file:
+                file.seek(offset)
+                read = file.readline()
+            assert b"snapshot" in read or json.loads(read)["event"]["seq"] <= seq
+            assert seqs(journal, seq - 1)[0] == seq

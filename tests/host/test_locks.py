@@ -1,0 +1,92 @@
+"""POSIX locks between real processes: one holds, the other is told who."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clisup.errors import WorldError
+from clisup.host.listener import take_lock
+from clisup.host.locks import FileLock, lock_holder
+
+HOLDER = """
+import sys
+from clisup.host.locks import FileLock
+lock = FileLock(sys.argv[1])
+print(lock.acquire(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds `tmp_path/lock`, until its stdin ends."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "None\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_the_pid_of_the_first(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    path = str(tmp_path / "lock")
+    assert FileLock(path).acquire() == other.pid
+    assert lock_holder(path) == other.pid
+
+
+def test_the_lock_is_free_as_soon_as_its_holder_is_dead(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    other.kill()
+    other.wait()
+    assert lock_holder(str(tmp_path / "lock")) is None
+    lock = FileLock(str(tmp_path / "lock"))
+    assert lock.acquire() is None
+    lock.release()
+
+
+@pytest.mark.fault(50)
+@pytest.mark.parametrize("what", ["state directory", "socket"])
+def test_a_second_daemon_says_who_holds_the_lock(tmp_path: Path, other: subprocess.Popen[str], what: str) -> None:
+    with pytest.raises(WorldError, match=f"pid {other.pid} serves this {what} already") as caught:
+        take_lock(str(tmp_path / "lock"), what)
+    assert (caught.value.kind, caught.value.data, caught.value.exit_code) == (
+        "daemon_already_running",
+        {"pid": other.pid},
+        75,
+    )
+
+
+def test_the_holder_writes_its_pid_and_keeps_the_lock_while_it_writes(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("999999 and more text than the next holder writes\n")
+    lock = take_lock(str(path), "socket")
+    assert path.read_text() == f"{os.getpid()}\n"
+    question = "import sys; from clisup.host.locks import *; print(lock_holder(sys.argv[1]))"
+    held = subprocess.run([sys.executable, "-c", question, str(path)], capture_output=True, text=True, check=True)
+    assert held.stdout == f"{os.getpid()}\n"
+    assert path.stat().st_mode & 0o777 in (0o600, 0o644)
+    lock.release()
+    lock.release()
+
+
+def test_nobody_holds_a_lock_that_is_not_there(tmp_path: Path) -> None:
+    assert lock_holder(str(tmp_path / "lock")) is None
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_new_lock_file_is_private(tmp_path: Path) -> None:
+    lock = FileLock(str(tmp_path / "lock"))
+    assert lock.acquire() is None
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+    lock.release()
+
+
+def test_a_lock_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="cannot open the lock") as caught:
+        FileLock(str(tmp_path / "absent" / "lock")).acquire()
+    assert caught.value.kind == "storage_failed"

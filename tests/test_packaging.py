@@ -1,0 +1,83 @@
+"""What is shipped: a wheel that works where no checkout is, and a unit that systemd takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
+FIND = "import json; from clisup.host.scrub_files import lists_directory; print(lists_directory('claude'))"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's content in a folder of its own, as an installer would lay it out."""
+    target = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(target)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    with zipfile.ZipFile(target / done.stdout.split()[-1]) as wheel:
+        wheel.extractall(target / "site")
+    return target / "site"
+
+
+def _python(code: str, site: Path, cwd: Path) -> str:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_a_wheel_brings_its_scrub_lists(unpacked: Path, tmp_path: Path) -> None:
+    assert Path(_python(FIND, unpacked, tmp_path)) == unpacked / "clisup" / "scrub_lists"
+
+
+def test_a_checkout_finds_the_lists_beside_the_package(tmp_path: Path) -> None:
+    assert Path(_python(FIND, ROOT, tmp_path)) == ROOT / "scrub_lists"
+
+
+def test_a_wheel_brings_the_keeper_the_demo_and_the_unit(unpacked: Path) -> None:
+    for name in ("keeper/keeper.py", "demo/__main__.py", "systemd_units/clisup.service", "py.typed"):
+        assert (unpacked / "clisup" / name).is_file(), name
+
+
+def test_a_wheel_names_the_command_and_the_backends(unpacked: Path) -> None:
+    text = next(unpacked.glob("clisup-*.dist-info/entry_points.txt")).read_text()
+    assert "clisup = clisup.cli.main:main" in text
+    assert "claude = clisup.backends.claude:ClaudeAdapter" in text
+
+
+def test_a_demo_turn_needs_nothing_of_the_checkout(unpacked: Path, tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    main = unpacked / "clisup" / "demo" / "__main__.py"
+    argv = [sys.executable, "-I", "-S", str(main), "-p", "--output-format", "stream-json", "--verbose"]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, input="hello", capture_output=True, text=True, check=True)
+    assert "You said: hello" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_takes_the_unit_without_a_word(tmp_path: Path) -> None:
+    unit = (ROOT / "systemd" / "clisup.service").read_text().replace("%h/.local/share/clisup/bin/clisup", "/bin/true")
+    (tmp_path / "clisup.service").write_text(unit)
+    argv = ["systemd-analyze", "verify", "--user", str(tmp_path / "clisup.service")]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_file_of_the_project_refers_to_what_only_its_makers_have() -> None:
+    """Users do not have the founders' folders, and no registry's host belongs into a commit."""
+    files = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    secret = ("work" + "/shared", "../" + "shared", "file" + "s.pythonhosted", "registry" + ".npmjs")
+    for name in filter(None, files):
+        text = (ROOT / name).read_bytes().decode("utf-8", "replace") if (ROOT / name).is_file() else ""
+        assert not [word for word in secret if word in text], name
