@@ -107,7 +107,14 @@ class Connection:
         """A client that has closed both ways hears nothing: its waits and subscriptions would be held for ever."""
         with epoll() as hangup:
             hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
-            await trio.lowlevel.wait_readable(hangup.fileno())
+            try:
+                await trio.lowlevel.wait_readable(hangup.fileno())
+            except trio.BusyResourceError:
+                import sys
+                from trio._core._run import GLOBAL_RUN_CONTEXT
+                t = GLOBAL_RUN_CONTEXT.runner.io_manager._registered[hangup.fileno()].read_task
+                print("BUSY", hangup.fileno(), t, [ (f.f_code.co_filename, l) for f, l in t.iter_await_frames()], t.custom_sleep_data, file=sys.stderr)
+                raise
         requests.cancel()
 
     async def _read(self) -> None:

@@ -125,13 +125,17 @@ class Run:
         if self._sink.turn.ending and self._end_op is None:
             # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
             self._order_end(str(self._sink.turn.ending["reason"]), [("TERM", self._settings.timeouts.term_grace)])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen)
-            nursery.start_soon(self._watch)
-            await self._pump()
-            nursery.cancel_scope.cancel()
-        self._out.close()
-        self._err.close()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen)
+                nursery.start_soon(self._watch)
+                await self._pump()
+                nursery.cancel_scope.cancel()
+        finally:
+            if self._link is not None:
+                await self._link.aclose()  # its keeper waits for this before it leaves
+            self._out.close()
+            self._err.close()
         assert self._exited is not None, "the pump ends with the exit"
         return self._exited
 

@@ -230,6 +230,8 @@ class Session:
 
         Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError(storage_failed)`.
         """
+        if not params.text.strip():
+            raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
         async with self._accepting:
             self._check_open()
             if params.key is not None and params.key in self.ledger.keys:

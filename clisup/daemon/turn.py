@@ -192,7 +192,8 @@ class TurnRunner:
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
         run_dir = session.dir.run(number)
-        await trio.to_thread.run_sync(run_dir.create, {"turn_id": turn.id, "argv": list(launch.argv)})
+        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env)}
+        await trio.to_thread.run_sync(run_dir.create, intent)
         self._announce(turn, number, prompt, launch)
         keeper = start_keeper(session.services.keeper_file)
         session.nursery.start_soon(keeper.reap)
@@ -201,7 +202,7 @@ class TurnRunner:
             raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
         if word.get("pid"):
-            self._process_started(word, launch.argv, tuple(env))
+            self._process_started(word, run_dir)
 
     def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
         if turn.started:
@@ -285,12 +286,13 @@ class TurnRunner:
             "cgroup": None,
         }
 
-    def _process_started(self, word: dict[str, Any], argv: Sequence[str], env_names: tuple[str, ...]) -> None:
+    def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> None:
+        intent = run_dir.intent()
         event = ProcessStarted(
             pid=word["pid"],
             start_time=word.get("start_time"),
-            argv=tuple(self._session.redact(part) for part in argv),
-            env_names=env_names,
+            argv=tuple(self._session.redact(part) for part in intent.get("argv", ())),
+            env_names=tuple(intent.get("env_names", ())),
             env_attested=word.get("env_attested"),
         )
         self.record([Item(event, self.turn.id)])
@@ -300,7 +302,7 @@ class TurnRunner:
         session = self._session
         run_dir = session.dir.run(turn.run)
         if not turn.process_started and (word := _started(run_dir)) is not None:
-            self._process_started(word, (), ())
+            self._process_started(word, run_dir)
         native = session.ledger.native_session_id or session.spec.resume_native_id or session.id
         settings = RunSettings(session.id, turn.run, session.timeouts, self._backend.config.limits, native)
         self.run = Run(self, run_dir, self._backend.adapter, settings, session.redact)

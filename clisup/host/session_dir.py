@@ -99,9 +99,13 @@ class RunDir:
         self.lock = os.path.join(path, "keeper.lock")
 
     def create(self, intent: dict[str, Any]) -> None:
-        """Make the directory and say what is about to be run (argv only: no prompt, no value of a variable)."""
+        """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable)."""
         make_private_dir(os.path.join(self.path, "blobs"))
         write_json(os.path.join(self.path, "intent.json"), intent)
+
+    def intent(self) -> dict[str, Any]:
+        """What `create` was told; empty where that is gone."""
+        return read_json(os.path.join(self.path, "intent.json")) or {}
 
     def start_record(self) -> dict[str, Any] | None:
         return read_json(os.path.join(self.path, "start.json"))

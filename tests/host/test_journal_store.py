@@ -132,7 +132,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_journal_goes_on(tmp_path: Path) 
         whole = 2 if cut >= len(head + first) else 1
         assert store.next_seq == whole
         grow(store, 1, "after")
-        assert path.read_bytes().splitlines() == [head[:-1], first[:-1], line(whole, "after")[:-1]][3 - whole - 1 :] or True
+        assert path.read_bytes() == head + first * (whole - 1) + line(whole, "after")
         assert seqs(store) == list(range(1, whole + 1))
         store.close()
 
@@ -212,6 +212,7 @@ def test_an_append_that_the_disk_refuses_is_taken_back_whole(tmp_path: Path) -> 
 @pytest.mark.parametrize("room", [0, 5])
 def test_a_segment_that_the_disk_refuses_leaves_the_one_before_in_use(tmp_path: Path, room: int) -> None:
     store = opened(tmp_path, segment_bytes=500)
+    grow(store, 1)
     while not store.wants_snapshot(len(line(store.next_seq))):
         grow(store, 1)
     last = store.next_seq

@@ -1,0 +1,150 @@
+"""The daemon's socket: private from its first moment, and nobody else's file is ever replaced."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from clisup.errors import ClisupError, ConfigurationError, WorldError
+from clisup.host.listener import bind_listener
+from clisup.locations import SOCKET_PATH_LIMIT
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A private directory whose path is short enough for a socket."""
+    directory = tmp_path / "d"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def test_a_client_can_connect_and_the_socket_is_its_owners_alone(place: Path) -> None:
+    with bind_listener(str(place / "s")):
+        assert answers(place / "s")
+        info = (place / "s").lstat()
+        assert stat.S_ISSOCK(info.st_mode)
+        assert stat.S_IMODE(info.st_mode) == 0o600
+        assert os.listdir(place) == ["s"]
+
+
+def test_the_directory_is_made_private(tmp_path: Path) -> None:
+    with bind_listener(str(tmp_path / "new" / "run" / "s")):
+        assert (tmp_path / "new" / "run").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_umask_is_as_it_was(place: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with bind_listener(str(place / "s")):
+            assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+def stale(path: Path) -> None:
+    """A socket that a daemon left behind when it was killed."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+
+@pytest.mark.fault(51)
+def test_a_stale_socket_is_replaced(place: Path) -> None:
+    stale(place / "s")
+    assert not answers(place / "s")
+    with bind_listener(str(place / "s")):
+        assert answers(place / "s")
+
+
+def test_a_scratch_name_that_was_left_behind_is_no_trouble(place: Path) -> None:
+    stale(place / f"s.{os.getpid()}")
+    with bind_listener(str(place / "s")):
+        assert os.listdir(place) == ["s"]
+
+
+@pytest.mark.parametrize("length", [SOCKET_PATH_LIMIT, SOCKET_PATH_LIMIT - 3])
+def test_the_longest_path_that_a_socket_may_have_works(tmp_path: Path, length: int) -> None:
+    room = length - len(str(tmp_path)) - 3
+    if room < 1:
+        pytest.skip("the temporary directory's own path is too long")
+    path = tmp_path / "d" / ("s" * room)
+    assert len(os.fsencode(path)) == length
+    stale_allowed = bind_listener(str(path))
+    with stale_allowed:
+        assert answers(path)
+
+
+def refused(path: Path | str) -> ClisupError:
+    with pytest.raises(ClisupError, match="cannot listen") as caught:
+        bind_listener(str(path))
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_longer_path_is_refused_and_says_how_long_it_may_be(place: Path) -> None:
+    error = refused(f"{place}/{'ü' * SOCKET_PATH_LIMIT}")
+    assert isinstance(error, ConfigurationError)
+    assert "more than 107 bytes" in error.message
+    assert os.listdir(place) == []
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_directory_that_others_may_write_to_is_refused(place: Path, mode: int) -> None:
+    place.chmod(mode)
+    assert "others may write to it" in refused(place / "s").message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_directory_of_another_user_is_refused(place: Path) -> None:
+    os.chown(place, 12345, 12345)
+    assert "belongs to uid 12345" in refused(place / "s").message
+
+
+def test_a_link_of_ours_to_a_private_directory_is_followed(place: Path) -> None:
+    link = place.with_name("link")
+    link.symlink_to(place)
+    with bind_listener(str(link / "s")):
+        assert answers(place / "s")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_link_that_another_user_may_turn_elsewhere_is_refused(place: Path) -> None:
+    link = place.with_name("link")
+    link.symlink_to(place)
+    os.lchown(link, 12345, 12345)
+    assert "belongs to uid 12345" in refused(link / "s").message
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link to a socket", "dangling link"])
+def test_what_is_no_socket_is_never_replaced(place: Path, kind: str) -> None:
+    path = place / "s"
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        stale(place / "other")
+        path.symlink_to(place / ("other" if kind == "link to a socket" else "absent"))
+    before = path.lstat()
+    assert "no socket" in refused(path).message
+    assert path.lstat().st_ino == before.st_ino
+
+
+def test_a_directory_that_cannot_be_made_is_a_typed_error(place: Path) -> None:
+    (place / "file").write_text("x")
+    with pytest.raises(WorldError, match="cannot make the directory") as caught:
+        bind_listener(str(place / "file" / "s"))
+    assert caught.value.kind == "storage_failed"
