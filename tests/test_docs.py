@@ -141,7 +141,9 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
     for model, text in zip(wanted, results, strict=False):
         expected = fields_of(model)
         if model is models.SessionDetail:
-            expected = {field: type_ for field, type_ in expected.items() if field not in models.SessionSummary.model_fields}
+            expected = {
+                field: type_ for field, type_ in expected.items() if field not in models.SessionSummary.model_fields
+            }
         assert table(text.split("A summary:")[0]) == expected, f"{name}: {model.__name__}"
 
 

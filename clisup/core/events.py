@@ -52,6 +52,7 @@ __all__ = [
     "WatchdogNotice",
     "encode_event",
     "parse_event",
+    "writable",
 ]
 
 TurnOutcome = Literal["completed", "failed", "interrupted", "timed_out"]
@@ -403,14 +404,14 @@ def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_i
     try:
         body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
     except PydanticSerializationError:
-        body = event.__pydantic_serializer__.to_json(_writable(event), exclude_none=True)
+        body = event.__pydantic_serializer__.to_json(writable(event), exclude_none=True)
     turn = f'"{turn_id}"' if turn_id else "null"
     head = f'{{"session_id":"{session_id}","seq":{seq},"ts":"{ts}","turn_id":{turn},"source":"{source}","type":"{event.type}"'
     rest = _without_type(body, event.type)
     return head.encode() + rest
 
 
-def _writable(value: Any, depth: int = 0) -> Any:
+def writable(value: Any, depth: int = 0) -> Any:
     """What JSON can hold: half a surrogate pair becomes `?`, what lies deeper than `_DEEPEST` a word that says so.
 
     The CLI's own line still has all of it (`raw: true`).
@@ -418,14 +419,14 @@ def _writable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, BaseModel):
-        fields = {name: _writable(getattr(value, name), depth + 1) for name in type(value).model_fields}
+        fields = {name: writable(getattr(value, name), depth + 1) for name in type(value).model_fields}
         return value.model_copy(update=fields)
     if isinstance(value, dict | list | tuple) and depth >= _DEEPEST:
         return "[nested too deeply]"
     if isinstance(value, dict):
-        return {_writable(key): _writable(item, depth + 1) for key, item in value.items()}
+        return {writable(key): writable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_writable(item, depth + 1) for item in value)
+        return type(value)(writable(item, depth + 1) for item in value)
     return value
 
 

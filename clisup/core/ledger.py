@@ -132,6 +132,8 @@ class Ledger:
             turn.position.clear()
         if "begin" in memo:
             turn.begin = memo["begin"]
+        if "pid" in memo:  # a turn that the CLI began by itself goes on in the process of the one before it
+            turn.pid, turn.process_started = memo["pid"], True
         if "background" in memo:
             turn.background = memo["background"]
         if "ending" in memo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from clisup.core.events import TurnCompleted, TurnError
+from clisup.core.events import TurnCompleted, TurnError, writable
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 
@@ -98,7 +98,7 @@ def conclude(
         denied=said.denied,
         error=error,
         duration_s=duration_s,
-        structured=said.structured,
+        structured=writable(said.structured),  # the one value that the CLI may nest as it likes and the ledger dumps
     )
 
 

@@ -54,8 +54,18 @@ def serve(config_path: str | None, socket_path: str | None, state_dir: str | Non
     configure_logging(config.daemon.log_level, cast("Any", log_format))
     harden()
     daemon = Daemon(config, Backends(config, env), state_dir=state, socket_path=sock)
-    trio.run(daemon.run)
+    try:
+        trio.run(daemon.run)
+    except BaseExceptionGroup as group:
+        raise _only_one(group) from None
     return EXIT_OK
+
+
+def _only_one(error: BaseException) -> BaseException:
+    """What a nursery has wrapped, so that a refusal to start has its own message and exit code."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _expand(path: str, env: Mapping[str, str]) -> str:
@@ -108,6 +118,7 @@ class Daemon:
                       adopted=self.manager.adopted)  # fmt: skip
             await self._stopping.wait()
             await self._stop()
+            nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
             listener.close()
             os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()

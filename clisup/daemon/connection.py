@@ -105,16 +105,12 @@ class Connection:
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
         """A client that has closed both ways hears nothing: its waits and subscriptions would be held for ever."""
-        with epoll() as hangup:
-            hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
-            try:
+        try:
+            with epoll() as hangup:
+                hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
                 await trio.lowlevel.wait_readable(hangup.fileno())
-            except trio.BusyResourceError:
-                import sys
-                from trio._core._run import GLOBAL_RUN_CONTEXT
-                t = GLOBAL_RUN_CONTEXT.runner.io_manager._registered[hangup.fileno()].read_task
-                print("BUSY", hangup.fileno(), t, [ (f.f_code.co_filename, l) for f, l in t.iter_await_frames()], t.custom_sleep_data, file=sys.stderr)
-                raise
+        except OSError as error:  # no descriptor left: its place is wanted
+            _log.warning("cannot watch a half-closed client", error=error.strerror)
         requests.cancel()
 
     async def _read(self) -> None:
@@ -161,7 +157,7 @@ class Connection:
 
     async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
         assert request.id is not None
-        answer, opened = b"", None
+        opened = None
         try:
             with scope:
                 answer = await self._result(request)
@@ -169,10 +165,10 @@ class Connection:
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
                 answer = encode_error(request.id, error)
-        finally:
             del self._requests[request.id]
-            self._slots.release_on_behalf_of(scope)
-        await self._send(answer)
+            await self._send(answer)
+        finally:
+            self._slots.release_on_behalf_of(scope)  # after the sending: answers that nobody reads must not pile up
         if opened is not None and self._nursery is not None:
             self._nursery.start_soon(self._follow, opened)
 

@@ -110,7 +110,9 @@ class Manager:
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
-            await backend.ready()  # not under the lock: a CLI that is slow to tell its version holds up its own clients only
+            await (
+                backend.ready()
+            )  # not under the lock: a CLI that is slow to tell its version holds up its own clients only
         async with self._opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)

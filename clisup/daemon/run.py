@@ -56,6 +56,7 @@ _STORAGE_BLOCKED = Notice(
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
 Ladder = list[tuple[str, float]]
+_FIXED = ("startup", "linger", "turn")
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -101,6 +102,7 @@ class Run:
         self._batch: list[Item] = []
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
+        self._looked_at: set[str] = set()
         self._link: KeeperLink | None = None
         self._wake = trio.Event()
         self._rearm = trio.Event()
@@ -292,7 +294,9 @@ class Run:
         await self._store()
         self.terminal = None
         self.tracker.follow_up()
-        self.dog = Watchdog(self._settings.timeouts, now=clock.monotonic(), phase=self.tracker.phase)  # a turn of its own
+        self.dog = Watchdog(
+            self._settings.timeouts, now=clock.monotonic(), phase=self.tracker.phase
+        )  # a turn of its own
         self._rearm.set()
         self._decoder = self._adapter.decoder(self._sink.carried)
 
@@ -362,6 +366,7 @@ class Run:
 
     def _phase_changed(self) -> None:
         if self.tracker.phase != self.dog.phase:
+            self._looked_at.clear()
             self.dog.enter(self.tracker.phase, clock.monotonic())
             self._rearm.set()
 
@@ -402,7 +407,10 @@ class Run:
             await sweep(self._settings.session_id, self._settings.number, keeper=lock_holder(self._dir.lock))
 
     async def _fire(self, verdict: Verdict) -> None:
-        if self._unread():  # bytes that came while nobody looked are life: read them before judging
+        # Bytes that came while nobody looked are life: read them before judging. But a flood has always some unread, and
+        # they do not move a deadline that counts from the beginning of the turn or the phase: there it is looked at once.
+        if self._unread() and not (verdict.phase in _FIXED and verdict.phase in self._looked_at):
+            self._looked_at.add(verdict.phase)
             self._wake.set()
             await trio.sleep(STORAGE_RETRY_S)
             return

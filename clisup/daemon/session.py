@@ -198,7 +198,9 @@ class Session:
         try:
             await self._sync()
         except WorldError as error:
-            _log.error("journal not synced", session=self.id, error=str(error))  # it is written, and the next sync comes
+            _log.error(
+                "journal not synced", session=self.id, error=str(error)
+            )  # it is written, and the next sync comes
 
     async def _give_up(self, error: Exception) -> None:
         turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)

@@ -42,7 +42,9 @@ MAX_RUNS = (
     3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
 )
 PREVIEW = 200
-WALL_SLACK_S = 10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
+WALL_SLACK_S = (
+    10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
+)
 STDERR_TAIL = 4096
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
@@ -101,7 +103,7 @@ class TurnRunner:
             duration_s=self._lap(),
         )
         new_id = self._session.next_turn_id()
-        memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background)}
+        memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background), "pid": old.pid}
         started = Item(TurnStarted(run=old.run, origin="backend"), new_id, memo=memo)
         return [self._session.completion(done, _carry(terminal)), started]
 

@@ -85,7 +85,9 @@ def some(cls: type[EventBase]) -> st.SearchStrategy[EventBase]:
             fields[name] = st.dictionaries(st.text(max_size=5), json_values, max_size=3)
     for name in ("mcp_servers", "suggestions", "survivors"):
         if name in cls.model_fields:
-            fields[name] = st.lists(st.dictionaries(st.text(max_size=5), json_values, max_size=2), max_size=2).map(tuple)
+            fields[name] = st.lists(st.dictionaries(st.text(max_size=5), json_values, max_size=2), max_size=2).map(
+                tuple
+            )
     if "blocks" in cls.model_fields:
         block = st.builds(Block, text=st.none() | st.text(max_size=9), input=st.none() | st.just({"a": [None, 1]}))
         fields["blocks"] = st.lists(block, max_size=2).map(tuple)

@@ -14,9 +14,9 @@ from clisup.core import framing
 from clisup.core.framing import DEFAULT_LINE_LIMIT, Line, LineFramer
 
 LIMIT = 8
-streams = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\xe2\x80\xa8", b"\x00", b"\xff", b"{}", b"0123456789ab"])).map(
-    b"".join
-)
+streams = st.lists(
+    st.sampled_from([b"\n", b"a", b"\r", b"\xe2\x80\xa8", b"\x00", b"\xff", b"{}", b"0123456789ab"])
+).map(b"".join)
 
 
 def lines_of(chunks: Iterable[bytes], *, limit: int = LIMIT, offset: int = 0) -> list[Line]:

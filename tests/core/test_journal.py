@@ -36,9 +36,7 @@ memos = st.dictionaries(texts, st.none() | st.booleans() | st.integers(-(1 << 53
 
 def envelope(seq: int, message: str = "hello", **fields: Any) -> bytes:
     event = Notice(code=fields.pop("code", "test"), message=message)
-    return encode_event(
-        event, session_id="s", seq=seq, ts="2026-01-02T03:04:05.000006Z", turn_id="t1", source="daemon"
-    )
+    return encode_event(event, session_id="s", seq=seq, ts="2026-01-02T03:04:05.000006Z", turn_id="t1", source="daemon")
 
 
 @settings(deadline=None, max_examples=100)
@@ -75,7 +73,11 @@ def test_a_snapshot_is_a_record_of_its_own_and_no_event() -> None:
 
 @pytest.mark.fault(57)
 def test_a_tail_torn_at_any_byte_leaves_the_lines_before_it() -> None:
-    lines = [encode_snapshot({}), encode_line(envelope(1)), encode_line(envelope(2, "ü\n"), src=Source(1, "out", 0, 9, 0))]
+    lines = [
+        encode_snapshot({}),
+        encode_line(envelope(1)),
+        encode_line(envelope(2, "ü\n"), src=Source(1, "out", 0, 9, 0)),
+    ]
     data = b"".join(lines)
     ends = [0, len(lines[0]), len(lines[0] + lines[1]), len(data)]
     for cut in range(len(data) + 1):

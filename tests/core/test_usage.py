@@ -11,7 +11,7 @@ COUNTS = [name for name in Usage.model_fields if name != "source"]
 counts = st.none() | st.integers(0, 1 << 40)
 usages = st.builds(
     Usage,
-    **{name: counts for name in COUNTS},
+    **dict.fromkeys(COUNTS, counts),
     source=st.sampled_from(["reported", "estimated", "unknown"]),
 )
 

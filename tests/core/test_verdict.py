@@ -77,7 +77,9 @@ def test_a_time_out_says_which_limit_it_was() -> None:
 
 
 def test_a_cli_that_could_not_be_started_fails_with_the_keepers_own_words() -> None:
-    record = ExitRecord(reason="spawn_failed", spawn_failed={"message": "cannot run /opt/x, because of: Exec format error"})
+    record = ExitRecord(
+        reason="spawn_failed", spawn_failed={"message": "cannot run /opt/x, because of: Exec format error"}
+    )
     done = conclude(terminal=None, record=record, ending=None, explained=CRASHED, duration_s=None)
     assert done.error is not None
     assert "/opt/x" in done.error.message
@@ -93,10 +95,21 @@ def test_what_the_cli_said_is_in_the_end_of_its_turn() -> None:
     done = conclude(terminal=GOOD, record=LEFT, ending=None, explained=CRASHED, duration_s=2.0)
     assert (done.text, done.cost_usd, done.cost_source, done.duration_s) == ("done", 0.25, "reported", 2.0)
     assert done.usage.output_tokens == 4
-    unknown = conclude(
-        terminal=Terminal(is_error=False), record=LEFT, ending=None, explained=CRASHED, duration_s=None
-    )
+    unknown = conclude(terminal=Terminal(is_error=False), record=LEFT, ending=None, explained=CRASHED, duration_s=None)
     assert (unknown.cost_usd, unknown.cost_source) == (None, "unknown")
+
+
+def test_a_structured_answer_is_kept_and_one_that_is_nested_very_deep_is_no_fault() -> None:
+    def structured(value: object) -> object:
+        said = Terminal(is_error=False, structured=value)
+        done = conclude(terminal=said, record=LEFT, ending=None, explained=CRASHED, duration_s=None)
+        return done.model_dump(mode="json")["structured"]
+
+    assert structured({"a": [1, None, {"b": "ü"}]}) == {"a": [1, None, {"b": "ü"}]}
+    deep: object = "end"
+    for _ in range(900):
+        deep = {"a": deep}
+    assert "nested too deeply" in str(structured(deep))
 
 
 @pytest.mark.fault(6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from session_probe import SessionProbe
+from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
@@ -49,7 +49,7 @@ class Harness:
         self.config = self.root / "config.toml"
         self.configure(**tables)
         self.process: subprocess.Popen[bytes] | None = None
-        self.faults_expected = False
+        self.faults_expected = self.closed = False
         self._wire: Wire | None = None
 
     def configure(self, **tables: Any) -> None:
@@ -59,7 +59,7 @@ class Harness:
         merged = {"daemon": {}, **{name: dict(table) for name, table in DEFAULTS.items()}}
         for name, table in tables.items():
             merged[named.get(name, f"backends.demo.{name}")] |= table
-        text = "\n".join(f"[{name}]\n{_toml(table)}" for name, table in merged.items())
+        text = "\n".join(f"[{name}]\n{toml(table)}" for name, table in merged.items())
         self.config.write_text(f"{text}\n{raw}")
 
     # -- the daemon's life
@@ -84,7 +84,7 @@ class Harness:
         try:
             with Wire(self.socket) as wire:
                 return int(wire.call("initialize")["server"]["pid"]) == self.process.pid
-        except OSError:
+        except (OSError, Hangup):  # a child of the old one, between its fork and exec, may still hold the socket
             return False
 
     def kill(self) -> None:
@@ -156,10 +156,15 @@ class Harness:
     def faults(self) -> str:
         """What the daemon's log says of faults of its own."""
         lines = self.log.read_text().splitlines()
-        return "\n".join(line for line in lines if "inside the daemon" in line or "Traceback" in line).replace("\\n", "\n")
+        return "\n".join(line for line in lines if "inside the daemon" in line or "Traceback" in line).replace(
+            "\\n", "\n"
+        )
 
     def close(self) -> None:
-        """Stop it; prove that it left nothing running and met no fault of its own."""
+        """Stop it; prove that it left nothing running and met no fault of its own. A second call does nothing."""
+        if self.closed:
+            return
+        self.closed = True
         try:
             if self.process is not None and self.process.poll() is None:
                 self._hang_up()
@@ -189,13 +194,3 @@ class Harness:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-
-
-def _toml(table: dict[str, Any]) -> str:
-    return "\n".join(f"{key} = {_value(value)}" for key, value in table.items()) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
-    return json.dumps(value)

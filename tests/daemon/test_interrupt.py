@@ -39,7 +39,6 @@ def test_mode_kill_asks_nobody(session: SessionProbe) -> None:
     assert not session.processes()
 
 
-@pytest.mark.fault(10)
 def test_the_whole_tree_is_gone_when_interrupt_answers(session: SessionProbe, tmp_path: Path) -> None:
     session.prompt(f"@orphan ignores-term 300\n@bash (setsid sleep 300 &) ; touch {tmp_path}/up ; sleep 300")
     until((tmp_path / "up").exists)

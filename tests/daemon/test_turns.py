@@ -32,7 +32,7 @@ def test_an_answer_streams_before_it_is_whole(daemon: Harness, session: SessionP
 
 
 def test_a_wait_gives_the_whole_result(session: SessionProbe) -> None:
-    result = session.ask("just this\n@usage 120 7\n@cost 0.5\n@structured {\"a\": [1]}")
+    result = session.ask('just this\n@usage 120 7\n@cost 0.5\n@structured {"a": [1]}')
     assert result["outcome"] == "completed" and result["text"] == "just this"
     assert result["usage"]["input_tokens"] == 120 and result["usage"]["output_tokens"] == 7
     assert result["usage"]["source"] == "reported" and result["cost_usd"] == 0.5
@@ -50,7 +50,10 @@ def test_a_tool_is_seen_with_its_result(session: SessionProbe) -> None:
 def test_parallel_tools_keep_their_results_apart(session: SessionProbe) -> None:
     session.ask("@parallel\n@tool A {} => first\n@tool B {} => second\n@end")
     names = {event["tool_use_id"]: event["name"] for event in session.events("tool_use")}
-    assert {names[e["tool_use_id"]]: e["content"] for e in session.events("tool_result")} == {"A": "first", "B": "second"}
+    assert {names[e["tool_use_id"]]: e["content"] for e in session.events("tool_result")} == {
+        "A": "first",
+        "B": "second",
+    }
 
 
 def test_denied_tools_are_named_at_the_turns_end(session: SessionProbe) -> None:

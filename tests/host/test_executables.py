@@ -40,8 +40,15 @@ async def version(probe: VersionProbe, path: Path) -> str | None:
 async def gone(pid: int) -> None:
     """Wait until a process has ended."""
     with trio.fail_after(30):
-        while Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
+        while living(pid):
             await trio.sleep(0.01)
+
+
+def living(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------

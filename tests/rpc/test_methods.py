@@ -19,7 +19,10 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "session/new": {"backend": "demo", "cwd": "/"},
     "session/prompt": {"session_id": SESSION, "prompt": "hello"},
     "session/blob": {"session_id": SESSION, "blob": "raw-1-out-0-10"},
-    **{f"session/{name}": {"session_id": SESSION} for name in ("get", "interrupt", "close", "subscribe", "unsubscribe", "events")},
+    **{
+        f"session/{name}": {"session_id": SESSION}
+        for name in ("get", "interrupt", "close", "subscribe", "unsubscribe", "events")
+    },
 }
 
 
@@ -98,7 +101,8 @@ def test_a_model_name_cannot_become_an_option_or_a_second_line(model: str) -> No
 
 
 @pytest.mark.parametrize(
-    "blob", ["", "raw", "../raw-1-out-0-1", "raw-1-out-0-1/x", "blob-1-out-..\n", "raw-1-in-0-1", "BLOB-1-out-0", "a" * 200]
+    "blob",
+    ["", "raw", "../raw-1-out-0-1", "raw-1-out-0-1/x", "blob-1-out-..\n", "raw-1-in-0-1", "BLOB-1-out-0", "a" * 200],
 )
 def test_the_name_of_a_blob_is_no_path(blob: str) -> None:
     refused("session/blob", blob=blob)

@@ -43,7 +43,9 @@ def test_a_request_has_an_id_a_method_and_params() -> None:
 
 
 def test_a_frame_without_an_id_is_a_notification() -> None:
-    assert read_frame(b'{"method":"$/cancel_request","params":{"id":3}}') == Request("$/cancel_request", {"id": 3}, None)
+    assert read_frame(b'{"method":"$/cancel_request","params":{"id":3}}') == Request(
+        "$/cancel_request", {"id": 3}, None
+    )
 
 
 @pytest.mark.parametrize("id_", [0, -1, 2**63, -(2**63), "", "x" * 256, "ü"])
@@ -104,7 +106,9 @@ def test_a_batch_is_refused_with_what_to_do_instead(line: bytes) -> None:
     assert "each request on a line of its own" in error["message"]
 
 
-@pytest.mark.parametrize("line", [b"1", b'"x"', b"null", b"true", b"{}", frame(method=1), frame(jsonrpc="1.0"), b'{"id":5}'])
+@pytest.mark.parametrize(
+    "line", [b"1", b'"x"', b"null", b"true", b"{}", frame(method=1), frame(jsonrpc="1.0"), b'{"id":5}']
+)
 def test_json_that_is_no_request_is_an_invalid_request(line: bytes) -> None:
     assert kind_of(line) == "invalid_request"
 
@@ -165,8 +169,10 @@ json_values = st.recursive(
     max_leaves=10,
 )
 members = st.dictionaries(st.sampled_from(["id", "method", "params", "jsonrpc", "x"]), json_values, max_size=4)
-noise = st.binary(max_size=200) | members.map(lambda value: json.dumps(value).encode()) | json_values.map(
-    lambda value: json.dumps(value).encode()
+noise = (
+    st.binary(max_size=200)
+    | members.map(lambda value: json.dumps(value).encode())
+    | json_values.map(lambda value: json.dumps(value).encode())
 )
 
 
@@ -266,12 +272,17 @@ def test_a_client_that_drips_bytes_costs_the_bytes_and_no_more() -> None:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id_", [7, "a\"b\\c\nü"])
+@pytest.mark.parametrize("id_", [7, 'a"b\\c\nü'])
 def test_answers_are_one_line_each_and_carry_the_id(id_: int | str) -> None:
     result = encode_result(id_, b'{"ok":true}')
     assert json.loads(result) == {"jsonrpc": "2.0", "id": id_, "result": {"ok": True}}
     error = encode_error(id_, UsageError("cannot a\nb", hint="h", param="x"))
-    assert json.loads(error)["error"]["data"] == {"kind": "invalid_params", "retryable": False, "hint": "h", "param": "x"}
+    assert json.loads(error)["error"]["data"] == {
+        "kind": "invalid_params",
+        "retryable": False,
+        "hint": "h",
+        "param": "x",
+    }
     assert result.count(b"\n") == error.count(b"\n") == 1
 
 

@@ -1,0 +1,89 @@
+"""What a CLI and its tools get to see of the daemon's environment: nothing that no list names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+
+SECRET = "canary-7f3a9c-"
+CANARIES = [
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "NPM_TOKEN", "PYPI_TOKEN", "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "GEMINI_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS",
+    "AZURE_OPENAI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "DATABASE_URL", "PGPASSWORD",
+    "MYSQL_PWD", "REDIS_URL", "SLACK_TOKEN", "STRIPE_SECRET_KEY", "VAULT_TOKEN", "SSH_AUTH_SOCK", "KUBECONFIG",
+    "DOCKER_AUTH_CONFIG", "SENTRY_DSN", "COOKIE_SECRET", "MY_COMPANY_PASSWORD", "INTERNAL_URL", "UNHEARD_OF",
+    "NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "NODE_OPTIONS", "BUN_OPTIONS",
+    "PYTHONSTARTUP", "BASH_ENV", "BASH_FUNC_ls%%", "PERL5OPT", "CLAUDECODE",
+]  # fmt: skip
+
+
+@pytest.fixture
+def canaries() -> dict[str, str]:
+    values = {name: f"{SECRET}{n:02d}" for n, name in enumerate(CANARIES)}
+    return values | {"LISTEN_FDS": "0", "NOTIFY_SOCKET": f"/nowhere/{SECRET}"}
+
+
+@pytest.mark.fault(34)
+@pytest.mark.fault(35)
+@pytest.mark.fault(36)
+def test_nothing_of_the_daemons_environment_goes_anywhere(
+    serve: Callable[..., Harness], canaries: dict[str, str], tmp_path: Path
+) -> None:
+    assert len(CANARIES) >= 40
+    daemon = serve(env=canaries)
+    session = daemon.new()
+    wait = f"touch {tmp_path}/up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    turn = session.prompt(f"@env-all\n@orphan setsid 60\n@bash env; {wait}\nbye")
+    until((tmp_path / "up").exists)
+    tree = [*session.processes(), session.keeper()]
+    assert len(tree) >= 4
+    for pid in tree:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+        assert SECRET.encode() not in environ
+        names = {entry.partition(b"=")[0].decode() for entry in environ.split(b"\0")}
+        assert not names & set(CANARIES) - {"CLAUDECODE"}  # the CLI sets this one for its tools, as claude does
+    (tmp_path / "go").touch()
+    assert session.end_of(turn)["outcome"] == "completed"
+    for path in (daemon.root / "home", daemon.state):
+        for file in (file for file in path.rglob("*") if file.is_file()):
+            assert SECRET.encode() not in file.read_bytes(), file
+    assert SECRET not in daemon.log.read_text() and SECRET not in str(session.events())
+    started = session.events("process_started")[0]
+    assert started["env_attested"] is True and "PATH" in started["env_names"]
+    assert {"CLISUP_SESSION", "CLISUP_RUN"} <= set(started["env_names"])
+
+
+@pytest.mark.fault(34)
+def test_the_daemons_own_environ_is_clean(serve: Callable[..., Harness], canaries: dict[str, str]) -> None:
+    daemon = serve(env=canaries)
+    own = {name: value for name, value in canaries.items() if name not in ("NOTIFY_SOCKET", "LISTEN_FDS")}
+    environ = Path(f"/proc/{daemon.pid}/environ").read_bytes()
+    assert not [name for name, value in own.items() if value.encode() in environ]
+    assert os.stat(f"/proc/{daemon.pid}/environ").st_uid == 0  # undumpable: root's alone
+
+
+def test_what_is_set_or_passed_on_purpose_arrives(serve: Callable[..., Harness]) -> None:
+    daemon = serve(
+        env={"PASSED": "passed-value-123", "HELD": "held-value-1234"},
+        demo={"pass_env": ["PASSED"], "env": {"ON_PURPOSE": "purpose-value-123"}},
+    )
+    session = daemon.new()
+    session.ask("@env PASSED HELD ON_PURPOSE\n@bash echo $PASSED $HELD $ON_PURPOSE >&2; env >&2; true")
+    said = str(session.events("content_delta"))
+    assert "PASSED: present" in said and "HELD: absent" in said and "ON_PURPOSE: present" in said
+    report = daemon.call("backend/env", name="demo")
+    assert {row["name"] for row in report["set"]} >= {"ON_PURPOSE"}
+    assert "HELD" in {row["name"] for row in report["dropped"]} and "PASSED" in {row["name"] for row in report["kept"]}
+    assert "value-123" not in str(report) and "purpose-value-123" not in daemon.log.read_text()
+
+
+@pytest.mark.fault(77)
+def test_a_pattern_brings_no_scrubbed_name_back(serve: Callable[..., Harness]) -> None:
+    daemon = serve(env={"ANTHROPIC_API_KEY": "sk-key-value"}, demo={"pass_env": ["ANTHROPIC_*"]}, start=False)
+    process = daemon.launch()
+    assert process.wait(30) == 78
+    assert "'ANTHROPIC_*'" in daemon.log.read_text() and "sk-key-value" not in daemon.log.read_text()

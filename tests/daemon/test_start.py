@@ -1,0 +1,180 @@
+"""Starting: one daemon for a place, clear refusals, and sessions that are damaged or too new beside healthy ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+
+from clisup.errors import ClisupError
+
+
+def _refused(daemon: Harness) -> tuple[int, str]:
+    """Exit code and words of a daemon that does not start."""
+    process = daemon.launch()
+    try:
+        return process.wait(30), daemon.log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.fault(50)
+@pytest.mark.parametrize("shared", ["state directory", "socket"])
+def test_of_two_daemons_one_wins_and_the_other_names_it(serve: Callable[..., Harness], shared: str) -> None:
+    first, second = serve(), serve(start=False)
+    if shared == "socket":
+        second.socket = first.socket
+    else:
+        second.state = first.state
+    code, words = _refused(second)
+    assert code == 75 and f"pid {first.pid}" in words and shared in words
+    assert first.new().ask("still here")["outcome"] == "completed"
+    if shared == "state directory":
+        second.state = second.root / "state"
+
+
+@pytest.mark.fault(50)
+def test_two_started_at_once_do_not_both_serve(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    processes = [daemon.launch() for _ in range(3)]
+    until(lambda: sum(process.poll() is not None for process in processes) == 2)
+    assert {process.poll() for process in processes} == {75, None}
+    daemon.process = next(process for process in processes if process.poll() is None)
+    until(daemon._serves)
+
+
+@pytest.mark.fault(51)
+def test_a_stale_socket_is_taken_over(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(daemon.socket)
+    daemon.start()
+    assert daemon.call("ping") and os.stat(daemon.socket).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.fault(51)
+def test_a_path_that_no_socket_can_have_is_refused(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    daemon.socket = str(daemon.root / ("x" * 120))
+    code, words = _refused(daemon)
+    assert code == 78 and "107 bytes" in words
+
+
+@pytest.mark.fault(60)
+def test_a_state_directory_that_cannot_be_is_refused(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    kept = daemon.state
+    (daemon.root / "file").touch()
+    daemon.state = daemon.root / "file" / "state"
+    code, words = _refused(daemon)
+    assert code == 69 and str(daemon.state) in words
+    daemon.state = kept
+
+
+@pytest.mark.parametrize("raw", ["[daemon]\nsokket = 1\n", "[backends.demo]\nmodel_idel = 1\n", "not toml"])
+def test_a_configuration_with_a_fault_is_refused(serve: Callable[..., Harness], raw: str) -> None:
+    daemon = serve(start=False)
+    daemon.config.write_text(raw)
+    code, words = _refused(daemon)
+    assert code == 78 and "cannot" in words and "Traceback" not in words
+
+
+@pytest.mark.fault(39)
+@pytest.mark.parametrize("lists", ["missing", "incomplete", "broken"])
+def test_no_scrub_list_no_start(serve: Callable[..., Harness], lists: str) -> None:
+    daemon = serve(start=False)
+    place = daemon.root / "lists"
+    if lists != "missing":
+        shutil.copytree(Path(__file__).parents[2] / "scrub_lists", place)
+        (place / "common.deny").unlink() if lists == "incomplete" else (place / "common.deny").write_text("no | such\n")
+    daemon.configure(daemon={"scrub_lists": str(place)})
+    code, words = _refused(daemon)
+    assert code == 78 and str(place) in words
+
+
+@pytest.mark.fault(17)
+def test_odd_things_inherited_change_no_exit_code(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve(start=False)
+
+    def oddities() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
+        os.umask(0)
+
+    fd = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(fd, True)
+    daemon.start(preexec_fn=oddities, close_fds=False)
+    os.close(fd)
+    session = daemon.new()
+    session.ask("@bash grep -E 'Sig(Blk|Ign)' /proc/$PPID/status; ls -l /proc/$PPID/fd; umask\n@exit 5")
+    said = session.events("tool_result")[0]["content"]
+    assert str(tmp_path) not in said and "0077" in said
+    assert session.events("process_exited")[0]["exit_code"] == 5
+    loose = [p for p in daemon.state.rglob("*") if p.stat().st_mode & 0o077 and not p.is_socket()]
+    assert not loose
+    assert daemon.stop() == 0
+
+
+@pytest.mark.fault(58)
+def test_a_damaged_journal_harms_no_other_session(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    hurt, well = daemon.new(), daemon.new()
+    for session in (hurt, well):
+        session.ask("hello")
+    daemon.kill()
+    journal = next((hurt.dir / "journal").iterdir())
+    lines = journal.read_bytes().splitlines(keepends=True)
+    damaged = b"".join([*lines[:3], b"rubbish\n", *lines[4:]])
+    journal.write_bytes(damaged)
+    daemon.start()
+    assert well.ask("@recall")["outcome"] == "completed"
+    with pytest.raises(ClisupError) as refused:
+        hurt.ask("hello?")
+    assert refused.value.kind == "session_not_found" and "damaged" in refused.value.message
+    assert hurt.id in daemon.call("daemon/status")["damaged_sessions"]
+    with pytest.raises(ClisupError) as refused:
+        daemon.new(session_id=hurt.id)
+    assert refused.value.kind == "storage_failed" and journal.read_bytes() == damaged
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize("damage", ["", "{", "[]", "{}"])
+def test_a_damaged_session_file_costs_no_history(serve: Callable[..., Harness], damage: str) -> None:
+    daemon = serve()
+    hurt, well = daemon.new(), daemon.new()
+    hurt.ask("hello")
+    journal = next((hurt.dir / "journal").iterdir())
+    before = journal.read_bytes()
+    daemon.kill()
+    (hurt.dir / "session.json").write_text(damage)
+    (daemon.state / "sessions" / "notes").mkdir()
+    daemon.start()
+    assert journal.read_bytes() == before and (daemon.state / "sessions" / "notes").is_dir()
+    assert hurt.id in daemon.call("daemon/status")["damaged_sessions"]
+    assert well.ask("hello")["outcome"] == "completed"
+
+
+@pytest.mark.fault(61)
+def test_a_session_of_a_newer_version_is_left_alone(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    newer, own = daemon.new(), daemon.new()
+    daemon.kill()
+    path = newer.dir / "session.json"
+    text = json.dumps({**json.loads(path.read_text()), "version": 99})
+    path.write_text(text)
+    daemon.start()
+    with pytest.raises(ClisupError) as refused:
+        newer.get()
+    assert "newer clisup" in refused.value.message
+    with pytest.raises(ClisupError):
+        daemon.new(session_id=newer.id)
+    assert path.read_text() == text and own.ask("hello")["outcome"] == "completed"

@@ -1,0 +1,1 @@
+"""Tests of clisup.host; a package, so that a file may have the name of one elsewhere."""

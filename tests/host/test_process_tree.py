@@ -1,0 +1,154 @@
+"""Finding and ending what is left of a run, by its marker: real processes that hid themselves as well as they can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from clisup.host.process_tree import marked_processes, sweep
+
+HIDING = {
+    "plain": "pass",
+    "its own session": "os.setsid()",
+    "double fork": "os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0)",
+    "ignoring signals": "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]",
+    "stopped": "say(); os.kill(os.getpid(), signal.SIGSTOP)",
+    "another directory and no descriptors": "say(); os.chdir('/'); os.closerange(0, 100)",
+}
+SCRIPT = """
+import os, signal, sys, time
+def say():
+    with open(sys.argv[1] + ".part", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(sys.argv[1] + ".part", sys.argv[1])
+{hide}
+os.path.exists(sys.argv[1]) or say()
+time.sleep(1000)
+"""
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def session() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a process with an environment; gives the pid of what it became. All of them are ended afterwards."""
+    children: list[subprocess.Popen[bytes]] = []
+    pids: list[int] = []
+
+    def start_one(env: dict[str, str], hide: str = "pass") -> int:
+        said = tmp_path / f"pid{len(pids)}"
+        code = SCRIPT.format(hide=hide)
+        children.append(subprocess.Popen([sys.executable, "-c", code, str(said)], env={"PATH": "/bin", **env}))
+        until(said.exists)
+        pids.append(int(said.read_text()))
+        return pids[-1]
+
+    yield start_one
+    for pid in pids:
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+    for child in children:
+        child.wait()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Poll in a child's stead: bounded by the number of tries, each of which gives the machine away."""
+    for _ in range(30_000):
+        if condition():
+            return
+        subprocess.run(["/bin/true"], check=True)
+    raise AssertionError("the condition never came true")
+
+
+def living(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def dead_pid() -> int:
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait()
+    return process.pid
+
+
+def markers(session: str, run: int = 3) -> dict[str, str]:
+    return {"CLISUP_SESSION": session, "CLISUP_RUN": str(run)}
+
+
+@pytest.mark.fault(4)
+@pytest.mark.parametrize("how", HIDING)
+async def test_a_marked_process_is_found_and_killed_however_it_hides(start: Start, session: str, how: str) -> None:
+    pid = start(markers(session), HIDING[how])
+    assert [found for found, _ in marked_processes(session, 3)] == [pid]
+    killed = await sweep(session, 3)
+    assert [process["pid"] for process in killed] == [pid]
+    assert killed[0]["comm"].startswith("python")
+    assert not living(pid)
+    assert marked_processes(session, 3) == []
+
+
+async def test_every_process_of_a_run_is_killed_and_named(start: Start, session: str) -> None:
+    pids = {start(markers(session)) for _ in range(4)}
+    assert {process["pid"] for process in await sweep(session, 3)} == pids
+    assert not any(living(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"CLISUP_RUN": "3"},
+        {"CLISUP_SESSION": "{session}"},
+        {"CLISUP_SESSION": "{session}", "CLISUP_RUN": "4"},
+        {"CLISUP_SESSION": "{session}", "CLISUP_RUN": "33"},
+        {"CLISUP_SESSION": "{session}x", "CLISUP_RUN": "3"},
+        {"NOTE": "CLISUP_SESSION={session}", "CLISUP_RUN": "3"},
+        {"XCLISUP_SESSION": "{session}", "CLISUP_RUN": "3"},
+    ],
+)
+async def test_a_process_without_the_whole_marker_is_left_alone(
+    start: Start, session: str, other: dict[str, str]
+) -> None:
+    pid = start({name: value.format(session=session) for name, value in other.items()})
+    assert await sweep(session, 3) == []
+    assert living(pid)
+
+
+async def test_a_process_that_cleared_its_environment_is_not_found(start: Start, session: str) -> None:
+    pid = start(markers(session), "say(); os.execve('/bin/sleep', ['sleep', '1000'], {})")
+    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+    assert marked_processes(session, 3) == []
+    assert living(pid)
+
+
+async def test_a_keeper_that_hangs_goes_first(start: Start, session: str) -> None:
+    keeper = start({})
+    cli = start(markers(session))
+    killed = await sweep(session, 3, keeper=keeper)
+    assert [process["pid"] for process in killed] == [cli]
+    until(lambda: not living(keeper))
+
+
+@pytest.mark.fault(7)
+async def test_a_pid_that_is_nobodys_is_no_trouble(session: str) -> None:
+    assert await sweep(session, 3, keeper=dead_pid()) == []
+
+
+async def test_a_sweep_that_finds_nothing_is_over_at_once(session: str) -> None:
+    with trio.fail_after(30):
+        assert await sweep(session, 1) == []

@@ -1,0 +1,374 @@
+"""Who may import whom, who may touch what, and how long a file may be: the architecture, held by a machine."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "clisup"
+STDLIB = frozenset(sys.stdlib_module_names)
+
+# -- the contract -----------------------------------------------------------------------------------------------------
+
+CORE = {"clisup.core", "clisup.errors"}
+SHARED = {"clisup", "clisup.errors", "clisup.locations"}
+MAY_IMPORT: dict[str, set[str]] = {
+    # part of clisup -> parts of clisup that it may import, besides itself
+    "clisup.errors": set(),
+    "clisup.locations": set(),
+    "clisup.core": {"clisup.errors"},
+    "clisup.backends": CORE,
+    "clisup.rpc": CORE,
+    "clisup.host": CORE | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
+    "clisup.daemon": CORE | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
+    "clisup.client": SHARED,
+    "clisup.keeper": set(),
+    "clisup.demo": set(),
+    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.app"},
+    "clisup.__main__": {"clisup.cli"},
+    "clisup": set(),
+}
+THIRD_PARTY: dict[str, set[str]] = {
+    # part of clisup -> what it may import from outside the standard library; what is not here: nothing
+    "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
+    "clisup.backends": {"pydantic", "msgspec"},
+    "clisup.rpc": {"pydantic"},
+    "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
+    "clisup.cli": {"click", "rich"},
+    "clisup.client.aio": {"trio"},
+    "clisup.client.frame_stream": {"trio"},
+}
+PURE = ("clisup.core", "clisup.backends", "clisup.rpc")
+EFFECTS = frozenset(
+    [
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "fcntl",
+        "glob",
+        "http",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "platform",
+        "pty",
+        "random",
+        "resource",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "trio",
+        "urllib",
+    ]
+)
+PURE_FACTS = {
+    # what a pure module may take from a module of effects all the same: facts and functions of their arguments alone
+    "glob": {"escape"},
+    "signal": {"Signals"},
+    "sys": {"executable"},
+}
+CLOCKS = {
+    "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "clock_gettime", "sleep", "localtime"},
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+}
+CLOCK_FILES = {"clisup.host.clock"}
+SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables"}
+SPAWNING = {
+    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
+    "trio": {"run_process"},
+    "lowlevel": {"open_process"},
+    "posix": {"fork", "posix_spawn", "execve"},
+    "os": {"fork", "forkpty", "system", "popen", "posix_spawn", "posix_spawnp", "execv", "execve", "execvp", "execvpe"},
+}
+SPAWN_ELSEWHERE = {
+    "clisup.keeper.keeper": "it is what starts the CLIs",
+    "clisup.cli.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
+}
+RE_EXECUTES = {"clisup.host.hardening": {"execve"}}  # the daemon itself, once, before it does anything else
+ENVIRON_FILES = {"clisup.host.hardening"}
+MAX_FUNCTION, MAX_FILE = 50, 450
+LONG_FILES = {"clisup.keeper.keeper": "one file by design: `python -I -S` finds no module beside it"}
+
+
+# -- reading the source -----------------------------------------------------------------------------------------------
+
+
+class Module(NamedTuple):
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def part(self) -> str:
+        """`clisup.core.events` -> `clisup.core`; a module of the package itself is its own part."""
+        return ".".join(self.name.split(".")[:2])
+
+    def at(self, node: ast.AST) -> str:
+        return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+
+
+def module(path: Path) -> Module:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(name, path, ast.parse(path.read_text(), str(path)))
+
+
+MODULES = [module(path) for path in sorted(PACKAGE.rglob("*.py"))]
+NAMES = {module.name for module in MODULES}
+
+
+class Import(NamedTuple):
+    target: str
+    node: ast.stmt
+
+    @property
+    def top(self) -> str:
+        return self.target.split(".")[0]
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Every import, also inside functions and `if TYPE_CHECKING`: `from a import b` is `a.b` where that is a module."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.at(node)}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield Import(full if full in NAMES else str(node.module), node)
+
+
+def within(name: str, parts: set[str]) -> bool:
+    """Is the module one of these parts, or below one? The package itself stands for its `__init__` alone."""
+    return any(name == part or (part != "clisup" and name.startswith(part + ".")) for part in parts)
+
+
+def attributes(module: Module) -> Iterator[tuple[str, str, ast.AST]]:
+    """(owner, name, node) of every `owner.name` and of every `from owner import name`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            yield name, node.attr, node
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield str(node.module).split(".")[-1], alias.name, node
+
+
+def used(module: Module, table: dict[str, set[str]]) -> list[str]:
+    return [
+        f"{module.at(node)}: {owner}.{name}"
+        for owner, name, node in attributes(module)
+        if name in table.get(owner, set())
+    ]
+
+
+def report(found: list[str], rule: str) -> None:
+    assert not found, "\n".join([rule, *found])
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
+
+
+def test_every_part_of_the_package_has_a_place_in_the_contract() -> None:
+    assert {module.part for module in MODULES} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
+    found = [
+        f"{module.at(item.node)}: {module.name} imports {item.target}"
+        for module in MODULES
+        if module.part == part
+        for item in imports(module)
+        if item.top == "clisup" and not within(item.target, MAY_IMPORT[part] | ({part} if part != "clisup" else set()))
+    ]
+    report(found, f"{part} may import of clisup only itself and {sorted(MAY_IMPORT[part])}:")
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_a_part_uses_only_the_libraries_that_it_may(part: str) -> None:
+    found = [
+        f"{module.at(item.node)}: {module.name} imports {item.target}"
+        for module in MODULES
+        if module.part == part
+        for item in imports(module)
+        if item.top != "clisup" and item.top not in STDLIB
+        if item.top not in THIRD_PARTY.get(module.part, set()) | THIRD_PARTY.get(module.name, set())
+    ]
+    report(found, f"{part} may use of third-party libraries only {sorted(THIRD_PARTY.get(part, set()))}:")
+
+
+def test_pure_packages_import_no_effects() -> None:
+    found = [
+        f"{module.at(item.node)}: {module.name} imports {item.target}"
+        for module in MODULES
+        if module.part in PURE
+        for item in imports(module)
+        if item.top in EFFECTS - set(PURE_FACTS)
+    ]
+    found += [
+        f"{module.at(node)}: {owner}.{name}"
+        for module in MODULES
+        if module.part in PURE
+        for owner, name, node in attributes(module)
+        if owner in PURE_FACTS and name not in PURE_FACTS[owner]
+    ]
+    report(found, "core, backends and rpc are pure: what they need of the world comes as an argument:")
+
+
+def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
+    found = [
+        f"{module.at(node)}: {node.func.id}()"
+        for module in MODULES
+        if module.part in PURE
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print")
+    ]
+    found += [line for module in MODULES if module.part in PURE for line in used(module, CLOCKS)]
+    report(found, "core, backends and rpc are pure:")
+
+
+def test_only_one_file_reads_the_clocks() -> None:
+    checked = [m for m in MODULES if m.part in ("clisup.daemon", "clisup.host") and m.name not in CLOCK_FILES]
+    found = [line for module in checked for line in used(module, CLOCKS)]
+    report(found, "in daemon and host, only host/clock.py reads a clock:")
+
+
+def test_only_named_files_start_processes() -> None:
+    exempt = SPAWN_FILES | set(SPAWN_ELSEWHERE)
+    found = [
+        line
+        for module in MODULES
+        if module.name not in exempt and module.part != "clisup.demo"
+        for line in used(module, SPAWNING)
+        if line.split(".")[-1] not in RE_EXECUTES.get(module.name, set())
+    ]
+    report(found, f"only {sorted(exempt)} start processes:")
+
+
+def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
+    side = (
+        "clisup.core",
+        "clisup.backends",
+        "clisup.rpc",
+        "clisup.host",
+        "clisup.daemon",
+        "clisup.errors",
+        "clisup.locations",
+    )
+    found = [
+        line
+        for module in MODULES
+        if module.part in side and module.name not in ENVIRON_FILES
+        for line in used(module, {"os": {"environ", "getenv", "environb", "putenv"}})
+    ]
+    report(found, "the environment comes from host/hardening.py as a mapping:")
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    found = [
+        f"{module.at(node)}: {node.name} has {length} lines"
+        for module in MODULES
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (length := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION
+    ]
+    report(found, f"a function has {MAX_FUNCTION} lines at most:")
+
+
+def test_no_file_is_longer_than_can_be_read_in_one_go() -> None:
+    found = [
+        f"{module.path.relative_to(ROOT)}: {length} lines"
+        for module in MODULES
+        if (length := len(module.path.read_text().splitlines())) > MAX_FILE and module.name not in LONG_FILES
+    ]
+    report(found, f"a file has {MAX_FILE} lines at most:")
+
+
+def test_every_exemption_is_needed() -> None:
+    sizes = {module.name: len(module.path.read_text().splitlines()) for module in MODULES}
+    assert all(sizes[name] > MAX_FILE for name in LONG_FILES)
+    assert CLOCK_FILES | ENVIRON_FILES | set(RE_EXECUTES) <= NAMES
+    spawning = {module.name for module in MODULES if used(module, SPAWNING)}
+    assert SPAWN_FILES | set(SPAWN_ELSEWHERE) <= spawning
+
+
+def test_nothing_refers_to_what_lies_outside_the_repository() -> None:
+    outside = f"/{'work'}/shared"
+    found = [str(m.path.relative_to(ROOT)) for m in MODULES if outside in m.path.read_text()]
+    found += [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if outside in page.read_text()]
+    report(found, f"no file may name a path below {outside}:")
+
+
+# -- the rules themselves are tried -----------------------------------------------------------------------------------
+
+
+def tried(source: str, name: str = "clisup.core.tried") -> Module:
+    return Module(name, ROOT / "clisup" / "tried.py", ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("import trio", "trio"),
+        ("import trio.lowlevel as t", "trio.lowlevel"),
+        ("def f():\n    from clisup.daemon import app", "clisup.daemon.app"),
+        ("if TYPE_CHECKING:\n    from clisup.daemon.app import Daemon", "clisup.daemon.app"),
+    ],
+)
+def test_no_import_is_overlooked(source: str, target: str) -> None:
+    assert [item.target for item in imports(tried(source))] == [target]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.monotonic()",
+        "from time import monotonic",
+        "datetime.datetime.now()",
+        "x = time.time",
+        "date.today()",
+    ],
+)
+def test_no_clock_is_overlooked(source: str) -> None:
+    assert used(tried(source), CLOCKS)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "subprocess.Popen([])",
+        "from subprocess import run",
+        "trio.run_process([])",
+        "trio.lowlevel.open_process([])",
+        "os.fork()",
+    ],
+)
+def test_no_way_to_start_a_process_is_overlooked(source: str) -> None:
+    assert used(tried(source), SPAWNING)
+
+
+def test_the_package_itself_does_not_stand_for_all_that_is_in_it() -> None:
+    assert within("clisup", {"clisup"})
+    assert not within("clisup.daemon", {"clisup"})
+    assert within("clisup.core.events", {"clisup.core"})
+    assert not within("clisup.corelike", {"clisup.core"})

@@ -1,0 +1,91 @@
+"""Where clisup's files are: a variable, else the configuration's word, else the default; the same for daemon and clients."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clisup.locations import config_file, default_socket, default_state_dir, socket_for_client
+
+UID = 54321  # nobody's: there is no /run/user/54321
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ({"HOME": "/h"}, "/h/.local/state/clisup"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "/x"}, "/x/clisup"),
+        ({"HOME": "/h", "XDG_STATE_HOME": ""}, "/h/.local/state/clisup"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "/x", "CLISUP_STATE_DIR": "/s/../t"}, "/t"),
+        ({}, f"/tmp/clisup-{UID}/.local/state/clisup"),
+    ],
+)
+def test_the_state_directory(env: dict[str, str], path: str) -> None:
+    assert default_state_dir(env, UID) == path
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ({"HOME": "/h"}, "/h/.config/clisup/config.toml"),
+        ({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}, "/x/clisup/config.toml"),
+        ({"HOME": "/h", "CLISUP_CONFIG": "/c.toml"}, "/c.toml"),
+        ({}, "/.config/clisup/config.toml"),
+    ],
+)
+def test_the_configuration_file(env: dict[str, str], path: str) -> None:
+    assert config_file(env) == path
+
+
+def test_the_socket_is_in_the_runtime_directory_where_there_is_one(tmp_path: Path) -> None:
+    env = {"HOME": "/h", "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert default_socket(env, UID) == f"{tmp_path}/clisup/clisup.sock"
+    assert (
+        default_socket({**env, "XDG_RUNTIME_DIR": str(tmp_path / "absent")}, UID)
+        == "/h/.local/state/clisup/clisup.sock"
+    )
+    assert default_socket({"HOME": "/h"}, UID) == "/h/.local/state/clisup/clisup.sock"
+    assert default_socket({**env, "CLISUP_SOCKET": "/s.sock"}, UID) == "/s.sock"
+
+
+def test_a_relative_variable_is_taken_from_where_the_program_was_started() -> None:
+    assert default_socket({"CLISUP_SOCKET": "s.sock"}, UID) == os.path.abspath("s.sock")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "CLISUP_CONFIG": str(tmp_path / "config.toml")}
+
+
+def configured(env: dict[str, str], text: str) -> str:
+    Path(env["CLISUP_CONFIG"]).write_text(text)
+    return socket_for_client(env, UID)
+
+
+def test_a_client_heeds_the_configuration_file(env: dict[str, str]) -> None:
+    home = env["HOME"]
+    assert socket_for_client(env, UID) == f"{home}/.local/state/clisup/clisup.sock"
+    assert configured(env, "") == f"{home}/.local/state/clisup/clisup.sock"
+    assert configured(env, "[daemon]\nsocket = '/c.sock'") == "/c.sock"
+    assert configured(env, "[daemon]\nstate_dir = '/s'") == "/s/clisup.sock"
+    assert configured({**env, "CLISUP_STATE_DIR": "/v"}, "[daemon]\nstate_dir = '/s'") == "/v/clisup.sock"
+    assert configured({**env, "CLISUP_SOCKET": "/v.sock"}, "[daemon]\nsocket = '/c.sock'") == "/v.sock"
+
+
+@pytest.mark.parametrize("text", ["[daemon", "[daemon]\nsocket = ''"])
+def test_a_client_takes_the_default_where_the_file_does_not_say(env: dict[str, str], text: str) -> None:
+    assert configured(env, text) == f"{env['HOME']}/.local/state/clisup/clisup.sock"
+
+
+def test_a_client_survives_a_configuration_that_cannot_be_read(env: dict[str, str]) -> None:
+    Path(env["CLISUP_CONFIG"]).mkdir()
+    assert socket_for_client(env, UID).endswith("clisup.sock")
+
+
+def test_a_configuration_that_is_nonsense_does_not_stop_a_client(tmp_path: Path) -> None:
+    for content in (b"daemon = 5\n", b"\xff\xfe[daemon]\n", b"[daemon\n"):
+        (tmp_path / "config.toml").write_bytes(content)
+        env = {"CLISUP_CONFIG": str(tmp_path / "config.toml"), "HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/none"}
+        assert socket_for_client(env, 12345) == str(tmp_path / ".local/state/clisup/clisup.sock")

@@ -1,0 +1,149 @@
+"""One round: a keeper, a fake CLI, an animal, an end. What was left, how long it took, and whether the record named it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from clisup.host import cgroups
+from clisup.host.process_tree import sweep
+from tests.keeper import keeper_probe
+from tests.keeper.keeper_probe import KeeperProbe, eventually
+from tests.zoo import animals
+from tests.zoo.cage import Cage, Found
+
+__all__ = ["ENDINGS", "METHODS", "Outcome", "Task", "play"]
+
+METHODS = ("walk", "cgroup")
+ENDINGS = ("KILL", "TERM", "exit", "keeper")
+TERM_S = 0.2
+PATIENCE_S = 8.0
+CERTIFIED_S = 5.0  # a cgroup is empty a moment after the last close
+DEAF = ("stopped", "ignoring TERM", "zombie parent")  # who surely lives on after TERM, or is a plain named one
+GONE = {"re-forking": 1, "guard pair": 1}  # who is not there any more when its killer comes: one of its line is named
+PYTHON = ["-I", "-S", animals.__file__, "host"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to play: the animal, how its run ends, and whether a cgroup is at hand."""
+
+    kind: str
+    ending: str
+    method: str
+    number: int = 0
+
+
+@dataclass
+class Outcome:
+    """What came of it. `ms` runs from the order to the last death; `missed` is what the method under test left alive."""
+
+    task: Task
+    ms: float | None = None
+    host_ms: float | None = None
+    missed: int = 0
+    unnamed: list[int] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def survivors(self) -> int:
+        """What counts as a failure. The marker alone is known not to see everything: that is counted apart."""
+        return 0 if (self.task.ending, self.task.method) == ("keeper", "walk") else self.missed
+
+
+def play(task: Task, keeper_file: str, home: cgroups.CgroupHome) -> Outcome:
+    """Play one round, and leave nothing of it."""
+    keeper_probe.KEEPER = Path(keeper_file)
+    session = str(uuid.uuid4())
+    cgroup = home.make(session, 1) if task.method == "cgroup" else None
+    with Cage(cgroup) as cage:
+        probe = _start(task, cage, session)
+        try:
+            return (_keeper_killed if task.ending == "keeper" else _ended)(task, cage, probe, session)
+        finally:
+            probe.close()
+
+
+def _start(task: Task, cage: Cage, session: str) -> KeeperProbe:
+    then = {"exit": "exits", "TERM": ("stays", "stubborn")[task.number % 2]}.get(task.ending, "stays")
+    marker = {"CLISUP_SESSION": session, "CLISUP_RUN": "1"}
+    return KeeperProbe(
+        cage.run, [os.path.realpath("/proc/self/exe"), *PYTHON, task.kind, then], marker=marker,
+        env={"PATH": "/usr/bin:/bin", **marker}, cwd=str(cage.tree), cgroup=cage.cgroup,
+    )  # fmt: skip
+
+
+def _ended(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> Outcome:
+    """The ladder, or the host's own exit: the keeper has to leave nothing."""
+    outcome = Outcome(task)
+    host = os.pidfd_open(probe.ready()["pid"])
+    before: list[Found] = []
+    try:
+        if task.ending != "exit":
+            probe.connect()
+            probe.said(b"up\n")
+            before = cage.living()
+            ordered = time.monotonic()
+            probe.send(op="end", ladder=[] if task.ending == "KILL" else [["TERM", TERM_S]], reason="zoo")
+            probe.hang_up()
+        died, all_died = cage.last_death(host, PATIENCE_S)
+        if task.ending == "exit":
+            ordered = died or 0.0
+    finally:
+        os.close(host)
+    record = probe.exit()
+    outcome.missed = len(cage.living())
+    outcome.ms, outcome.host_ms = _ms(ordered, all_died), _ms(ordered, died)
+    if all_died is None:
+        outcome.missed = max(1, outcome.missed)
+    _judge(outcome, record, before, probe)
+    return outcome
+
+
+def _judge(outcome: Outcome, record: dict[str, Any], before: list[Found], probe: KeeperProbe) -> None:
+    """Does the exit record say what happened, and what had to be killed for it?"""
+    task = outcome.task
+    if record["left"] or record["kept"] or record["keeper_fault"]:
+        outcome.faults.append(f"left {record['left']}, kept {record['kept']}, fault {record['keeper_fault']}")
+    named = {found["pid"] for found in record["survivors"]}
+    main = json.loads((probe.dir / "start.json").read_text())["pid"]
+    if task.ending == "KILL" and task.kind not in GONE:
+        unnamed = [each.pid for each in before if each.pid not in named and each.pid != main]
+        outcome.unnamed = unnamed[record["unlisted"] :]
+    elif not named and (task.ending != "TERM" or task.kind in DEAF[:2]):
+        outcome.unnamed = [0]
+
+
+def _keeper_killed(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> Outcome:
+    """SIGKILL for the keeper: the kernel ends its CLI, and a sweep by marker or the cgroup ends the rest."""
+    outcome = Outcome(task)
+    host = os.pidfd_open(probe.start()["pid"])
+    try:
+        probe.said(b"up\n")
+        ordered = time.monotonic()
+        probe.process.kill()
+        if task.method == "cgroup":
+            assert cage.cgroup and cgroups.kill(cage.cgroup)
+        else:
+            trio.run(lambda: sweep(session, 1))
+        died, all_died = cage.last_death(host, PATIENCE_S if task.method == "cgroup" else 0.05)
+    finally:
+        os.close(host)
+    if task.method == "cgroup":
+        eventually(lambda: not cgroups.populated(str(cage.cgroup)), "the cgroup's death certificate")
+    outcome.missed = len(cage.living())
+    outcome.ms, outcome.host_ms = _ms(ordered, all_died), _ms(ordered, died)
+    if died is None:
+        outcome.faults.append("the CLI outlived its keeper")
+    return outcome
+
+
+def _ms(since: float, until: float | None) -> float | None:
+    return None if until is None else (until - since) * 1000
