@@ -53,7 +53,10 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
     try:
         with open(path, "rb") as file:
             daemon = tomllib.load(file).get("daemon")
-    except (OSError, ValueError):  # no TOML, or no UTF-8: the daemon says so at its start, a client just looks elsewhere
+    except (
+        OSError,
+        ValueError,
+    ):  # no TOML, or no UTF-8: the daemon says so at its start, a client just looks elsewhere
         return default_socket(env, uid)
     if not isinstance(daemon, dict):
         return default_socket(env, uid)

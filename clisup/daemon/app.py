@@ -144,16 +144,15 @@ class Daemon:
 
     async def _stop(self) -> None:
         """End or leave the running turns, as the mode says."""
-        if self._stop_mode == "detach":
-            return
         if self._stop_mode == "drain" and not self._hasten.is_set():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery)
                 with trio.move_on_after(self.config.daemon.drain_s):
                     await self._hasten.wait()
                 nursery.cancel_scope.cancel()
-        with trio.move_on_after(KILL_LIMIT_S):
-            await self._end_all("kill")
+        if self._stop_mode != "detach":
+            with trio.move_on_after(KILL_LIMIT_S):
+                await self._end_all("kill")
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
 

@@ -1,4 +1,4 @@
-"""One CLI process as the daemon sees it: the link to its keeper, its two spools, its decoder and its watchdog.
+"""One CLI process as the daemon sees it: its two spools, its decoder and its watchdog; `Leash` holds its keeper.
 
 The same code serves a run just started and one adopted after a restart. What was journaled before is decoded again in
 silence, up to the last place that the journal names; from there on every event is journaled.
@@ -32,14 +32,12 @@ from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
 from clisup.core.terminal import Terminal
-from clisup.core.verdict import ExitRecord, exit_from_file
+from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import LATE_TICK_S, PhaseTracker, Timeouts, Verdict, Watchdog
+from clisup.daemon.leash import Ladder, Leash
 from clisup.daemon.recorder import Item
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.keepers import KeeperLink
-from clisup.host.locks import FileLock, lock_holder
-from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
 
@@ -47,15 +45,11 @@ __all__ = ["Run", "RunSettings", "RunSink"]
 
 STDERR_TEXT_LIMIT = 2000
 STORAGE_RETRY_S = 0.25
-RECONNECT_S = 0.05
-LADDER_STEPS = 2  # of the longest one
-LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
 
 _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
-Ladder = list[tuple[str, float]]
 _FIXED = ("startup", "linger", "turn")
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -103,14 +97,9 @@ class Run:
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
         self._looked_at: set[str] = set()
-        self._link: KeeperLink | None = None
+        self._leash = Leash(self, run_dir, settings.session_id, settings.number)
         self._wake = trio.Event()
         self._rearm = trio.Event()
-        self._exited: ExitRecord | None = None
-        self._end_op: dict[str, Any] | None = None
-        self._end_sent = False
-        self._keeper_pid: int | None = None
-        self._hung_at: float | None = None
         self.tracker = PhaseTracker()
         self.dog = Watchdog(settings.timeouts, now=clock.monotonic())
         self.terminal: Terminal | None = None
@@ -118,103 +107,52 @@ class Run:
     @property
     def keeper_pid(self) -> int | None:
         """The keeper's pid, as it said in hello; None before the first link."""
-        return self._keeper_pid
+        return self._leash.keeper_pid
 
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self) -> ExitRecord:
         """Follow the run until it has ended and everything it said is journaled."""
-        if self._sink.turn.ending and self._end_op is None:
+        if self._sink.turn.ending and not self._leash.ending:
             # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
             self._order_end(str(self._sink.turn.ending["reason"]), [("TERM", self._settings.timeouts.term_grace)])
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen)
+                nursery.start_soon(self._leash.listen)
                 nursery.start_soon(self._watch)
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
-            if self._link is not None:
-                await self._link.aclose()  # its keeper waits for this before it leaves
+            await self._leash.aclose()
             self._out.close()
             self._err.close()
-        assert self._exited is not None, "the pump ends with the exit"
-        return self._exited
+        assert self._leash.exited is not None, "the pump ends with the exit"
+        return self._leash.exited
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
         """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens."""
-        if self._sink.turn.ending is None and self._end_op is None:
+        if self._sink.turn.ending is None and not self._leash.ending:
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
             self._note(message, memo={"ending": {"reason": reason, **why}})
         self._order_end(reason, ladder)
 
     def _order_end(self, reason: str, ladder: Ladder) -> None:
-        self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
-        self._end_sent = False
-        self._hung_at = clock.monotonic() + sum(grace for _, grace in ladder) + LADDER_SLACK_S
         self._sink.ending()
+        self._leash.order_end(reason, ladder)
+
+    # -- what the keeper says ----------------------------------------------------------------------------------------
+
+    def grew(self) -> None:
+        """There is something to read."""
+        self._wake.set()
+
+    def rearm(self) -> None:
+        """A deadline may have come nearer."""
         self._rearm.set()
 
-    # -- the keeper --------------------------------------------------------------------------------------------------
-
-    async def _listen(self) -> None:
-        """Hold the link to the keeper until the run has ended."""
-        while self._exited is None:
-            try:
-                self._link = await KeeperLink.connect(self._dir.path)
-            except (OSError, WorldError):
-                await self._keeper_unreachable()
-                continue
-            self._keeper_pid = self._link.hello.get("keeper_pid")
-            self._end_sent = False
-            self._rearm.set()
-            self._set_blocked("spool", bool(self._link.hello.get("blocked")))
-            self._wake.set()
-            async for message in self._link.messages():
-                await self._heed(message)
-            await self._link.aclose()
-            self._link = None
-            if self._exited is None:
-                await self._keeper_unreachable()
-
-    async def _heed(self, message: dict[str, Any]) -> None:
-        match message.get("push"):
-            case "grew":
-                self._wake.set()
-                if self._link is not None:
-                    await self._link.send({"op": "seen"})
-            case "blocked" | "unblocked" as push:
-                self._set_blocked("spool", push == "blocked")
-            case "exited":
-                self._gone(exit_from_file(message.get("exit")))
-
-    async def _keeper_unreachable(self) -> None:
-        """No link: the run has ended, or its keeper is starting or busy, or it is dead. Only its lock tells."""
-        if (record := self._dir.exit_record()) is not None:
-            self._gone(exit_from_file(record))
-        elif lock_holder(self._dir.lock) is None:
-            await self._declare_dead()
-        else:
-            await trio.sleep(RECONNECT_S)
-
-    async def _declare_dead(self) -> None:
-        """The keeper is gone without an exit record: take its lock, end what it left behind, write the record in its place."""
-        lock = FileLock(self._dir.lock)
-        if lock.acquire() is not None:
-            return  # it was only starting
-        try:
-            record = self._dir.exit_record()
-            if record is None:
-                survivors = await sweep(self._settings.session_id, self._settings.number)
-                record = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown", "survivors": survivors}
-                self._dir.declare_dead(record)
-            self._gone(exit_from_file(record))
-        finally:
-            lock.release()
-
-    def _gone(self, record: ExitRecord) -> None:
-        self._exited = record
-        self._wake.set()
+    def spool_blocked(self, blocked: bool) -> None:
+        """The keeper's disk is full, or no longer."""
+        self._set_blocked("spool", blocked)
 
     def _set_blocked(self, by: str, blocked: bool) -> None:
         """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
@@ -231,14 +169,14 @@ class Run:
     async def _pump(self) -> None:
         """Read both spools to their ends, again and again, until the run has ended."""
         while True:
-            last = self._exited is not None
+            last = self._leash.exited is not None
             self._wake = trio.Event()
             while await self._read_some():
                 await trio.lowlevel.checkpoint()
             await self._store()
             if last:
                 break
-            if self._exited is None:
+            if self._leash.exited is None:
                 await self._wake.wait()
         if (line := self._out.framer.close()) is not None:
             await self._take_out(line)
@@ -352,7 +290,7 @@ class Run:
 
     def _judge(self, event: EventBase) -> None:
         """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
-        if self._sink.turn.ending is not None or self._end_op is not None or self.terminal is not None:
+        if self._sink.turn.ending is not None or self._leash.ending or self.terminal is not None:
             return
         if isinstance(event, BackendRetry) and event.error is not None and event.error.kind == "authentication":
             error = event.error.model_copy(update={"retryable": False})
@@ -374,15 +312,14 @@ class Run:
         """Sleep to the next deadline, look, act. A tick that comes late was slept through and grants a new window."""
         while True:
             self._rearm = trio.Event()
-            if self._end_op is not None:
-                await self._press()
+            await self._leash.press()
             verdict = self.dog.poll(clock.monotonic())
-            if verdict.action == "fire" and self._end_op is None:
+            if verdict.action == "fire" and not self._leash.ending:
                 await self._fire(verdict)
                 continue
             if verdict.action == "warn":
                 self._report("warned", verdict)
-            await self._sleep_until(verdict.next_at if self._end_op is None else self._hung_at)
+            await self._sleep_until(self._leash.hung_at if self._leash.ending else verdict.next_at)
 
     async def _sleep_until(self, deadline: float | None) -> None:
         if deadline is None:
@@ -394,17 +331,6 @@ class Run:
         if scope.cancelled_caught and late > LATE_TICK_S:
             self.dog.credit(clock.monotonic(), late)
             self._report("credited", self.dog.poll(clock.monotonic()), evidence={"late_s": round(late, 3)})
-
-    async def _press(self) -> None:
-        """Hand the order to end to the keeper; one that does not even then report an end is killed with its CLI."""
-        if self._link is not None and self._end_op is not None and not self._end_sent:
-            # A ladder once begun is only ever shortened, by one step with each order: no ladder means to the end of it.
-            for _ in range(1 if self._end_op["ladder"] else LADDER_STEPS + 1):
-                self._end_sent = await self._link.send(self._end_op)
-        if self._hung_at is not None and clock.monotonic() >= self._hung_at and self._exited is None:
-            _log.error("keeper hung", session=self._settings.session_id, run=self._settings.number)
-            self._hung_at = clock.monotonic() + LADDER_SLACK_S
-            await sweep(self._settings.session_id, self._settings.number, keeper=lock_holder(self._dir.lock))
 
     async def _fire(self, verdict: Verdict) -> None:
         # Bytes that came while nobody looked are life: read them before judging. But a flood has always some unread, and

@@ -1160,7 +1160,7 @@ class Keeper:
             if time.monotonic() > end:
                 self.note("left", alive)
                 return
-            self.note("survivors", [stat for stat in alive if stat.pid != self.main or self.status is not None])
+            self.note_doomed(alive)
             self.kill_all(alive)
             fresh = {(stat.pid, stat.start) for stat in alive} - seen
             seen |= fresh
@@ -1183,10 +1183,24 @@ class Keeper:
         try:
             if str(self.pid).encode() in slurp(path + "/cgroup.procs").split():
                 return None
+            self.name_doomed(path)
             write_file(path + "/cgroup.kill", "1")
         except OSError:
             return None
         return path
+
+    def name_doomed(self, cgroup: str) -> None:
+        """For the exit record: nobody is left to be named once `cgroup.kill` was written. Frozen first, or a tree that
+        forks faster than we read would be named wrongly and could keep us reading; a frozen process still dies."""
+        quiet(write_file, cgroup + "/cgroup.freeze", "1")
+        known = descendants(self.pid)
+        strangers = {int(pid) for pid in slurp(cgroup + "/cgroup.procs").split()} - {stat.pid for stat in known}
+        known += [stat for stat in map(read_stat, strangers) if stat is not None]
+        self.note_doomed([stat for stat in known if stat.state not in "ZX"])
+
+    def note_doomed(self, stats: list[Stat]) -> None:
+        """All but the CLI itself, where it is what ends: survivors are what it left."""
+        self.note("survivors", [stat for stat in stats if stat.pid != self.main or self.status is not None])
 
     def populated(self, cgroup: str) -> bool:
         try:

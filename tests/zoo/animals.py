@@ -32,9 +32,14 @@ def tell() -> None:
     os.close(UP)
 
 
+def goes_on() -> bool:
+    """False once it has lived long enough, or the zoo's own clean-up, after the verdict, has laid the pill `enough`."""
+    return time.monotonic() < BORN + LIFETIME_S and not os.path.exists("enough")
+
+
 def rest() -> NoReturn:
     """Live on."""
-    while time.monotonic() < BORN + LIFETIME_S:
+    while goes_on():
         time.sleep(1)
     os._exit(0)
 
@@ -77,7 +82,7 @@ def cleared_environment() -> None:
 def reforking() -> None:
     """Each generation leaves the session and the group of the one before it, and then the one before it leaves."""
     tell()
-    while time.monotonic() < BORN + LIFETIME_S:
+    while goes_on():
         os.setsid()
         time.sleep(REFORK_S)
         if os.fork():
@@ -124,7 +129,7 @@ def pipe_holder() -> None:
 def guard_pair() -> None:
     """Two that watch each other: whoever sees the other die starts it anew, with a new pid in a new session."""
     told = False
-    while time.monotonic() < BORN + LIFETIME_S:
+    while goes_on():
         guarded = os.pidfd_open(os.getpid())
         other = os.fork()
         if other:

@@ -65,16 +65,24 @@ class Cage:
                 poller.unregister(fd)
         return times.get(host), times.get(self.life)
 
+    def death_of(self, process: int, patience: float) -> float | None:
+        """Wait for the end of one process (a pidfd): when it came, None where it did not."""
+        return time.monotonic() if select.select([process], [], [], patience)[0] else None
+
+    def empty(self) -> bool:
+        """Nothing lives in it: nobody is seen, and nobody holds the fifo (a look at /proc misses who forks all the time)."""
+        poller = select.poll()
+        poller.register(self.life, select.POLLIN)
+        return bool(poller.poll(0)) and not self.living()
+
     def clear(self) -> None:
         """Kill all that is left, and prove it. Stopped first: who cannot run cannot start a successor."""
         end = time.monotonic() + CLEAR_S
-        while found := self.living():
+        (self.tree / "enough").touch()
+        while not self.empty():
             for number in (signal.SIGSTOP, signal.SIGKILL):
-                while fresh := [each for each in self.living() if number == signal.SIGSTOP and each not in found]:
-                    _signal_all(fresh, number)
-                    found += fresh
-                _signal_all(found, number)
-            assert time.monotonic() < end, f"cannot clear the cage: {found}"
+                _signal_all(self.living(), number)
+            assert time.monotonic() < end, f"cannot clear the cage: {self.living()}"
 
     def close(self) -> None:
         self.clear()

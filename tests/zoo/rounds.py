@@ -25,7 +25,7 @@ METHODS = ("walk", "cgroup")
 ENDINGS = ("KILL", "TERM", "exit", "keeper")
 TERM_S = 0.2
 PATIENCE_S = 8.0
-CERTIFIED_S = 5.0  # a cgroup is empty a moment after the last close
+MOMENT_S = 0.05  # what a process takes from its SIGKILL to its last close
 DEAF = ("stopped", "ignoring TERM", "zombie parent")  # who surely lives on after TERM, or is a plain named one
 GONE = {"re-forking": 1, "guard pair": 1}  # who is not there any more when its killer comes: one of its line is named
 PYTHON = ["-I", "-S", animals.__file__, "host"]
@@ -99,10 +99,7 @@ def _ended(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> Outcome:
     finally:
         os.close(host)
     record = probe.exit()
-    outcome.missed = len(cage.living())
-    outcome.ms, outcome.host_ms = _ms(ordered, all_died), _ms(ordered, died)
-    if all_died is None:
-        outcome.missed = max(1, outcome.missed)
+    _measure(outcome, cage, (ordered, died, all_died))
     _judge(outcome, record, before, probe)
     return outcome
 
@@ -129,20 +126,26 @@ def _keeper_killed(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> 
         probe.said(b"up\n")
         ordered = time.monotonic()
         probe.process.kill()
+        died = cage.death_of(host, PATIENCE_S)  # by the kernel alone: nothing else was asked yet
         if task.method == "cgroup":
             assert cage.cgroup and cgroups.kill(cage.cgroup)
+            eventually(lambda: not cgroups.populated(str(cage.cgroup)), "the cgroup's death certificate")
         else:
             trio.run(lambda: sweep(session, 1))
-        died, all_died = cage.last_death(host, PATIENCE_S if task.method == "cgroup" else 0.05)
+        _, all_died = cage.last_death(host, MOMENT_S)
     finally:
         os.close(host)
-    if task.method == "cgroup":
-        eventually(lambda: not cgroups.populated(str(cage.cgroup)), "the cgroup's death certificate")
-    outcome.missed = len(cage.living())
-    outcome.ms, outcome.host_ms = _ms(ordered, all_died), _ms(ordered, died)
+    _measure(outcome, cage, (ordered, died, all_died))
     if died is None:
         outcome.faults.append("the CLI outlived its keeper")
     return outcome
+
+
+def _measure(outcome: Outcome, cage: Cage, times: tuple[float, float | None, float | None]) -> None:
+    ordered, died, all_died = times
+    outcome.ms, outcome.host_ms = _ms(ordered, all_died), _ms(ordered, died)
+    if not cage.empty():
+        outcome.ms, outcome.missed = None, max(1, len(cage.living()))
 
 
 def _ms(since: float, until: float | None) -> float | None:
