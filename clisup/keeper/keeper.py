@@ -735,6 +735,7 @@ class Link:
         self.fd = fd
         self.closed_at = time.monotonic()  # where the lease begins, once it is closed
         self.greeted = False
+        self.hung_up = False  # the peer takes no more; what it said before it left is still to be read
         self.incoming = bytearray()
         self.outgoing = bytearray()
 
@@ -760,7 +761,7 @@ class Link:
         return [loads(line) for line in lines]
 
     def send(self, message: dict[str, Any]) -> None:
-        if self.fd >= 0:
+        if self.fd >= 0 and not self.hung_up:
             self.outgoing += (dumps(message) + "\n").encode()
             self.flush()
 
@@ -771,8 +772,9 @@ class Link:
         except BlockingIOError:
             if len(self.outgoing) > OUTGOING_MAX:
                 self.close()
-        except OSError:
-            self.close()
+        except OSError:  # not closed yet: a daemon's last word before it is killed may be the order to end
+            self.hung_up = True
+            self.outgoing.clear()
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -50,6 +50,7 @@ def test_the_whole_tree_is_gone_when_interrupt_answers(session: SessionProbe, tm
 
 def test_a_queued_turn_is_taken_out(session: SessionProbe, tmp_path: Path) -> None:
     session.prompt(f"@wait-file {tmp_path}/go")
+    session.cli()
     session.prompt("never")
     assert session.call("interrupt", turn_id="t2") == {"turn_id": "t2", "outcome": "interrupted"}
     assert session.get()["queue"] == []

@@ -43,7 +43,10 @@ def test_the_child_starts_clean_whatever_the_parent_left(keep, monkeypatch):
     assert probe.out().split() == [b"0077", b"1024", b"unlimited", b"0"]
     assert masks.exit()["exit_code"] == files.exit()["exit_code"] == 0
     assert files.out().split() == [b"0", b"1", b"2", b"3"]
-    assert masks.out().split() == [b"SigBlk:", b"0" * 16, b"SigIgn:", b"0" * 16]
+    _, blocked, _, ignored = masks.out().split()
+    # Signals 32 and 33 are libc's own (SIGCANCEL, SIGSETXID): no program can block them by its interface, and libc itself
+    # is seen with one of them blocked for a moment.
+    assert int(blocked, 16) & ~(0b11 << 31) == 0 == int(ignored, 16)
 
 
 @pytest.mark.fault(36)
