@@ -242,12 +242,10 @@ class Session:
             self._check_room(params)
             turn_id = self.next_turn_id()
             stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
-            await trio.to_thread.run_sync(self.dir.save_prompt, turn_id, stored)
             try:
-                self._check_open()  # it may have been closed meanwhile
-            except ClisupError:
-                self.dir.drop_prompt(turn_id)
-                raise
+                await trio.to_thread.run_sync(self.dir.save_prompt, turn_id, stored)
+            finally:
+                self._drop_if_closed(turn_id)
             waiting = len(self.ledger.queue) + (self.ledger.current is not None)
             delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
             accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
@@ -255,6 +253,14 @@ class Session:
             self._work.set()
             await self._sync()
         return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
+
+    def _drop_if_closed(self, turn_id: str) -> None:
+        """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
+        try:
+            self._check_open()
+        except ClisupError:
+            self.dir.drop_prompt(turn_id)
+            raise
 
     def _check_open(self) -> None:
         if self.state is SessionState.CLOSED or self._closing:

@@ -44,9 +44,9 @@ def test_the_child_starts_clean_whatever_the_parent_left(keep, monkeypatch):
     assert masks.exit()["exit_code"] == files.exit()["exit_code"] == 0
     assert files.out().split() == [b"0", b"1", b"2", b"3"]
     _, blocked, _, ignored = masks.out().split()
-    # Signals 32 and 33 are libc's own (SIGCANCEL, SIGSETXID): no program can block them by its interface, and libc itself
-    # is seen with one of them blocked for a moment.
-    assert int(blocked, 16) & ~(0b11 << 31) == 0 == int(ignored, 16)
+    # Signals 32 and 33 are libc's own (SIGCANCEL, SIGSETXID): no program can change them by its interface, so what an
+    # ancestor without libc left (seen: 32 ignored) stays. libc sets them up anew where it uses them.
+    assert (int(blocked, 16) | int(ignored, 16)) & ~(0b11 << 31) == 0
 
 
 @pytest.mark.fault(36)
