@@ -1,13 +1,15 @@
-"""Sessions by the beginning of their id, as people type them."""
+"""Sessions by the beginning of their id, as people type them. Light: see `clisup.cli.main`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from clisup.cli.failure import usage
 from clisup.client.sync import Client
-from clisup.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from clisup.errors import UsageError
 
 __all__ = ["SHORTEST", "all_sessions", "find_session"]
 
@@ -35,8 +37,11 @@ def find_session(client: Client, prefix: str) -> str:
     if len(prefix) == _UUID_LENGTH:
         return prefix  # the daemon knows it or says that it does not
     if len(prefix) < SHORTEST:
-        raise usage(
+        from clisup.errors import UsageError
+
+        raise UsageError(
             f"cannot look for session {prefix!r}, because {SHORTEST} characters of its id are the least",
+            kind="usage",
             hint="list them: clisup sessions",
         )
     summaries = [*all_sessions(client), *all_sessions(client, state="closed")]
@@ -47,6 +52,8 @@ def find_session(client: Client, prefix: str) -> str:
 
 
 def _not_one(prefix: str, found: list[str]) -> UsageError:
+    from clisup.errors import UsageError
+
     if not found:
         reason = f"cannot find session {prefix!r}, because no session's id begins so"
         return UsageError(reason, kind="session_not_found", hint="list them: clisup sessions")

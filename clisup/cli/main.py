@@ -47,9 +47,10 @@ def _run(args: list[str]) -> int:
     return run_click(args)
 
 
-def _status_arguments(args: list[str]) -> tuple[str | None, bool] | None:
-    """(session, json), or None for what click has to explain."""
-    names = [arg for arg in args if arg != "--json"]
-    if len(names) > 1 or any(name.startswith("-") or not name for name in names):
+def _status_arguments(args: list[str]) -> tuple[str | None, bool, bool] | None:
+    """(session, json, why), or None for what click has to explain."""
+    names = [arg for arg in args if arg not in ("--json", "--why")]
+    why = "--why" in args
+    if len(names) > 1 or (why and not names) or any(name.startswith("-") or not name for name in names):
         return None
-    return (names[0] if names else None), len(names) < len(args)
+    return (names[0] if names else None), "--json" in args, why

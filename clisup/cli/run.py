@@ -31,7 +31,9 @@ _FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "label
 @click.option("--model", help="The model of a new session.")
 @click.option("--permission-mode", help="What the CLI may do unasked, in its own words: acceptEdits, plan, ...")
 @click.option(
-    "--system-prompt-file", type=click.Path(exists=True, dir_okay=False), help="Text added to the CLI's own system prompt."
+    "--system-prompt-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Text added to the CLI's own system prompt.",
 )
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")

@@ -17,9 +17,13 @@ _HEAD = ["SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "
 _COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 
 
-def show_status(session: str | None, as_json: bool) -> int:
-    """Print the status of the daemon, or of one session."""
+def show_status(session: str | None, as_json: bool, why: bool = False) -> int:
+    """Print the status of the daemon, or of one session, or why that one's turn is still alive."""
     with Client.connect(name="clisup-status") as client:
+        if session is not None and why:
+            from clisup.cli.session_why import show_why
+
+            return show_why(client, session, as_json)
         if session is not None:
             from clisup.cli.session_status import show_session
 

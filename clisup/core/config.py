@@ -45,11 +45,12 @@ class TimeoutsConfig(_Table):
     background: Seconds = 660
     linger: Seconds = 5
     turn: Seconds = 0
+    int_grace: Seconds = 3
     term_grace: Seconds = 5
 
 
 class LimitsConfig(_Table):
-    """Sizes in bytes; 0 = no limit (`spool_bytes`, `memory`, `pids`)."""
+    """Sizes in bytes; 0 = no limit (`spool_bytes`, `memory`, `pids`, `retries`, `retry_wait_s`)."""
 
     spool_bytes: Count = 4 * 1024 * MIB
     line_bytes: Annotated[int, Field(ge=4096, le=1024 * MIB)] = DEFAULT_LINE_LIMIT
@@ -58,6 +59,9 @@ class LimitsConfig(_Table):
     stderr_events: Annotated[int, Field(ge=0, le=100_000)] = 200
     memory: Count = 0
     pids: Count = 0
+    evidence_windows: Annotated[int, Field(ge=0, le=1000)] = 3
+    retries: Annotated[int, Field(ge=0, le=1000)] = 0
+    retry_wait_s: Seconds = 0
 
 
 class BackendConfig(_Table):

@@ -41,6 +41,12 @@ _REASONS: dict[str, tuple[str, TurnError]] = {
         "failed",
         TurnError(kind="output_limit", message="the CLI wrote more than limits.spool_bytes to its stdout"),
     ),
+    "memory": (
+        "failed",
+        TurnError(kind="resource_limit", message="the CLI and its tools took more than limits.memory"),
+    ),
+    "pids": ("failed", TurnError(kind="resource_limit", message="the CLI and its tools were more than limits.pids")),
+    "oom": ("failed", TurnError(kind="resource_limit", message="the kernel ended the CLI for want of memory")),
     "storage_failed": (
         "failed",
         TurnError(kind="storage_failed", message="the CLI's output could not be stored", retryable=True),

@@ -31,7 +31,7 @@ _WARN_AT = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; 0 means never. `turn` bounds the whole turn, `term_grace` is the time between SIGTERM and SIGKILL."""
+    """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given."""
 
     startup: float = 60
     model_idle: float = 180
@@ -40,6 +40,7 @@ class Timeouts:
     background: float = 660
     linger: float = 5
     turn: float = 0
+    int_grace: float = 3
     term_grace: float = 5
 
 

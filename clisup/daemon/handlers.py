@@ -101,7 +101,11 @@ class _Handlers:
             last = [json.loads(event.event) for event in reader.read()[-LAST_EVENTS:]]
         finally:
             reader.close()
-        detail = {"timers": session.timers(), "last_events": [_short(event) for event in last]}
+        detail = {
+            "timers": session.timers(),
+            "watch": session.watch(),
+            "last_events": [_short(event) for event in last],
+        }
         return json.dumps({**session.summary(), **detail}).encode()
 
     async def session_prompt(self, connection: Connection, params: m.PromptParams) -> bytes:

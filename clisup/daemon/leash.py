@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import structlog
 import trio
 
+from clisup.core.ladder import Ladder
 from clisup.core.verdict import ExitRecord, exit_from_file
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -18,13 +19,12 @@ from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 
-__all__ = ["Ladder", "Leash", "LeashOwner"]
+__all__ = ["Leash", "LeashOwner"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
 UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown"}
 
-Ladder = list[tuple[str, float]]
 _log = structlog.get_logger()
 
 
@@ -75,7 +75,7 @@ class Leash:
         if self.hung_at is not None and clock.monotonic() >= self.hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
             self.hung_at = clock.monotonic() + LADDER_SLACK_S
-            await sweep(self._session_id, self._run, keeper=lock_holder(self._dir.lock))
+            await self._sweep(lock_holder(self._dir.lock))
 
     async def listen(self) -> None:
         """Hold the link until the run has ended."""
@@ -129,11 +129,15 @@ class Leash:
         try:
             record = self._dir.exit_record()
             if record is None:
-                record = {**UNKNOWN_EXIT, "survivors": await sweep(self._session_id, self._run)}
+                record = {**UNKNOWN_EXIT, "survivors": await self._sweep()}
                 self._dir.declare_dead(record)
             self._gone(exit_from_file(record))
         finally:
             lock.release()
+
+    async def _sweep(self, keeper: int | None = None) -> list[dict[str, Any]]:
+        cgroup = self._dir.intent().get("cgroup")
+        return await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
 
     def _gone(self, record: ExitRecord) -> None:
         self.exited = record

@@ -24,7 +24,9 @@ from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
+from clisup.host.cgroups import CgroupHome
 from clisup.host.keepers import compile_keeper
+from clisup.host.leftovers import end_leftovers
 from clisup.host.session_dir import SessionDir, list_sessions
 from clisup.rpc.models import SessionNewParams
 
@@ -50,7 +52,7 @@ class Manager:
         self._sessions: dict[str, Session] = {}
         self._opening = trio.Lock()
         slots = Slots(config.daemon.max_running or default_max_running())
-        self.services = Services(config, slots, state_dir, compile_keeper(state_dir))
+        self.services = Services(config, slots, state_dir, compile_keeper(state_dir), CgroupHome.find())
         self.adopted = 0
         self.stopping = False
         self.damaged: dict[str, str] = {}
@@ -67,6 +69,16 @@ class Manager:
                 self.damaged[session_id] = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
                 _log.error("session not loaded", session=session_id, error=self.damaged[session_id])
             await trio.lowlevel.checkpoint()
+        await self._end_leftovers()  # before any session may start a run of its own
+        for session in self:
+            if session.state is not SessionState.CLOSED:
+                self._nursery.start_soon(session.serve)
+
+    async def _end_leftovers(self) -> None:
+        """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""
+        running = {(s.id, s.ledger.current.run) for s in self if s.ledger.current is not None}
+        for process in await end_leftovers(self.state_dir, self.services.cgroups, running):
+            _log.warning("leftover ended", **process)
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)
@@ -92,8 +104,6 @@ class Manager:
         self.adopted += session.adoptable
         if session.state is SessionState.CLOSED:
             session.recorder.close()
-        else:
-            self._nursery.start_soon(session.serve)
 
     def _make(self, spec: SessionSpec) -> Session:
         return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)

@@ -24,20 +24,21 @@ from clisup.core.events import (
     SessionInit,
     StderrLine,
     TurnError,
-    WatchdogNotice,
 )
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source
+from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.ledger import Turn
+from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord
-from clisup.core.watchdog import LATE_TICK_S, PhaseTracker, Timeouts, Verdict, Watchdog
-from clisup.daemon.leash import Ladder, Leash
+from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.daemon.guard import Guard
+from clisup.daemon.leash import Leash
 from clisup.daemon.recorder import Item
 from clisup.errors import WorldError
-from clisup.host import clock
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
 
@@ -50,7 +51,6 @@ _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
-_FIXED = ("startup", "linger", "turn")
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -96,12 +96,11 @@ class Run:
         self._batch: list[Item] = []
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
-        self._looked_at: set[str] = set()
+        self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number)
         self._wake = trio.Event()
-        self._rearm = trio.Event()
         self.tracker = PhaseTracker()
-        self.dog = Watchdog(settings.timeouts, now=clock.monotonic())
+        self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
         self.terminal: Terminal | None = None
 
     @property
@@ -115,11 +114,12 @@ class Run:
         """Follow the run until it has ended and everything it said is journaled."""
         if self._sink.turn.ending and not self._leash.ending:
             # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
-            self._order_end(str(self._sink.turn.ending["reason"]), [("TERM", self._settings.timeouts.term_grace)])
+            self._order_end(str(self._sink.turn.ending["reason"]), ladder_for("term", self._settings.timeouts))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
-                nursery.start_soon(self._watch)
+                nursery.start_soon(self.guard.watch)
+                nursery.start_soon(self.guard.weigh)
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
@@ -133,7 +133,7 @@ class Run:
         """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens."""
         if self._sink.turn.ending is None and not self._leash.ending:
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
-            self._note(message, memo={"ending": {"reason": reason, **why}})
+            self.note(message, memo={"ending": {"reason": reason, **why}})
         self._order_end(reason, ladder)
 
     def _order_end(self, reason: str, ladder: Ladder) -> None:
@@ -148,7 +148,11 @@ class Run:
 
     def rearm(self) -> None:
         """A deadline may have come nearer."""
-        self._rearm.set()
+        self.guard.rearm()
+
+    def unread(self) -> bool:
+        """Are there bytes in the spool that nobody has read yet?"""
+        return spool_size(self._dir.out) > self._out.reader.offset
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper's disk is full, or no longer."""
@@ -161,8 +165,8 @@ class Run:
         now = bool(self._blocked_by)
         if now != was:
             self.tracker.blocked = now
-            self._phase_changed()
-            self._note(_STORAGE_BLOCKED if now else _STORAGE_RECOVERED)
+            self.guard.phase_changed()
+            self.note(_STORAGE_BLOCKED if now else _STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
@@ -187,7 +191,7 @@ class Run:
     async def _read_some(self) -> bool:
         out, err = self._out.read(), self._err.read()
         if out:
-            self.dog.alive(clock.monotonic())
+            self.guard.alive()
             for line in self._out.framer.feed(out):
                 await self._take_out(line)
         for line in self._err.framer.feed(err):
@@ -208,7 +212,7 @@ class Run:
         if decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
-        self._phase_changed()
+        self.guard.phase_changed()
 
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
         if not self.tracker.started:
@@ -232,10 +236,7 @@ class Run:
         await self._store()
         self.terminal = None
         self.tracker.follow_up()
-        self.dog = Watchdog(
-            self._settings.timeouts, now=clock.monotonic(), phase=self.tracker.phase
-        )  # a turn of its own
-        self._rearm.set()
+        self.guard.new_turn()
         self._decoder = self._adapter.decoder(self._sink.carried)
 
     def _take_err(self, line: Line) -> None:
@@ -292,73 +293,16 @@ class Run:
         """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
         if self._sink.turn.ending is not None or self._leash.ending or self.terminal is not None:
             return
-        if isinstance(event, BackendRetry) and event.error is not None and event.error.kind == "authentication":
-            error = event.error.model_copy(update={"retryable": False})
-            self._end_soon("retry:authentication", error)
+        if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
+            self._end_soon(f"retry:{error.kind}", error)
         elif isinstance(event, SessionInit) and _is_another(event.native_session_id, self._settings.expected_native_id):
             self._end_soon("wrong_session", _wrong_session(self._settings.expected_native_id))
 
     def _end_soon(self, reason: str, error: TurnError) -> None:
         said = error.model_dump(mode="json", exclude_none=True)
-        self.end(reason, [("TERM", self._settings.timeouts.term_grace)], error=said)
+        self.end(reason, ladder_for("term", self._settings.timeouts), error=said)
 
-    def _phase_changed(self) -> None:
-        if self.tracker.phase != self.dog.phase:
-            self._looked_at.clear()
-            self.dog.enter(self.tracker.phase, clock.monotonic())
-            self._rearm.set()
-
-    async def _watch(self) -> None:
-        """Sleep to the next deadline, look, act. A tick that comes late was slept through and grants a new window."""
-        while True:
-            self._rearm = trio.Event()
-            await self._leash.press()
-            verdict = self.dog.poll(clock.monotonic())
-            if verdict.action == "fire" and not self._leash.ending:
-                await self._fire(verdict)
-                continue
-            if verdict.action == "warn":
-                self._report("warned", verdict)
-            await self._sleep_until(self._leash.hung_at if self._leash.ending else verdict.next_at)
-
-    async def _sleep_until(self, deadline: float | None) -> None:
-        if deadline is None:
-            await self._rearm.wait()
-            return
-        with trio.move_on_after(max(0.0, deadline - clock.monotonic())) as scope:
-            await self._rearm.wait()
-        late = clock.monotonic() - deadline
-        if scope.cancelled_caught and late > LATE_TICK_S:
-            self.dog.credit(clock.monotonic(), late)
-            self._report("credited", self.dog.poll(clock.monotonic()), evidence={"late_s": round(late, 3)})
-
-    async def _fire(self, verdict: Verdict) -> None:
-        # Bytes that came while nobody looked are life: read them before judging. But a flood has always some unread, and
-        # they do not move a deadline that counts from the beginning of the turn or the phase: there it is looked at once.
-        if self._unread() and not (verdict.phase in _FIXED and verdict.phase in self._looked_at):
-            self._looked_at.add(verdict.phase)
-            self._wake.set()
-            await trio.sleep(STORAGE_RETRY_S)
-            return
-        self._report("fired", verdict)
-        ladder = [("TERM", self._settings.timeouts.term_grace)]
-        self.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s)
-
-    def _unread(self) -> bool:
-        return spool_size(self._dir.out) > self._out.reader.offset
-
-    def _report(self, action: Any, verdict: Verdict, evidence: dict[str, Any] | None = None) -> None:
-        seen = {
-            "open_tools": sorted(self.tracker.tools.values()),
-            "tasks": len(self.tracker.background),
-            **(evidence or {}),
-        }
-        idle = round(verdict.idle_s, 3)
-        self._note(
-            WatchdogNotice(action=action, phase=verdict.phase, limit_s=verdict.limit_s, idle_s=idle, evidence=seen)
-        )
-
-    def _note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
+    def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
         self._batch.append(Item(event, self._sink.turn.id, memo=memo))
         self._wake.set()

@@ -11,6 +11,7 @@ import trio
 
 from clisup.core.config import Config
 from clisup.core.events import Actor, Notice, PromptAccepted, TurnCompleted, TurnError
+from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
@@ -21,6 +22,7 @@ from clisup.daemon.slots import Slots
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
+from clisup.host.cgroups import CgroupHome
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
 from clisup.host.process_tree import sweep
@@ -30,7 +32,6 @@ from clisup.rpc.models import PromptParams, PromptResult
 __all__ = ["Services", "Session"]
 
 STORAGE_RETRY_S = 0.25
-INT_GRACE_S = 3.0  # claude 2.1.329 leaves 1.3 s after SIGINT with a tool running
 CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
 _log = structlog.get_logger()
@@ -44,6 +45,7 @@ class Services:
     slots: Slots
     state_dir: str
     keeper_file: str
+    cgroups: CgroupHome
 
 
 class Session:
@@ -314,7 +316,7 @@ class Session:
                 )
             await news.wait()
 
-    async def interrupt(self, turn_id: str | None, mode: str, actor: Actor) -> tuple[str, int]:
+    async def interrupt(self, turn_id: str | None, mode: LadderKind, actor: Actor) -> tuple[str, int]:
         """End a turn and wait for its end. Gives the turn and the seq of its turn_completed.
 
         Raises `UsageError(turn_not_found)` where there is nothing to interrupt.
@@ -334,19 +336,13 @@ class Session:
             self._drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
-    def _end_current(self, reason: str, mode: str) -> None:
+    def _end_current(self, reason: str, mode: LadderKind) -> None:
         runner = self._runner
         if runner is None or runner.run is None:
             if runner is not None:
                 runner.cancelled = True
             return
-        term: list[tuple[str, float]] = [("TERM", self.timeouts.term_grace)]
-        ladders: dict[str, list[tuple[str, float]]] = {
-            "graceful": [("INT", INT_GRACE_S), *term],
-            "term": term,
-            "kill": [],
-        }
-        runner.run.end(reason, ladders[mode])
+        runner.run.end(reason, ladder_for(mode, self.timeouts))
 
     def _drop_queued(self, turn: Turn, actor: Actor) -> None:
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
@@ -398,8 +394,8 @@ class Session:
     def summary(self) -> dict[str, Any]:
         """A row of `session/list` and `daemon/status`."""
         run = self._runner.run if self._runner else None
-        now, current, ledger = clock.monotonic(), self.ledger.current, self.ledger
-        timers = run.dog.timers(now) if run else []
+        current, ledger = self.ledger.current, self.ledger
+        timers = run.guard.timers() if run else []
         return {
             "session_id": self.id,
             "backend": self.spec.backend,
@@ -412,7 +408,7 @@ class Session:
             "labels": self.spec.labels,
             "created_at": self.spec.created_at,
             "pid": current.pid if current else None,
-            "idle_s": round(now - run.dog.last_life, 3) if run else None,
+            "idle_s": run.guard.idle_s if run else None,
             "age_s": clock.age_of(self.spec.created_at),
             "turns": ledger.turns,
             "queue": [
@@ -439,4 +435,9 @@ class Session:
     def timers(self) -> list[dict[str, Any]]:
         """Every armed timer of the running turn."""
         run = self._runner.run if self._runner else None
-        return list(run.dog.timers(clock.monotonic())) if run else []
+        return run.guard.timers() if run else []
+
+    def watch(self) -> dict[str, Any] | None:
+        """Why the running turn is still alive and what happens next; None where nothing runs."""
+        run = self._runner.run if self._runner else None
+        return run.guard.describe() if run else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from clisup.core.events import (
     TurnStarted,
 )
 from clisup.core.framing import Line
+from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause
 from clisup.core.terminal import Terminal
@@ -26,7 +28,7 @@ from clisup.core.verdict import ExitRecord, conclude, ended_by
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.errors import ClisupError, WorldError
-from clisup.host import clock
+from clisup.host import cgroups, clock
 from clisup.host.keepers import KEEPER_PROTO, start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
@@ -194,12 +196,13 @@ class TurnRunner:
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
         run_dir = session.dir.run(number)
-        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env)}
+        cgroup = session.services.cgroups.make(session.id, number)
+        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup}
         await trio.to_thread.run_sync(run_dir.create, intent)
         self._announce(turn, number, prompt, launch)
         keeper = start_keeper(session.services.keeper_file)
         session.nursery.start_soon(keeper.reap)
-        word = await keeper.hand_over(self._spec(run_dir, launch, env, markers))
+        word = await keeper.hand_over({**self._spec(run_dir, launch, env, markers), "cgroup": cgroup})
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
@@ -285,7 +288,6 @@ class TurnRunner:
             "orphans": self._backend.config.orphans,
             "orphan_grace_s": 0,
             "oom_score_adj": 300,
-            "cgroup": None,
         }
 
     def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> None:
@@ -296,6 +298,7 @@ class TurnRunner:
             argv=tuple(self._session.redact(part) for part in intent.get("argv", ())),
             env_names=tuple(intent.get("env_names", ())),
             env_attested=word.get("env_attested"),
+            cgroup=intent.get("cgroup"),
         )
         self.record([Item(event, self.turn.id)])
 
@@ -309,12 +312,13 @@ class TurnRunner:
         settings = RunSettings(session.id, turn.run, session.timeouts, self._backend.config.limits, native)
         self.run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
         if self.cancelled:
-            self.run.end("client", [("TERM", session.timeouts.term_grace)])
+            self.run.end("client", ladder_for("graceful", session.timeouts))
         record = await self.run.drive()
         return await self._close_run(self.run, record, run_dir)
 
     async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
+        record = _with_cgroup(record, run_dir.intent().get("cgroup"))
         if not turn.process_exited:
             await self._session.record_surely(lambda: [Item(_process_exited(record), turn.id)])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
@@ -349,6 +353,15 @@ class TurnRunner:
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
         await self._session.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
+
+
+def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
+    """The kernel's word on memory, and the end of the run's cgroup (one that still holds kept processes stays)."""
+    if cgroup is None:
+        return record
+    starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
+    cgroups.remove(cgroup)
+    return dataclasses.replace(record, reason="oom") if starved else record
 
 
 def _process_exited(record: ExitRecord) -> ProcessExited:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["CgroupHome"]
+__all__ = ["CgroupHome", "kill", "members", "oom_kills", "populated", "remove"]
 
 _PREFIX = "clisup-"
 _OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
@@ -44,6 +44,8 @@ class CgroupHome:
         path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
         try:
             os.mkdir(path, 0o755)
+        except FileExistsError:
+            pass  # a daemon before this one died between here and the run's start
         except OSError:
             return None
         return path
@@ -153,6 +155,8 @@ def _works(base: str) -> bool:
     except OSError:
         return False
     try:
-        return os.access(os.path.join(path, "cgroup.kill"), os.W_OK)
+        # To move a process down, the common ancestor's list has to be writable, too (cgroups(7), delegation).
+        needed = (os.path.join(path, "cgroup.kill"), os.path.join(base, "cgroup.procs"))
+        return all(os.access(file, os.W_OK) for file in needed)
     finally:
         os.rmdir(path)

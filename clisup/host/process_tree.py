@@ -13,10 +13,13 @@ from typing import Any
 
 import trio
 
-__all__ = ["marked_processes", "sweep"]
+from clisup.host import cgroups
+
+__all__ = ["marked_processes", "marked_runs", "sweep"]
 
 SWEEP_LIMIT_S = 2.0
 SWEEP_PAUSE_S = 0.01
+_MARKERS = (b"CLISUP_SESSION=", b"CLISUP_RUN=")
 
 
 def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
@@ -25,20 +28,48 @@ def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
     return [(pid, _comm(pid)) for pid in _pids() if wanted <= _environ(pid)]
 
 
-async def sweep(session_id: str, run: int, *, keeper: int | None = None) -> list[dict[str, Any]]:
+def marked_runs() -> set[tuple[str, int]]:
+    """(session, run) of every living process that carries markers, whoever's they are."""
+    found: set[tuple[str, int]] = set()
+    for pid in _pids():
+        marks = dict(
+            entry.decode("utf-8", "replace").split("=", 1) for entry in _environ(pid) if entry.startswith(_MARKERS)
+        )
+        if marks.get("CLISUP_RUN", "").isdigit() and "CLISUP_SESSION" in marks:
+            found.add((marks["CLISUP_SESSION"], int(marks["CLISUP_RUN"])))
+    return found
+
+
+async def sweep(
+    session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None
+) -> list[dict[str, Any]]:
     """SIGKILL what is left of a run, again until nothing is found or `SWEEP_LIMIT_S` is over. Gives what was killed.
 
-    `keeper` is a keeper that hangs: it goes first, and takes its CLI with it (PR_SET_PDEATHSIG).
+    `keeper` is a keeper that hangs: it goes first, and takes its CLI with it (PR_SET_PDEATHSIG). `cgroup` is the run's own:
+    nothing in it escapes; without one a process that cleared its environment does.
     """
     killed: dict[int, str] = {}
     if keeper is not None:
         _kill(keeper, frozenset())
     wanted = frozenset({f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()})
     with trio.move_on_after(SWEEP_LIMIT_S):
+        if cgroup is not None:
+            killed |= await _empty(cgroup)
         while found := marked_processes(session_id, run):
             killed |= {pid: comm for pid, comm in found if _kill(pid, wanted)}
             await trio.sleep(SWEEP_PAUSE_S)
     return [{"pid": pid, "comm": comm} for pid, comm in killed.items()]
+
+
+async def _empty(cgroup: str) -> dict[int, str]:
+    """Kill a cgroup until the kernel says that nobody lives in it. Gives those seen there."""
+    seen: dict[int, str] = {}
+    while cgroups.populated(cgroup):
+        seen |= {pid: _comm(pid) for pid in cgroups.members(cgroup)}
+        if not cgroups.kill(cgroup):
+            break
+        await trio.sleep(SWEEP_PAUSE_S)
+    return seen
 
 
 def _kill(pid: int, wanted: frozenset[bytes]) -> bool:

@@ -93,6 +93,7 @@ class Timeouts(Params):
     background: Seconds | None = None
     linger: Seconds | None = None
     turn: Seconds | None = None
+    int_grace: Seconds | None = None
     term_grace: Seconds | None = None
 
 
@@ -158,6 +159,7 @@ class SessionParams(Params):
 
 class SessionDetail(SessionSummary):
     timers: list[dict[str, Any]]
+    watch: dict[str, Any] | None
     last_events: list[dict[str, Any]]
 
 

@@ -141,9 +141,9 @@ def _kill(pid: int) -> None:
 
 @pytest.mark.fault(15)
 def test_a_turn_that_was_being_ended_ends_for_the_same_reason(serve: Callable[..., Harness]) -> None:
-    daemon = serve(timeouts={"model_idle": 0.5, "term_grace": 1.5})
+    daemon = serve(timeouts={"model_idle": 0.5, "int_grace": 1.0, "term_grace": 1.0})
     session = daemon.new()
-    session.prompt("@ignore-term\na word\n@stall")
+    session.prompt("@ignore-int\n@ignore-term\na word\n@stall")
     session.await_event("notice", code="ending")
     daemon.restart()
     end = session.end_of("t1")

@@ -121,7 +121,7 @@ def test_the_turn_limit_ends_a_flood_too(hasty: Harness) -> None:
 @pytest.mark.fault(11)
 def test_a_cli_that_ignores_sigterm_is_killed_on_its_deadline(hasty: Harness) -> None:
     session = hasty.new()
-    assert session.ask("@ignore-term\n@stall")["outcome"] == "timed_out"
+    assert session.ask("@ignore-int\n@ignore-term\n@stall")["outcome"] == "timed_out"
     assert session.events("process_exited")[0]["signal"] == signal.SIGKILL
 
 

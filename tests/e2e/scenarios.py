@@ -362,6 +362,8 @@ LIMITED = fail(429, "rate_limit_error", "Too many requests", {"retry-after": "1"
 FORBIDDEN = fail(403, "permission_error", "Your account does not have permission")
 UNAUTHORISED = fail(401, "authentication_error", "invalid x-api-key")
 BACKGROUND = in_turn(use(bash("bg", ticks(2), run_in_background=True)), say("Started it."), say("It has finished."))
+# a loop in a session of its own that no SIGTERM ends, beside a tool that runs on
+STUBBORN = "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 & "
 LONG_BASH = in_turn(use(bash("long", ticks(60))), say("done"))
 PARALLEL = use(bash("p1", ticks(2) + " p1"), bash("p2", "echo p2"), bash("p3", "sleep 1; echo p3"))
 
@@ -396,6 +398,12 @@ _TABLE = (
     ),
     Scenario("http_429_short", in_turn(LIMITED, LIMITED, say("At last."))),
     Scenario("http_429_final", LIMITED, (Run(env=ONE_RETRY),)),
+    Scenario(
+        "http_429_wait_30",
+        fail(429, "rate_limit_error", "Too many requests", {"retry-after": "30"}),
+        recorded=False,
+        note="a wait that the CLI would sit out",
+    ),
     Scenario("http_429_long", fail(429, "rate_limit_error", "Too many requests", {"retry-after": "3600"})),
     Scenario(
         "http_429_oauth_limit",
@@ -451,6 +459,7 @@ _TABLE = (
             Run("_sigkill", signal=Signal("SIGKILL", STALLED, 1)),
         ),
     ),
+    Scenario("stall_then_answer", in_turn(partial(Stall()), say("The whole answer.")), recorded=False),
     Scenario("pings_only", only_pings, (Run(signal=Signal("SIGTERM", '"ping"', 21)),)),
     Scenario("cut_mid_stream", in_turn(partial(Pause(0.3), Cut()), say("The whole answer."))),
     Scenario("cut_after_tool", in_turn(tool_then_cut, say("Went on.")), TOOLS),
@@ -479,6 +488,8 @@ _TABLE = (
         ),
     ),
     Scenario("slow_bash", in_turn(use(bash("slow", ticks(5))), say("done")), TOOLS),
+    Scenario("silent_bash_40", in_turn(use(bash("mute", ticks(40))), say("done")), TOOLS, recorded=False),
+    Scenario("stubborn_child", in_turn(use(bash("stub", STUBBORN + ticks(60))), say("done")), TOOLS, recorded=False),
     Scenario("tool_heartbeat", in_turn(use(bash("hb", ticks(33))), say("done")), TOOLS),
     Scenario(
         "tool_killed",

@@ -23,6 +23,7 @@ LIFETIME_S = 60.0
 UP, LIFE = 8, 9  # descriptors: where the animal tells that it is up, and the fifo that tells of the last death
 CHILDREN, ZOMBIES = 50, 5
 REFORK_S = 0.0005  # between a birth and the next: the pid that a killer has just read is gone when it signals
+SETTLED = {"double fork": os.WEXITED, "stopped": os.WSTOPPED}  # what the host's child comes to after it has told
 BORN = time.monotonic()
 
 
@@ -61,7 +62,8 @@ def setsid() -> None:
 
 
 def double_fork() -> None:
-    if os.fork():
+    if middle := os.fork():
+        os.waitpid(middle, 0)
         os._exit(0)
     os.setsid()
     if os.fork():
@@ -108,8 +110,10 @@ def nohup() -> None:
 
 def zombie_parent() -> None:
     for _ in range(ZOMBIES):
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     resting()
 
 
@@ -169,7 +173,8 @@ def host(kind: str, then: str) -> None:
     told, up = os.pipe()
     os.dup2(up, UP)
     os.close(up)
-    if os.fork() == 0:
+    animal = os.fork()
+    if animal == 0:
         null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1, 2) if kind != "pipe holder" else (0,):
             os.dup2(null, number)
@@ -178,8 +183,12 @@ def host(kind: str, then: str) -> None:
     if then == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.read(told, 1)
+    if kind in SETTLED:
+        os.waitid(os.P_PID, animal, SETTLED[kind] | os.WNOWAIT)
     os.write(1, b"up\n")
     if then == "exits":
+        while not os.path.exists("go"):  # the moment of its exit is measured: it must not come before there is a pidfd
+            time.sleep(0.001)
         os._exit(0)
     rest()
 

@@ -93,6 +93,8 @@ def _ended(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> Outcome:
             ordered = time.monotonic()
             probe.send(op="end", ladder=[] if task.ending == "KILL" else [["TERM", TERM_S]], reason="zoo")
             probe.hang_up()
+        else:
+            (cage.tree / "go").touch()
         died, all_died = cage.last_death(host, PATIENCE_S)
         if task.ending == "exit":
             ordered = died or 0.0

@@ -1,0 +1,41 @@
+"""What runs of dead keepers left behind, found by cgroup and by the marker in the environment.
+
+Only runs of this state directory, whose keeper is gone, and no process that an orphan policy `keep` has let go: a daemon ends
+what is its own, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container
+
+from clisup.host import cgroups
+from clisup.host.locks import lock_holder
+from clisup.host.process_tree import marked_runs, sweep
+from clisup.host.session_dir import SessionDir
+
+__all__ = ["end_leftovers"]
+
+Run = tuple[str, int]
+
+
+async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, object]]:
+    """End them, and say what was ended: `{session_id, run, pid, comm}` each. `spared` are runs that somebody looks after."""
+    ended: list[dict[str, object]] = []
+    for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
+        if (session_id, number) in spared or not _dead(state_dir, session_id, number):
+            continue
+        cgroup = home.of(session_id, number)
+        killed = await sweep(session_id, number, cgroup=cgroup)
+        ended += [{"session_id": session_id, "run": number, **process} for process in killed]
+        if cgroup is not None:
+            cgroups.remove(cgroup)
+    return ended
+
+
+def _dead(state_dir: str, session_id: str, number: int) -> bool:
+    """Is it a run of ours, without a keeper, that let nobody go on purpose?"""
+    run = SessionDir(state_dir, session_id).run(number)
+    if not os.path.isdir(run.path) or lock_holder(run.lock) is not None:
+        return False
+    return not (run.exit_record() or {}).get("kept")

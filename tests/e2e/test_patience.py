@@ -1,0 +1,212 @@
+"""How long the real claude 2.1.329 is waited for, and what is left when the patience is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.lab import Lab, poll, text_of
+
+pytestmark = pytest.mark.e2e
+BYPASS = {"permission_mode": "bypassPermissions"}
+
+
+def limits(**values: float) -> str:
+    return "[backends.claude.limits]\n" + "\n".join(f"{name} = {value}" for name, value in values.items())
+
+
+def exit_of(here: Lab, session: str) -> dict[str, Any]:
+    """The session's one `process_exited`."""
+    (exited,) = here.events(session, "process_exited")
+    return exited
+
+
+# -- announced retries ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(73)
+@pytest.mark.parametrize(("scenario", "kind"), [("http_529", "overloaded"), ("http_429_final", "rate_limit")])
+def test_retries_beyond_the_limit_end_the_turn_with_their_own_error(
+    lab: Callable[..., Lab], scenario: str, kind: str
+) -> None:
+    here = lab(scenario, config=limits(retries=2))
+    turn = here.turn()
+    retries = here.events(turn["session_id"], "retry")
+    assert turn["outcome"] == "failed"
+    assert turn["error"]["kind"] == kind and turn["error"]["retryable"]
+    assert [retry["attempt"] for retry in retries] == [1, 2, 3]  # the third was announced, and not waited for
+    assert len(here.api.main_requests) == 3
+    assert exit_of(here, turn["session_id"])["ended_by"] == f"retry:{kind}"
+
+
+def test_a_limit_of_retries_that_is_not_reached_changes_nothing(lab: Callable[..., Lab]) -> None:
+    here = lab("http_429_short", config=limits(retries=2))
+    turn = here.turn()
+    assert turn["outcome"] == "completed" and turn["text"] == "At last."
+    assert len(here.events(turn["session_id"], "retry")) == 2
+    assert exit_of(here, turn["session_id"])["ended_by"] == "cli"
+
+
+@pytest.mark.fault(73)
+def test_a_wait_longer_than_the_limit_ends_the_turn_at_once_and_says_how_long(lab: Callable[..., Lab]) -> None:
+    here = lab("http_429_wait_30", config=limits(retry_wait_s=2))
+    began = time.monotonic()
+    turn = here.turn()
+    assert time.monotonic() - began < 20
+    assert turn["outcome"] == "failed" and turn["error"]["kind"] == "rate_limit"
+    assert 30 <= turn["error"]["retry_after_s"] < 60  # the CLI adds some jitter to the API's 30
+    assert len(here.api.main_requests) == 1
+    assert exit_of(here, turn["session_id"])["ended_by"] == "retry:rate_limit"
+
+
+def test_waits_below_the_limit_are_left_to_the_cli(lab: Callable[..., Lab]) -> None:
+    here = lab("http_429_short", config=limits(retry_wait_s=10))
+    assert here.turn()["text"] == "At last."
+
+
+def test_a_fallback_model_is_told_and_its_answer_completes_the_turn(lab: Callable[..., Lab]) -> None:
+    here = lab("fallback_model", config='args = ["--fallback-model", "claude-sonnet-4-5"]')
+    turn = here.turn()
+    told = [e for e in here.events(turn["session_id"], "status") if e["status"] == "model_fallback"]
+    assert turn["outcome"] == "completed" and turn["text"] == "from the fallback"
+    assert len(told) == 1 and "sonnet" in told[0]["detail"]
+
+
+# -- streams that break -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "final"),
+    [
+        ("cut_mid_stream", "The whole answer."),
+        ("cut_after_tool", "Went on."),
+        ("sse_error_event", "The whole answer."),
+    ],
+)
+def test_a_stream_that_breaks_ends_with_the_right_text(lab: Callable[..., Lab], scenario: str, final: str) -> None:
+    here = lab(scenario)
+    turn = here.turn("Use your tools.", **BYPASS)
+    events = here.events(turn["session_id"])
+    assert turn["outcome"] == "completed" and turn["text"] == final
+    assert next(e for e in events if e["type"] == "turn_completed")["text"] == final
+    assert text_of([e for e in events if not e.get("synthetic")]).endswith(final)
+    assert exit_of(here, turn["session_id"])["ended_by"] == "cli"
+    assert not [e for e in events if e["type"] == "unparsed"]
+
+
+def test_a_tool_that_ran_before_the_cut_is_not_run_again(lab: Callable[..., Lab]) -> None:
+    here = lab("cut_after_tool")
+    session = here.turn("Use your tools.", **BYPASS)["session_id"]
+    uses, results = here.events(session, "tool_use"), here.events(session, "tool_result")
+    assert [e["tool_use_id"] for e in uses] == [e["tool_use_id"] for e in results]
+    assert len(uses) == 1 and results[0]["content"] == "ran"
+
+
+# -- the watchdog's ladder --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(15)
+def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text(lab: Callable[..., Lab]) -> None:
+    here = lab("stall_mid_stream", config="[backends.claude.timeouts]\nmodel_idle = 3")
+    turn = here.turn()
+    session = turn["session_id"]
+    exited = exit_of(here, session)
+    assert turn["outcome"] == "timed_out" and turn["error"]["kind"] == "idle_timeout"
+    assert text_of(here.events(session, "message")).startswith("The answer is")
+    assert (exited["ended_by"], exited.get("exit_code"), exited.get("signal")) == ("watchdog:model", 0, None)
+    assert exited["survivors"] == []
+    assert [e["action"] for e in here.events(session, "watchdog")] == ["warned", "fired"]
+
+
+def test_a_session_goes_on_after_the_watchdog(lab: Callable[..., Lab]) -> None:
+    here = lab("stall_then_answer", config="[backends.claude.timeouts]\nmodel_idle = 3")
+    first = here.turn()
+    second = here.turn("And now?", session=first["session_id"])
+    assert (first["outcome"], second["outcome"]) == ("timed_out", "completed")
+    assert second["text"] == "The whole answer."
+
+
+# -- what outlives the CLI --------------------------------------------------------------------------------------------
+
+
+def start_of(pid: int) -> str | None:
+    """With the pid, the name of a process; None where none lives by that pid (a zombie has left)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def marked(session: str) -> dict[int, tuple[str | None, str]]:
+    """pid: (start time, command line) of every process with the session's marker."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found[int(entry.name)] = (start_of(int(entry.name)), words)
+            except OSError:
+                continue
+    return found
+
+
+def gone(tree: dict[int, tuple[str | None, str]]) -> bool:
+    return not any(start is not None and start_of(pid) == start for pid, (start, _) in tree.items())
+
+
+def stubborn(session: str) -> dict[int, tuple[str | None, str]]:
+    """The loop in a session of its own that ignores SIGTERM."""
+    return {pid: told for pid, told in marked(session).items() if told[1].startswith("sh -c trap")}
+
+
+def with_its_tool(here: Lab, find: Callable[[str], dict[int, Any]], **params: Any) -> tuple[str, dict[int, Any]]:
+    """A session whose tool has come so far that `find` finds something: the session, and the whole tree by then."""
+    session = here.open(**BYPASS, **params)
+    here.prompt(session, "Use your tools.")
+    poll(lambda: find(session), "the tool's process")
+    return session, marked(session)
+
+
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("by", ["watchdog", "interrupt"])
+def test_a_tool_child_that_ignores_sigterm_in_its_own_session_is_dead_and_named(
+    lab: Callable[..., Lab], by: str
+) -> None:
+    here = lab("stubborn_child", config="[backends.claude.timeouts]\nterm_grace = 2")
+    # the loop works, so that silence alone would be given more windows: the turn's own limit is not moved by that
+    session, tree = with_its_tool(here, stubborn, timeouts={"turn": 8.0 if by == "watchdog" else 0.0})
+    loop = stubborn(session)
+    if by == "interrupt":
+        with here.client() as client:
+            client.call("session/interrupt", session_id=session)
+    done = here.wait_for(session, "turn_completed")
+    exited = exit_of(here, session)
+    assert gone(tree) and not marked(session)
+    assert done["outcome"] == ("timed_out" if by == "watchdog" else "interrupted")
+    assert exited["ended_by"] == ("watchdog:turn" if by == "watchdog" else "client")
+    assert set(loop) <= {survivor["pid"] for survivor in exited["survivors"]}
+    assert all(survivor["comm"] for survivor in exited["survivors"])
+
+
+@pytest.mark.fault(4)
+def test_a_killed_keeper_takes_the_cli_and_its_tool_with_it(lab: Callable[..., Lab]) -> None:
+    here = lab("stubborn_child")
+    session, tree = with_its_tool(here, stubborn)
+    cli = here.wait_for(session, "process_started")["pid"]
+    assert cli in tree and len(tree) >= 3  # claude, the tool's shell, the loop
+    keeper = int(Path(f"/proc/{cli}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    assert b"keeper" in Path(f"/proc/{keeper}/cmdline").read_bytes()
+    os.kill(keeper, signal.SIGKILL)
+    poll(lambda: gone(tree) and not marked(session), "the end of the tree", limit=5.0)
+    done = here.wait_for(session, "turn_completed")
+    assert done["outcome"] == "failed" and done["error"]["kind"] == "crashed"
+    assert exit_of(here, session)["ended_by"] == "unknown"
+    assert here.events(session, "turn_completed") == [done]

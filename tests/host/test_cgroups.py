@@ -1,0 +1,85 @@
+"""A cgroup for a run: made, killed, proven empty and removed, with real processes. Skipped where none can be made."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clisup.host import cgroups
+from clisup.host.cgroups import CgroupHome
+
+HOME = CgroupHome.find()
+needs_cgroup = pytest.mark.skipif(
+    not HOME.available, reason="no cgroup v2 can be made here (not root, nothing delegated)"
+)
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def run() -> Iterator[tuple[str, str]]:
+    """(session, cgroup) of a run."""
+    session = str(uuid.uuid4())
+    path = HOME.make(session, 3)
+    assert path is not None
+    yield session, path
+    cgroups.kill(path)
+    until = time.monotonic() + LIMIT_S
+    while not cgroups.remove(path) and Path(path).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def inside(path: str, command: str) -> subprocess.Popen[bytes]:
+    """A shell that moves itself into the cgroup, clears its environment and goes on in a session of its own."""
+    script = f'echo 0 > "{path}/cgroup.procs"; exec env -i setsid /bin/sh -c "{command}"'
+    return subprocess.Popen(["/bin/sh", "-c", script])
+
+
+def until_true(condition: object, limit: float = LIMIT_S) -> None:
+    end = time.monotonic() + limit
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@needs_cgroup
+@pytest.mark.fault(10)
+def test_a_kill_reaches_what_left_its_session_and_its_environment(run: tuple[str, str]) -> None:
+    _, path = run
+    shell = inside(path, "sleep 300 & sleep 300 & wait")
+    until_true(lambda: len(cgroups.members(path)) == 3)
+    assert cgroups.populated(path)
+    assert not cgroups.remove(path), "something lives in it"
+    assert cgroups.kill(path)
+    shell.wait(LIMIT_S)
+    until_true(lambda: not cgroups.populated(path))
+    assert cgroups.remove(path) and not Path(path).exists()
+
+
+@needs_cgroup
+def test_a_run_is_found_again_by_the_next_daemon(run: tuple[str, str]) -> None:
+    session, path = run
+    again = CgroupHome.find()
+    assert again.of(session, 3) == path and again.of(session, 4) is None
+    assert (session, 3) in again.leftovers()
+    assert again.make(session, 3) == path, "a daemon before this one had made it and died"
+
+
+def test_without_a_home_there_is_simply_none() -> None:
+    nowhere = CgroupHome(None)
+    assert (nowhere.available, nowhere.make("x", 1), nowhere.of("x", 1), nowhere.leftovers()) == (False, None, None, [])
+
+
+def test_a_cgroup_that_is_gone_is_empty_and_takes_no_kill(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    assert not cgroups.kill(gone) and not cgroups.populated(gone)
+    assert cgroups.members(gone) == [] and cgroups.oom_kills(gone) == 0
+
+
+def test_the_kernels_count_of_oom_kills_is_read(tmp_path: Path) -> None:
+    (tmp_path / "memory.events").write_text("low 0\nhigh 3\nmax 9\noom 1\noom_kill 2\n")
+    assert cgroups.oom_kills(str(tmp_path)) == 2
