@@ -18,7 +18,8 @@ from clisup.host import cgroups
 __all__ = ["marked_processes", "marked_runs", "sweep"]
 
 SWEEP_LIMIT_S = 2.0
-SWEEP_PAUSE_S = 0.01
+SWEEP_PAUSE_S = 0.002
+EMPTY_LOOKS = 8  # in a row: a tree that re-forks is between two processes at the moment of many a look
 _MARKERS = (b"CLISUP_SESSION=", b"CLISUP_RUN=")
 
 
@@ -43,7 +44,7 @@ def marked_runs() -> set[tuple[str, int]]:
 async def sweep(
     session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None
 ) -> list[dict[str, Any]]:
-    """SIGKILL what is left of a run, again until nothing is found or `SWEEP_LIMIT_S` is over. Gives what was killed.
+    """SIGKILL what is left of a run, until many looks found nothing or `SWEEP_LIMIT_S` is over. Gives what was killed.
 
     `keeper` is a keeper that hangs: it goes first, and takes its CLI with it (PR_SET_PDEATHSIG). `cgroup` is the run's own:
     nothing in it escapes; without one a process that cleared its environment does.
@@ -55,9 +56,12 @@ async def sweep(
     with trio.move_on_after(SWEEP_LIMIT_S):
         if cgroup is not None:
             killed |= await _empty(cgroup)
-        while found := marked_processes(session_id, run):
-            killed |= {pid: comm for pid, comm in found if _kill(pid, wanted)}
-            await trio.sleep(SWEEP_PAUSE_S)
+        empty = 0
+        while empty < EMPTY_LOOKS:
+            found = {pid: _comm(pid) for pid in _pids() if wanted <= _environ(pid) and _kill(pid, wanted)}
+            killed |= found
+            empty = 0 if found else empty + 1
+            await trio.sleep(SWEEP_PAUSE_S if empty else 0)
     return [{"pid": pid, "comm": comm} for pid, comm in killed.items()]
 
 

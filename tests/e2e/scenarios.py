@@ -362,8 +362,9 @@ LIMITED = fail(429, "rate_limit_error", "Too many requests", {"retry-after": "1"
 FORBIDDEN = fail(403, "permission_error", "Your account does not have permission")
 UNAUTHORISED = fail(401, "authentication_error", "invalid x-api-key")
 BACKGROUND = in_turn(use(bash("bg", ticks(2), run_in_background=True)), say("Started it."), say("It has finished."))
-# a loop in a session of its own that no SIGTERM ends, beside a tool that runs on
-STUBBORN = "setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 & "
+# A loop in a session of its own that no SIGTERM ends, beside a tool that runs on. Its parent leaves at once: the CLI kills
+# what it can still find below the tool's shell by itself, 1.5 s after a SIGINT.
+STUBBORN = "(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 &); "
 LONG_BASH = in_turn(use(bash("long", ticks(60))), say("done"))
 PARALLEL = use(bash("p1", ticks(2) + " p1"), bash("p2", "echo p2"), bash("p3", "sleep 1; echo p3"))
 
