@@ -322,13 +322,17 @@ class WatchdogNotice(EventBase):
 
 
 class ProcessExited(EventBase):
-    """The CLI's process is gone. `survivors` are the processes that outlived it and had to be killed (pid, comm)."""
+    """The CLI's process is gone. `survivors` outlived it and had to be killed, `kept` were let go by the orphan policy, `left`
+    could not be killed (pid, comm each). `actor` is the client that had asked for the end."""
 
     type: Literal["process_exited"] = "process_exited"
     exit_code: int | None = None
     signal: int | None = None
     ended_by: str = "unknown"
+    actor: Actor | None = None
     survivors: tuple[dict[str, Any], ...] = ()
+    kept: tuple[dict[str, Any], ...] | None = None
+    left: tuple[dict[str, Any], ...] | None = None
     duration_s: float | None = None
     max_rss_kb: int | None = None
     note: str | None = None

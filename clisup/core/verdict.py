@@ -63,6 +63,7 @@ class ExitRecord:
     reason: str = "unknown"
     duration_s: float | None = None
     survivors: tuple[dict[str, Any], ...] = ()
+    kept: tuple[dict[str, Any], ...] = ()
     left: tuple[dict[str, Any], ...] = ()
     max_rss_kb: int | None = None
     spawn_failed: dict[str, Any] | None = None
@@ -159,6 +160,7 @@ def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
         reason=reason,
         duration_s=raw.get("duration_s"),
         survivors=tuple(raw.get("survivors") or ()),
+        kept=tuple(raw.get("kept") or ()),
         left=tuple(raw.get("left") or ()),
         max_rss_kb=raw.get("max_rss_kb"),
         spawn_failed=raw.get("spawn_failed"),

@@ -329,20 +329,21 @@ class Session:
                 hint="see session/get",
             )
         if turn is self.ledger.current:
-            self._end_current("client", mode)
+            self._end_current("client", mode, actor)
         elif self._runner is not None and self._runner.starting == turn.id:
             self._runner.cancelled = True
         else:
             self._drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
-    def _end_current(self, reason: str, mode: LadderKind) -> None:
+    def _end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
         runner = self._runner
         if runner is None or runner.run is None:
             if runner is not None:
                 runner.cancelled = True
             return
-        runner.run.end(reason, ladder_for(mode, self.timeouts))
+        why = {"actor": actor.model_dump()} if actor else {}
+        runner.run.end(reason, ladder_for(mode, self.timeouts), **why)
 
     def _drop_queued(self, turn: Turn, actor: Actor) -> None:
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")

@@ -320,7 +320,7 @@ class TurnRunner:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
         record = _with_cgroup(record, run_dir.intent().get("cgroup"))
         if not turn.process_exited:
-            await self._session.record_surely(lambda: [Item(_process_exited(record), turn.id)])
+            await self._session.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -364,17 +364,25 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
     return dataclasses.replace(record, reason="oom") if starved else record
 
 
-def _process_exited(record: ExitRecord) -> ProcessExited:
-    survivors = tuple({"pid": s.get("pid"), "comm": s.get("comm")} for s in record.survivors)
+def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:
+    actor = (ending or {}).get("actor")
     return ProcessExited(
         exit_code=record.exit_code,
         signal=record.signal,
         ended_by=ended_by(record),
-        survivors=survivors,
+        actor=Actor.model_validate(actor) if actor else None,
+        survivors=_named(record.survivors),
+        kept=_named(record.kept) or None,
+        left=_named(record.left) or None,
         duration_s=record.duration_s,
         max_rss_kb=record.max_rss_kb,
         note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
     )
+
+
+def _named(processes: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """What clients learn of a process: never its command line."""
+    return tuple({"pid": process.get("pid"), "comm": process.get("comm")} for process in processes)
 
 
 _CANCELLED = TurnCompleted(

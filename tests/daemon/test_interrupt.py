@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -111,3 +112,12 @@ def test_closing_interrupts_and_leaves_the_record(session: SessionProbe) -> None
     session.call("close")
     assert session.events("turn_completed")[0]["outcome"] == "interrupted"
     assert session.get()["state"] == "closed" and not session.processes()
+
+
+def test_the_exit_says_which_client_had_asked_for_it(session: SessionProbe) -> None:
+    session.prompt("a word\n@stall")
+    session.await_event("content_delta")
+    session.call("interrupt")
+    exited = session.events("process_exited")[0]
+    assert exited["ended_by"] == "client"
+    assert (exited["actor"]["uid"], exited["actor"]["pid"]) == (os.geteuid(), os.getpid())
