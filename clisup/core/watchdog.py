@@ -18,7 +18,7 @@ from clisup.core.events import (
     ToolUse,
 )
 
-__all__ = ["LATE_TICK_S", "PHASE_LIMITS", "Phase", "PhaseTracker", "Timeouts", "Verdict", "Watchdog"]
+__all__ = ["LATE_TICK_S", "PHASE_LIFE", "PHASE_LIMITS", "Phase", "PhaseTracker", "Timeouts", "Verdict", "Watchdog"]
 
 Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "blocked"]
 
@@ -54,8 +54,20 @@ PHASE_LIMITS: dict[Phase, str | None] = {
     "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
 }
 
-# A process that only drips bytes must still start, and must still leave: these two count from the phase's beginning.
-_FROM_ENTRY = ("startup", "linger")
+Life = Literal["bytes", "evidence"]
+
+PHASE_LIFE: dict[Phase, frozenset[Life]] = {
+    # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s, `tool_progress` heartbeats every 30 s and an
+    # `api_retry` for each retry, all of them frames. `evidence` is work seen in the process tree, a bounded number of times.
+    "startup": frozenset(),  # a process that only drips bytes must still start,
+    "model": frozenset({"bytes"}),
+    "tool": frozenset({"bytes", "evidence"}),
+    "approval": frozenset({"bytes"}),
+    "background": frozenset({"bytes", "evidence"}),
+    "linger": frozenset(),  # and must still leave: these two count from the phase's beginning
+    "blocked": frozenset(),
+}
+_FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import trio
 from clisup.core.config import LimitsConfig
 from clisup.core.events import EventBase, WatchdogNotice
 from clisup.core.ladder import Ladder, ladder_for
-from clisup.core.watchdog import LATE_TICK_S, PhaseTracker, Timeouts, Verdict, Watchdog
+from clisup.core.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, Timeouts, Verdict, Watchdog
 from clisup.daemon.leash import Leash
 from clisup.host import clock
 from clisup.host.evidence import Evidence, look
@@ -23,7 +23,7 @@ __all__ = ["Guard", "Guarded"]
 UNREAD_PAUSE_S = 0.25
 WEIGH_EVERY_S = 1.0
 _FIXED = ("startup", "linger", "turn")  # deadlines that no byte moves
-_LOOKED_AT = ("tool", "background")  # phases where a silent process may well be at work
+_LOOKED_AT = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
 class Guarded(Protocol):
