@@ -364,7 +364,9 @@ UNAUTHORISED = fail(401, "authentication_error", "invalid x-api-key")
 BACKGROUND = in_turn(use(bash("bg", ticks(2), run_in_background=True)), say("Started it."), say("It has finished."))
 # A loop in a session of its own that no SIGTERM ends, beside a tool that runs on. Its parent leaves at once: the CLI kills
 # what it can still find below the tool's shell by itself, 1.5 s after a SIGINT.
-STUBBORN = "(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 &); "
+LOOP = "sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 &); "
+STUBBORN = "(setsid " + LOOP
+BARE = "(setsid env -i PATH=$PATH " + LOOP
 LONG_BASH = in_turn(use(bash("long", ticks(60))), say("done"))
 PARALLEL = use(bash("p1", ticks(2) + " p1"), bash("p2", "echo p2"), bash("p3", "sleep 1; echo p3"))
 
@@ -491,6 +493,7 @@ _TABLE = (
     Scenario("slow_bash", in_turn(use(bash("slow", ticks(5))), say("done")), TOOLS),
     Scenario("silent_bash_40", in_turn(use(bash("mute", ticks(40))), say("done")), TOOLS, recorded=False),
     Scenario("stubborn_child", in_turn(use(bash("stub", STUBBORN + ticks(60))), say("done")), TOOLS, recorded=False),
+    Scenario("bare_child", in_turn(use(bash("bare", BARE + ticks(60))), say("done")), TOOLS, recorded=False),
     Scenario("tool_heartbeat", in_turn(use(bash("hb", ticks(33))), say("done")), TOOLS),
     Scenario(
         "tool_killed",

@@ -45,8 +45,8 @@ def test_retries_beyond_the_limit_end_the_turn_with_their_own_error(
     assert exit_of(here, turn["session_id"])["ended_by"] == f"retry:{kind}"
 
 
-def test_a_limit_of_retries_that_is_not_reached_changes_nothing(lab: Callable[..., Lab]) -> None:
-    here = lab("http_429_short", config=limits(retries=2))
+def test_limits_that_are_not_reached_change_nothing(lab: Callable[..., Lab]) -> None:
+    here = lab("http_429_short", config=limits(retries=2, retry_wait_s=10))
     turn = here.turn()
     assert turn["outcome"] == "completed" and turn["text"] == "At last."
     assert len(here.events(turn["session_id"], "retry")) == 2
@@ -63,11 +63,6 @@ def test_a_wait_longer_than_the_limit_ends_the_turn_at_once_and_says_how_long(la
     assert 30 <= turn["error"]["retry_after_s"] < 60  # the CLI adds some jitter to the API's 30
     assert len(here.api.main_requests) == 1
     assert exit_of(here, turn["session_id"])["ended_by"] == "retry:rate_limit"
-
-
-def test_waits_below_the_limit_are_left_to_the_cli(lab: Callable[..., Lab]) -> None:
-    here = lab("http_429_short", config=limits(retry_wait_s=10))
-    assert here.turn()["text"] == "At last."
 
 
 def test_a_fallback_model_is_told_and_its_answer_completes_the_turn(lab: Callable[..., Lab]) -> None:
@@ -112,8 +107,8 @@ def test_a_tool_that_ran_before_the_cut_is_not_run_again(lab: Callable[..., Lab]
 
 
 @pytest.mark.fault(15)
-def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text(lab: Callable[..., Lab]) -> None:
-    here = lab("stall_mid_stream", config="[backends.claude.timeouts]\nmodel_idle = 3")
+def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text_and_the_session(lab: Callable[..., Lab]) -> None:
+    here = lab("stall_then_answer", config="[backends.claude.timeouts]\nmodel_idle = 3")
     turn = here.turn()
     session = turn["session_id"]
     exited = exit_of(here, session)
@@ -122,14 +117,8 @@ def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text(lab: Callable[...
     assert (exited["ended_by"], exited.get("exit_code"), exited.get("signal")) == ("watchdog:model", 0, None)
     assert exited["survivors"] == []
     assert [e["action"] for e in here.events(session, "watchdog")] == ["warned", "fired"]
-
-
-def test_a_session_goes_on_after_the_watchdog(lab: Callable[..., Lab]) -> None:
-    here = lab("stall_then_answer", config="[backends.claude.timeouts]\nmodel_idle = 3")
-    first = here.turn()
-    second = here.turn("And now?", session=first["session_id"])
-    assert (first["outcome"], second["outcome"]) == ("timed_out", "completed")
-    assert second["text"] == "The whole answer."
+    again = here.turn("And now?", session=session)
+    assert again["outcome"] == "completed" and again["text"] == "The whole answer."
 
 
 # -- what outlives the CLI --------------------------------------------------------------------------------------------
@@ -167,11 +156,11 @@ def stubborn(session: str) -> dict[int, tuple[str | None, str]]:
     return {pid: told for pid, told in marked(session).items() if told[1].startswith("sh -c trap")}
 
 
-def with_its_tool(here: Lab, find: Callable[[str], dict[int, Any]], **params: Any) -> tuple[str, dict[int, Any]]:
-    """A session whose tool has come so far that `find` finds something: the session, and the whole tree by then."""
+def with_its_loop(here: Lab, **params: Any) -> tuple[str, dict[int, Any]]:
+    """A session whose tool has started its loop: the session, and the whole tree by then."""
     session = here.open(**BYPASS, **params)
     here.prompt(session, "Use your tools.")
-    poll(lambda: find(session), "the tool's process")
+    poll(lambda: stubborn(session), "the tool's loop")
     return session, marked(session)
 
 
@@ -181,8 +170,8 @@ def test_a_tool_child_that_ignores_sigterm_in_its_own_session_is_dead_and_named(
     lab: Callable[..., Lab], by: str
 ) -> None:
     here = lab("stubborn_child", config="[backends.claude.timeouts]\nterm_grace = 2")
-    # the loop works, so that silence alone would be given more windows: the turn's own limit is not moved by that
-    session, tree = with_its_tool(here, stubborn, timeouts={"turn": 8.0 if by == "watchdog" else 0.0})
+    # the loop works, so that silence alone would be given more windows: the turn's own limit is not moved by them
+    session, tree = with_its_loop(here, timeouts={"turn": 5.0 if by == "watchdog" else 0.0})
     loop = stubborn(session)
     if by == "interrupt":
         with here.client() as client:
@@ -199,14 +188,49 @@ def test_a_tool_child_that_ignores_sigterm_in_its_own_session_is_dead_and_named(
 @pytest.mark.fault(4)
 def test_a_killed_keeper_takes_the_cli_and_its_tool_with_it(lab: Callable[..., Lab]) -> None:
     here = lab("stubborn_child")
-    session, tree = with_its_tool(here, stubborn)
+    session, tree = with_its_loop(here)
     cli = here.wait_for(session, "process_started")["pid"]
     assert cli in tree and len(tree) >= 3  # claude, the tool's shell, the loop
-    keeper = int(Path(f"/proc/{cli}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    assert b"keeper" in Path(f"/proc/{keeper}/cmdline").read_bytes()
-    os.kill(keeper, signal.SIGKILL)
+    kill_keeper_of(cli)
     poll(lambda: gone(tree) and not marked(session), "the end of the tree", limit=5.0)
     done = here.wait_for(session, "turn_completed")
     assert done["outcome"] == "failed" and done["error"]["kind"] == "crashed"
     assert exit_of(here, session)["ended_by"] == "unknown"
     assert here.events(session, "turn_completed") == [done]
+
+
+@pytest.mark.fault(4)
+@pytest.mark.fault(10)
+def test_a_killed_keeper_leaves_nothing_in_its_cgroup_that_cleared_its_environment(lab: Callable[..., Lab]) -> None:
+    here = lab("bare_child")
+    session = here.open(**BYPASS)
+    here.prompt(session, "Use your tools.")
+    started = here.wait_for(session, "process_started")
+    if (cgroup := started.get("cgroup")) is None:
+        pytest.skip("no cgroup can be made here")
+    bare = poll(lambda: unmarked(cgroup), "the tool's loop without a marker")
+    kill_keeper_of(started["pid"])
+    poll(lambda: gone(bare), "the end of the loop", limit=5.0)
+    assert here.wait_for(session, "turn_completed")["error"]["kind"] == "crashed"
+    poll(lambda: not Path(cgroup).exists(), "the cgroup's removal", limit=5.0)
+
+
+def unmarked(cgroup: str) -> dict[int, tuple[str | None, str]]:
+    """The loop of `bare_child`, which has no environment at all: found by its cgroup."""
+    found = {}
+    for pid in map(int, Path(cgroup, "cgroup.procs").read_text().split()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            bare = b"CLISUP_" not in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if bare and "trap" in words:
+            found[pid] = (start_of(pid), words)
+    return found
+
+
+def kill_keeper_of(cli: int) -> None:
+    """SIGKILL for the parent of a CLI."""
+    keeper = int(Path(f"/proc/{cli}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    assert b"keeper" in Path(f"/proc/{keeper}/cmdline").read_bytes()
+    os.kill(keeper, signal.SIGKILL)
