@@ -54,16 +54,17 @@ PHASE_LIMITS: dict[Phase, str | None] = {
     "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
 }
 
-Life = Literal["bytes", "evidence"]
+Life = Literal["bytes", "heartbeats", "evidence"]
 
 PHASE_LIFE: dict[Phase, frozenset[Life]] = {
-    # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s, `tool_progress` heartbeats every 30 s and an
-    # `api_retry` for each retry, all of them frames. `evidence` is work seen in the process tree, a bounded number of times.
+    # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s and an `api_retry` for each retry. A
+    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) says that the CLI lives, not that its tool does.
+    # `evidence` is work seen in the process tree, a bounded number of times.
     "startup": frozenset(),  # a process that only drips bytes must still start,
-    "model": frozenset({"bytes"}),
+    "model": frozenset({"bytes", "heartbeats"}),
     "tool": frozenset({"bytes", "evidence"}),
-    "approval": frozenset({"bytes"}),
-    "background": frozenset({"bytes", "evidence"}),
+    "approval": frozenset({"bytes", "heartbeats"}),
+    "background": frozenset({"bytes", "heartbeats", "evidence"}),
     "linger": frozenset(),  # and must still leave: these two count from the phase's beginning
     "blocked": frozenset(),
 }
@@ -201,12 +202,17 @@ class Watchdog:
         warning = since + limit * _WARN_AT
         return warning if now < warning and phase not in _FROM_ENTRY else since + limit
 
-    def timers(self, now: float) -> list[dict[str, float | str]]:
-        """Every armed timer: phase, limit and seconds until it fires; for status and `session/get`."""
+    def timers(self, now: float) -> list[dict[str, float | str | None]]:
+        """Every armed timer: phase, limit, seconds until it fires and until it warns; for status and `session/get`."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
-        return [
-            {"phase": p, "limit_s": limit, "fires_in_s": round(since + limit - now, 3)} for p, since, limit in armed
-        ]
+        return [self._described(phase, since, limit, now) for phase, since, limit in armed]
+
+    @staticmethod
+    def _described(phase: str, since: float, limit: float, now: float) -> dict[str, float | str | None]:
+        """`warns_in_s` is null where no warning comes, or where it has come."""
+        warns = since + limit * _WARN_AT - now
+        warning = round(warns, 3) if warns > 0 and phase not in _FROM_ENTRY else None
+        return {"phase": phase, "limit_s": limit, "fires_in_s": round(since + limit - now, 3), "warns_in_s": warning}
 
     def _phase_timer(self) -> tuple[str, float, float] | None:
         name = PHASE_LIMITS[self._phase]

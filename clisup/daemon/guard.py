@@ -29,6 +29,10 @@ _LOOKED_AT = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in 
 class Guarded(Protocol):
     """What the guard asks of its run."""
 
+    @property
+    def cli_pid(self) -> int | None:
+        """The CLI's own process."""
+
     def unread(self) -> bool:
         """Are there bytes in the spool that nobody has read yet?"""
 
@@ -66,8 +70,10 @@ class Guard:
         """A deadline may have come nearer."""
         self._rearm.set()
 
-    def alive(self) -> None:
-        """The CLI said something."""
+    def alive(self, *, heartbeat: bool = False) -> None:
+        """The CLI said something, or only that it is still there: that is no life of a tool."""
+        if heartbeat and "heartbeats" not in PHASE_LIFE[self._tracker.phase]:
+            return
         self._dog.alive(clock.monotonic())
         self._windows = self._limits.evidence_windows
 
@@ -140,7 +146,7 @@ class Guard:
         return {**now.words(), "grew": self._grew}
 
     async def _look(self) -> Evidence:
-        self._evidence = await trio.to_thread.run_sync(look, self._leash.keeper_pid)
+        self._evidence = await trio.to_thread.run_sync(lambda: look(self._leash.keeper_pid, cli_pid=self._run.cli_pid))
         return self._evidence
 
     async def weigh(self) -> None:
@@ -177,14 +183,14 @@ class Guard:
         """Why the run is still alive, and what happens next: `session/get`'s `watch`."""
         seen = self._evidence
         age = None if seen is None else {"grew": self._grew, "age_s": round(clock.monotonic() - seen.at, 3)}
-        ladder = [list(step) for step in ladder_for("graceful", self._timeouts)]
+        ladder = self._leash.ladder if self._leash.ending else ladder_for("graceful", self._timeouts)
         return {
             "phase": self._tracker.phase,
             "timers": self.timers(),
             "idle_s": self.idle_s,
             "evidence": {**seen.words(), **age} if seen and age else None,
             "windows_left": self._windows,
-            "ladder": [*ladder, ["KILL", 0]],
+            "ladder": [*map(list, ladder), ["KILL", 0]],
             "next": self._next(),
         }
 
@@ -195,8 +201,11 @@ class Guard:
         if not timers:
             return "nothing: no timer is armed" + (" while the disk is full" if self._tracker.blocked else "")
         first = timers[0]
+        left = max(0.0, float(first["fires_in_s"]))
+        if first["phase"] in _FIXED:
+            return f"the {first['phase']} limit of {first['limit_s']:g} s ends the run in {left:.0f} s, whatever the CLI says"
         look_first = ", unless its processes are at work," if first["phase"] in _LOOKED_AT and self._windows else ""
         return (
             f"after {first['limit_s']:g} s without a sign of life in phase {first['phase']} the run{look_first} is ended "
-            f"in {max(0.0, float(first['fires_in_s'])):.0f} s"
+            f"in {left:.0f} s"
         )

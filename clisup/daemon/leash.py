@@ -61,6 +61,11 @@ class Leash:
         """The run has been ordered to end."""
         return self._end_op is not None
 
+    @property
+    def ladder(self) -> Ladder:
+        """The steps of the order; empty before there is one."""
+        return [(name, grace) for name, grace in self._end_op["ladder"]] if self._end_op else []
+
     def order_end(self, reason: str, ladder: Ladder) -> None:
         """The keeper shall end the run; `press` tells it. A later order only shortens an earlier one."""
         self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}

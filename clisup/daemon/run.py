@@ -23,6 +23,7 @@ from clisup.core.events import (
     Notice,
     SessionInit,
     StderrLine,
+    ToolProgress,
     TurnError,
 )
 from clisup.core.framing import Line, LineFramer
@@ -96,6 +97,7 @@ class Run:
         self._batch: list[Item] = []
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
+        self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number)
         self._wake = trio.Event()
@@ -150,6 +152,11 @@ class Run:
         """A deadline may have come nearer."""
         self.guard.rearm()
 
+    @property
+    def cli_pid(self) -> int | None:
+        """The CLI's own process."""
+        return self._sink.turn.pid
+
     def unread(self) -> bool:
         """Are there bytes in the spool that nobody has read yet?"""
         return spool_size(self._dir.out) > self._out.reader.offset
@@ -191,9 +198,11 @@ class Run:
     async def _read_some(self) -> bool:
         out, err = self._out.read(), self._err.read()
         if out:
-            self.guard.alive()
-            for line in self._out.framer.feed(out):
+            lines = self._out.framer.feed(out)
+            self._heartbeat = bool(lines) and not self._out.framer.pending
+            for line in lines:
                 await self._take_out(line)
+            self.guard.alive(heartbeat=self._heartbeat)
         for line in self._err.framer.feed(err):
             self._take_err(line)
         await self._store()
@@ -206,6 +215,7 @@ class Run:
         if self.terminal is not None and _begins_turn(decoded.events):
             await self._begin_follow_up(self.terminal, line)
             decoded = self._decoder.decode(line)
+        self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         for k, event in enumerate(decoded.events):
             self._take_event(event, line, k)
         self.tracker.background = self._decoder.background
@@ -320,6 +330,10 @@ class _Stream:
 
 def _begins_turn(events: Sequence[EventBase]) -> bool:
     return any(isinstance(event, SessionInit | MessageStart | AssistantMessage) for event in events)
+
+
+def _only_progress(events: Sequence[EventBase]) -> bool:
+    return bool(events) and all(isinstance(event, ToolProgress) for event in events)
 
 
 def _is_another(said: str | None, expected: str | None) -> bool:

@@ -164,6 +164,7 @@ class TurnRunner:
                 return False
             if run_dir.start_record() is None and run_dir.exit_record() is None:
                 run_dir.declare_dead(NEVER_STARTED)
+                _drop_cgroup(run_dir)
                 return True
             return False
         except WorldError:
@@ -204,6 +205,7 @@ class TurnRunner:
         session.nursery.start_soon(keeper.reap)
         word = await keeper.hand_over({**self._spec(run_dir, launch, env, markers), "cgroup": cgroup})
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
+            _drop_cgroup(run_dir)
             raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
         if word.get("pid"):
@@ -362,6 +364,12 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
     starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
     cgroups.remove(cgroup)
     return dataclasses.replace(record, reason="oom") if starved else record
+
+
+def _drop_cgroup(run_dir: RunDir) -> None:
+    """A run that never came to be leaves no empty cgroup behind."""
+    if (cgroup := run_dir.intent().get("cgroup")) is not None:
+        cgroups.remove(cgroup)
 
 
 def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:

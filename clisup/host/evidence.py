@@ -38,8 +38,12 @@ class Evidence:
         return {"processes": self.processes, "cpu_s": round(self.cpu_s, 2), "io_bytes": self.io_bytes}
 
 
-def look(keeper_pid: int | None) -> Evidence:
-    """Look at everything below a keeper, which is the subreaper of its tree. Blocks for some milliseconds: use a thread."""
+def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
+    """Look at everything below a keeper, which is the subreaper of its tree. Blocks for some milliseconds: use a thread.
+
+    The CPU and I/O of `cli_pid` are left out: claude's own event loop reads and writes a little for ever, also while the
+    tool that it waits for is hung (2.1.329).
+    """
     cpu, io, rss = 0.0, 0, 0
     members: set[tuple[int, float]] = set()
     for process in _below(keeper_pid):
@@ -47,9 +51,10 @@ def look(keeper_pid: int | None) -> Evidence:
             with process.oneshot():
                 times, started = process.cpu_times(), process.create_time()
                 rss += process.memory_info().rss
-            cpu += times.user + times.system
             members.add((process.pid, started))
-            io += _io_bytes(process)
+            if process.pid != cli_pid:
+                cpu += times.user + times.system
+                io += _io_bytes(process)
         except psutil.Error:
             continue  # it left while we looked
     return Evidence(len(members), cpu, io, rss, clock.monotonic(), frozenset(members))

@@ -44,6 +44,14 @@ def test_a_sleeping_tool_is_ended_and_the_event_says_what_was_seen(serve: Callab
     assert not session.processes()
 
 
+def test_a_heartbeat_of_the_cli_is_no_life_of_its_tool(serve: Callable[..., Harness]) -> None:
+    """claude says every 30 s that a tool still runs, also of one that hangs."""
+    session = serve(timeouts={"tool_idle": 4}).new()
+    assert session.ask("@heartbeat 0.2\n@bash sleep 300")["outcome"] == "timed_out"
+    assert len(session.events("tool_progress")) > 1
+    assert session.events("watchdog", action="fired")[0]["phase"] == "tool"
+
+
 def test_the_watchdog_begins_with_sigint_and_keeps_what_was_said(serve: Callable[..., Harness]) -> None:
     session = serve(timeouts={"model_idle": 0.5}).new()
     end = session.ask("half an answer\n@stall")

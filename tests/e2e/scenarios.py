@@ -491,6 +491,12 @@ _TABLE = (
         ),
     ),
     Scenario("slow_bash", in_turn(use(bash("slow", ticks(5))), say("done")), TOOLS),
+    Scenario(
+        "hung_bash",
+        in_turn(use(bash("hung", "mkfifo f; read x < f")), say("never")),
+        recorded=False,
+        note="waits for ever for a writer: for live tests only",
+    ),
     Scenario("silent_bash_40", in_turn(use(bash("mute", ticks(40))), say("done")), TOOLS, recorded=False),
     Scenario("stubborn_child", in_turn(use(bash("stub", STUBBORN + ticks(60))), say("done")), TOOLS, recorded=False),
     Scenario("bare_child", in_turn(use(bash("bare", BARE + ticks(60))), say("done")), TOOLS, recorded=False),

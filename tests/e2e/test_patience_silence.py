@@ -29,3 +29,13 @@ def test_a_tool_that_is_silent_for_40_s_lives_while_a_stalled_stream_does_not(la
     assert done["duration_s"] > 40
     assert quiet.events(session, "process_exited")[0]["ended_by"] == "cli"
     assert not quiet.events(session, "watchdog")
+
+
+@pytest.mark.fault(15)
+def test_a_tool_that_hangs_is_ended_although_the_cli_itself_stays_busy(lab: Callable[..., Lab]) -> None:
+    """claude's event loop reads and writes a little for ever: that is no work of its tool."""
+    here = lab("hung_bash", config="[backends.claude.timeouts]\ntool_idle = 6")
+    turn = here.turn("Use your tools.", **BYPASS)
+    fired = here.events(turn["session_id"], "watchdog")[-1]
+    assert turn["outcome"] == "timed_out" and turn["error"]["kind"] == "idle_timeout"
+    assert (fired["action"], fired["phase"], fired["evidence"]["grew"]) == ("fired", "tool", False)
