@@ -44,9 +44,10 @@ class ToolPlayer:
         for step in steps:
             name, arguments = _described(step)
             tool_id = self._turn.tool_use(name, arguments)
-            call = self._start(step, name, arguments)
-            call.tool_id, call.name, call.arguments = tool_id, name, arguments
-            self.running.insert(0, call)
+            with self._turn.wire.whole():  # a signal must find a tool that runs among the running ones
+                call = self._start(step, name, arguments)
+                call.tool_id, call.name, call.arguments = tool_id, name, arguments
+                self.running.insert(0, call)
         self._turn.end_message("tool_use")
         self._beats = {call.tool_id: [time.monotonic() + self.first_beat_s, -1] for call in self.running}
         while self.running:

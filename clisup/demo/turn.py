@@ -23,7 +23,7 @@ class Turn:
     """
 
     def __init__(self, wire: Wire, frames: Frames, session: Session, *, prompt_length: int) -> None:
-        self._wire, self.frames, self._session = wire, frames, session
+        self.wire, self.frames, self._session = wire, frames, session
         self._number = len(session.prompts)
         self._serial = self._tool_serial = 0
         self._message: str | None = None
@@ -113,7 +113,7 @@ class Turn:
         self._message = self._text = None
 
     def send(self, frame: Frame) -> None:
-        self._wire.frame(frame)
+        self.wire.frame(frame)
 
     def _open_message(self) -> None:
         self._serial += 1

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import select
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = ["Stopped", "Wire", "encode_frame", "write_all"]
@@ -26,7 +28,7 @@ class Wire:
     """The CLI's stdout in one of claude's output formats.
 
     When the reader has gone the writes are dropped and the script goes on, as claude does: its tools have effects.
-    `busy` is true while a line is half out: a signal that comes then is left in `pending` and raised after the line.
+    `busy` is true while a line is half out, or a tool half started: a signal that comes then waits in `pending`.
     """
 
     def __init__(self, output_format: str) -> None:
@@ -50,9 +52,15 @@ class Wire:
         """Bytes as they are: for output that is no line."""
         if self._closed:
             return
+        with self.whole():
+            self._closed = not write_all(1, data)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What must not be left half done: a signal that comes meanwhile is raised after it."""
         self.busy = True
         try:
-            self._closed = not write_all(1, data)
+            yield
         finally:
             self.busy = False
         if self.pending is not None:
