@@ -112,6 +112,7 @@ class Daemon:
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
             listener = bind_listener(self.socket_path)
             nursery.start_soon(self._heed_signals)
+            nursery.start_soon(self.manager.watch_suspends)
             nursery.start_soon(self.server.serve, listener)
             self.state = "ready"
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),

@@ -33,6 +33,8 @@ from clisup.rpc.models import SessionNewParams
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
 
 BYTES_PER_CLI = 300 * 1024 * 1024  # claude 2.1.329 takes 160-230 MB; its tools come on top
+SUSPEND_LOOK_S = 1.0
+SUSPEND_NOISE_S = 2.0  # the two clocks are read one after the other
 _log = structlog.get_logger()
 
 
@@ -79,6 +81,18 @@ class Manager:
         running = {(s.id, s.ledger.current.run) for s in self if s.ledger.current is not None}
         for process in await end_leftovers(self.state_dir, self.services.cgroups, running):
             _log.warning("leftover ended", **process)
+
+    async def watch_suspends(self) -> None:
+        """Tell every running turn when the machine was suspended: what was silent meanwhile gets a new window."""
+        before = clock.suspended()
+        while True:
+            await trio.sleep(SUSPEND_LOOK_S)
+            now = clock.suspended()
+            if now - before > SUSPEND_NOISE_S:
+                _log.warning("resumed", suspended_s=round(now - before, 1))
+                for session in self:
+                    session.resumed(now - before)
+            before = now
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)

@@ -142,6 +142,12 @@ class Run:
         self._sink.ending()
         self._leash.order_end(reason, ladder)
 
+    def resumed(self, pause_s: float) -> None:
+        """The machine was suspended: a new window, and a word in the journal."""
+        self.guard.alive()
+        self.guard.rearm()
+        self.note(Notice(code="resumed", message=f"the machine was suspended for {pause_s:.0f} s; a new window begins"))
+
     # -- what the keeper says ----------------------------------------------------------------------------------------
 
     def grew(self) -> None:

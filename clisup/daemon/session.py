@@ -424,6 +424,12 @@ class Session:
             "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
         }
 
+    def resumed(self, pause_s: float) -> None:
+        """The machine was suspended for so long."""
+        run = self._runner.run if self._runner else None
+        if run is not None:
+            run.resumed(pause_s)
+
     def keeper_pid(self) -> int | None:
         """The running turn's keeper, whose descendants have no say in the daemon."""
         run = self._runner.run if self._runner else None

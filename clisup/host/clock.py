@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-__all__ = ["age_of", "boot_id", "monotonic", "timestamp"]
+__all__ = ["age_of", "boot_id", "monotonic", "suspended", "timestamp"]
 
 monotonic = time.monotonic
 """Seconds that no change of the wall clock touches. Stands still while the machine is suspended."""
@@ -20,6 +20,11 @@ def timestamp() -> str:
 def age_of(stamp: str) -> float:
     """Seconds since a stamp that `timestamp` gave, for people: it follows the wall clock, so no timer may use it."""
     return round((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds(), 3)
+
+
+def suspended() -> float:
+    """Seconds that the machine has been suspended since its boot: CLOCK_BOOTTIME counts them, CLOCK_MONOTONIC does not."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def boot_id() -> str:

@@ -1,0 +1,71 @@
+"""Wall clocks that jump and machines that sleep: a daemon whose clocks are tampered with, in front of real processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness
+
+# The daemon with one of its clocks replaced. The environment comes over in a memory file, as after its own re-execution.
+TAMPERED = """
+import json, os, sys
+fd = os.memfd_create("environment")
+os.write(fd, json.dumps(dict(os.environ)).encode())
+os.environ["CLISUP_ENVIRONMENT_FD"] = str(fd)
+import clisup.host.clock as clock
+{tampering}
+from clisup.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+JUMPING = """
+import datetime, itertools
+days = itertools.cycle((1, -1, 30, -365))
+class Jumping(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(days=next(days))
+clock.datetime = Jumping
+"""
+SUSPENDING = """
+real = clock.suspended
+clock.suspended = lambda: real() + (3600 if os.path.exists({flag!r}) else 0)
+"""
+
+
+def tampered(daemon: Harness, tampering: str) -> None:
+    """Start this harness's daemon with that done to its clock."""
+    flags = daemon.argv()[daemon.argv().index("serve") :]
+    code = TAMPERED.replace("{tampering}", tampering)
+    daemon.argv = lambda: [sys.executable, "-c", code, *flags]  # type: ignore[method-assign]
+    daemon.start()
+
+
+@pytest.mark.fault(53)
+def test_a_wall_clock_that_jumps_by_days_moves_no_timer(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False, timeouts={"model_idle": 1.0, "turn": 60})
+    tampered(daemon, JUMPING)
+    healthy, hung = daemon.new(), daemon.new()
+    healthy.prompt("@stream 15 20 0.2")
+    assert hung.ask("a word\n@stall")["error"]["kind"] == "idle_timeout"
+    assert healthy.end_of("t1")["outcome"] == "completed"
+    stamps = [event["ts"] for event in healthy.events()]
+    assert stamps != sorted(stamps), "the clock did jump"
+
+
+@pytest.mark.fault(54)
+def test_after_a_suspend_a_running_turn_is_told_and_gets_a_new_window(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(start=False, timeouts={"model_idle": 30})
+    tampered(daemon, SUSPENDING.replace("{flag!r}", repr(str(tmp_path / "slept"))))
+    session = daemon.new()
+    session.prompt(f"a word\n@wait-file {tmp_path}/go")
+    session.cli()
+    (tmp_path / "slept").touch()
+    notice = session.await_event("notice", code="resumed")
+    assert "3600 s" in notice["message"]
+    (tmp_path / "go").touch()
+    assert session.end_of("t1")["outcome"] == "completed"
