@@ -198,6 +198,9 @@ class TurnRunner:
         env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
         run_dir = session.dir.run(number)
         cgroup = session.services.cgroups.make(session.id, number)
+        if cgroup is not None:
+            limits = backend.config.limits
+            cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
         intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup}
         await trio.to_thread.run_sync(run_dir.create, intent)
         self._announce(turn, number, prompt, launch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["CgroupHome", "kill", "members", "oom_kills", "populated", "remove"]
+__all__ = ["CgroupHome", "kill", "limit", "members", "oom_kills", "populated", "remove"]
 
 _PREFIX = "clisup-"
 _OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
@@ -76,12 +76,7 @@ def members(path: str) -> list[int]:
 
 def kill(path: str) -> bool:
     """SIGKILL for every process in the cgroup, those it forks meanwhile included. False where the kernel cannot."""
-    try:
-        with open(os.path.join(path, "cgroup.kill"), "w", encoding="ascii") as file:
-            file.write("1")
-    except OSError:
-        return False
-    return True
+    return _write(os.path.join(path, "cgroup.kill"), "1")
 
 
 def populated(path: str) -> bool:
@@ -91,6 +86,15 @@ def populated(path: str) -> bool:
             return "populated 1" in file.read()
     except OSError:
         return False
+
+
+def limit(path: str, *, memory: int, pids: int) -> list[str]:
+    """Set what the cgroup's controllers offer (0: no limit); gives the names of the files that were set.
+
+    Nothing is enabled for it: the files are there only where whoever delegated the subtree has enabled the controllers.
+    """
+    wanted = {"memory.max": memory, "pids.max": pids}
+    return [name for name, value in wanted.items() if value and _write(os.path.join(path, name), str(value))]
 
 
 def oom_kills(path: str) -> int:
@@ -110,6 +114,21 @@ def remove(path: str) -> bool:
             os.rmdir(directory)
     except OSError:
         return False
+    return True
+
+
+def _write(path: str, text: str) -> bool:
+    """Write to a file of the kernel's; False where it is not there or refuses. Never makes one."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
     return True
 
 

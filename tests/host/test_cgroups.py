@@ -83,3 +83,11 @@ def test_a_cgroup_that_is_gone_is_empty_and_takes_no_kill(tmp_path: Path) -> Non
 def test_the_kernels_count_of_oom_kills_is_read(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("low 0\nhigh 3\nmax 9\noom 1\noom_kill 2\n")
     assert cgroups.oom_kills(str(tmp_path)) == 2
+
+
+def test_limits_are_set_where_the_controllers_are_there_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    assert cgroups.limit(str(tmp_path), memory=1 << 30, pids=64) == ["memory.max"]
+    assert (tmp_path / "memory.max").read_text().startswith(str(1 << 30))
+    assert not (tmp_path / "pids.max").exists()
+    assert cgroups.limit(str(tmp_path), memory=0, pids=0) == []
