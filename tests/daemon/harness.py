@@ -17,6 +17,8 @@ from session_probe import SessionProbe
 from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire
 
+from clisup.host.cgroups import CgroupHome, remove
+
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 DEFAULTS: dict[str, Any] = {
     "backends.demo": {},
@@ -175,7 +177,15 @@ class Harness:
                 assert not (faults := self.faults()), faults
         finally:
             self._end_everything()
+            self._remove_cgroups()
             shutil.rmtree(self.root, ignore_errors=True)
+
+    def _remove_cgroups(self) -> None:
+        """A daemon that was killed leaves empty ones to the next daemon of its state directory, and here comes none."""
+        home = CgroupHome.find()
+        for session_id, run in home.leftovers():
+            if (self.state / "sessions" / session_id).exists() and (path := home.of(session_id, run)) is not None:
+                until(lambda path=path: remove(path), f"{path} is not empty", 10)
 
     def _shut_down(self) -> bool:
         """False while the cap on connections holds us off."""
