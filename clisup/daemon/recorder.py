@@ -14,7 +14,10 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.host import clock
 from clisup.host.journal_store import JournalReader, JournalStore
 
-__all__ = ["Item", "Recorder"]
+__all__ = ["STORAGE_RETRY_S", "Item", "Recorder"]
+
+STORAGE_RETRY_S = 0.25
+"""Between two tries to journal what a full disk refused."""
 
 
 class Item(NamedTuple):

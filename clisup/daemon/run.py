@@ -38,7 +38,7 @@ from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.guard import Guard
 from clisup.daemon.leash import Leash
-from clisup.daemon.recorder import Item
+from clisup.daemon.recorder import STORAGE_RETRY_S, Item
 from clisup.errors import WorldError
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
@@ -46,7 +46,6 @@ from clisup.host.spool import SpoolReader, spool_size
 __all__ = ["Run", "RunSettings", "RunSink"]
 
 STDERR_TEXT_LIMIT = 2000
-STORAGE_RETRY_S = 0.25
 
 _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"

@@ -17,7 +17,7 @@ from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.backends import Backend
-from clisup.daemon.recorder import Item, Recorder
+from clisup.daemon.recorder import STORAGE_RETRY_S, Item, Recorder
 from clisup.daemon.slots import Slots
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -31,7 +31,6 @@ from clisup.rpc.models import PromptParams, PromptResult
 
 __all__ = ["Services", "Session"]
 
-STORAGE_RETRY_S = 0.25
 CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
 _log = structlog.get_logger()

@@ -289,7 +289,7 @@ class TurnRunner:
             "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn else 0,
             "lease_s": session.services.config.daemon.lease_s,
             "term_grace_s": timeouts.term_grace,
-            "int_grace_s": 2,
+            "int_grace_s": timeouts.int_grace,
             "orphans": self._backend.config.orphans,
             "orphan_grace_s": 0,
             "oom_score_adj": 300,
