@@ -14,6 +14,7 @@ from clisup.errors import ClisupError
 def test_prompts_run_one_after_the_other_in_order(daemon: Harness, tmp_path: Path) -> None:
     session = daemon.new()
     first = session.call("prompt", prompt=f"@wait-file {tmp_path}/go")
+    session.cli()  # until it has started, it stands in the queue itself
     queued = [session.call("prompt", prompt=f"number {n}") for n in (1, 2)]
     assert first["delivery"] == "delivered" and first.get("position") is None
     assert [(q["delivery"], q["position"]) for q in queued] == [("queued", 1), ("queued", 2)]
