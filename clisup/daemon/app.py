@@ -22,6 +22,7 @@ from clisup.daemon.server import Server
 from clisup.errors import EXIT_OK
 from clisup.host import clock
 from clisup.host.config_file import read_config
+from clisup.host.failpoints import VARIABLE, arm
 from clisup.host.files import make_private_dir
 from clisup.host.hardening import carry_environment_over, harden, taken_environment
 from clisup.host.listener import bind_listener, take_lock
@@ -52,6 +53,8 @@ def serve(config_path: str | None, socket_path: str | None, state_dir: str | Non
         socket_path or env.get("CLISUP_SOCKET") or _expand(config.daemon.socket, env) or default_socket(own, uid)
     )
     configure_logging(config.daemon.log_level, cast("Any", log_format))
+    if names := arm(env.get(VARIABLE, "")):
+        _log.warning("failpoints are armed: this daemon is going to fail on purpose", names=names)
     harden()
     daemon = Daemon(config, Backends(config, env), state_dir=state, socket_path=sock)
     try:

@@ -20,6 +20,7 @@ from clisup.core.journal import event_type
 from clisup.daemon.raw import with_native
 from clisup.daemon.session import Session
 from clisup.errors import ClisupError, UsageError
+from clisup.host.failpoints import armed, failpoint
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params, SubscribeParams
@@ -192,7 +193,14 @@ class Connection:
 
     async def _send(self, frame: bytes) -> None:
         async with self._sending:
+            failpoint("send.before")
+            if armed("send.torn"):
+                half = len(frame) // 2
+                await self._stream.send_all(frame[:half])
+                failpoint("send.torn")
+                frame = frame[half:]
             await self._stream.send_all(frame)
+            failpoint("send.after")
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 

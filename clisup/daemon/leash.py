@@ -14,6 +14,7 @@ from clisup.core.ladder import Ladder
 from clisup.core.verdict import ExitRecord, exit_from_file
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KeeperLink
 from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process_tree import sweep
@@ -76,7 +77,9 @@ class Leash:
     async def press(self) -> None:
         """Hand the order to end to the keeper; one that does not even then report an end is killed with its CLI."""
         if self._link is not None and self._end_op is not None and not self._end_sent:
+            failpoint("keeper.order.before")
             self._end_sent = await self._link.send(self._end_op)
+            failpoint("keeper.order.after")
         if self.hung_at is not None and clock.monotonic() >= self.hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
             self.hung_at = clock.monotonic() + LADDER_SLACK_S
@@ -90,6 +93,7 @@ class Leash:
             except (OSError, WorldError):
                 await self._unreachable()
                 continue
+            failpoint("keeper.hello")
             self.keeper_pid = self._link.hello.get("keeper_pid")
             self._end_sent = False
             self._owner.rearm()
@@ -108,11 +112,14 @@ class Leash:
             await link.aclose()
 
     async def _heed(self, message: dict[str, Any]) -> None:
+        failpoint("keeper.push")
         match message.get("push"):
             case "grew":
                 self._owner.grew()
                 if self._link is not None:
+                    failpoint("keeper.ack.before")
                     await self._link.send({"op": "seen"})
+                    failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
                 self._owner.spool_blocked(push == "blocked")
             case "exited":
@@ -135,6 +142,7 @@ class Leash:
             record = self._dir.exit_record()
             if record is None:
                 record = {**UNKNOWN_EXIT, "survivors": await self._sweep()}
+                failpoint("dead.before")
                 self._dir.declare_dead(record)
             self._gone(exit_from_file(record))
         finally:

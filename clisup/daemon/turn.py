@@ -29,6 +29,7 @@ from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.errors import ClisupError, WorldError
 from clisup.host import cgroups, clock
+from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KEEPER_PROTO, start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
@@ -202,11 +203,17 @@ class TurnRunner:
             limits = backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
         intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup}
+        failpoint("intent.before")
         await trio.to_thread.run_sync(run_dir.create, intent)
+        failpoint("intent.after")
         self._announce(turn, number, prompt, launch)
+        failpoint("announce.after")
+        failpoint("spawn.before")
         keeper = start_keeper(session.services.keeper_file)
+        failpoint("spawn.after")
         session.nursery.start_soon(keeper.reap)
         word = await keeper.hand_over({**self._spec(run_dir, launch, env, markers), "cgroup": cgroup})
+        failpoint("handover.after")
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             _drop_cgroup(run_dir)
             raise _not_kept(word)
@@ -339,7 +346,9 @@ class TurnRunner:
             return correction
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
+        failpoint("end.before")
         await self._session.record_surely(lambda: [self._session.completion(done, memo)])
+        failpoint("end.after")
         return None
 
     def _correction(self, done: TurnCompleted, end: RunEnd) -> str | None:

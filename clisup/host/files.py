@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from clisup.errors import WorldError
+from clisup.host.failpoints import failpoint
 
 __all__ = ["make_private_dir", "read_json", "storage_error", "sync_directory", "write_atomic", "write_json"]
 
@@ -39,6 +40,7 @@ def write_atomic(path: str, data: bytes, *, sync: bool = True) -> None:
     """Write a file so that a reader, or a crash, finds the old or the new whole. Raises `WorldError(storage_failed)`."""
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
+        failpoint("file.write")
         fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
@@ -48,9 +50,11 @@ def write_atomic(path: str, data: bytes, *, sync: bool = True) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
+        failpoint("file.rename")
         os.rename(scratch, path)
         if sync:
             sync_directory(os.path.dirname(path))
+        failpoint("file.after")
     except OSError as error:
         _unlink_quietly(scratch)
         raise storage_error("write", path, error) from None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from clisup.core.journal import Record, encode_snapshot, event_seq, event_slice, read_lines, whole_lines
 from clisup.errors import WorldError
+from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
 
 __all__ = ["JournalReader", "JournalStore", "StoredEvent"]
@@ -130,17 +131,23 @@ class JournalStore:
     def _write(self, data: bytes) -> None:
         assert self._fd is not None
         try:
-            written = os.write(self._fd, data)
+            failpoint("journal.before")
+            written = 0
+            if armed("journal.torn"):
+                written = os.write(self._fd, data[: len(data) // 2])
+                failpoint("journal.torn")
             while written < len(data):
                 written += os.write(self._fd, memoryview(data)[written:])
         except OSError as error:
             os.ftruncate(self._fd, self._size)  # half a line would be a torn tail in the middle of a living journal
             raise storage_error("append to the journal", self.path_of(self._segments[-1]), error) from None
+        failpoint("journal.after")
 
     def _roll(self, snapshot: dict[str, Any]) -> None:
         path = self.path_of(self.next_seq)
         head = encode_snapshot(snapshot)
         try:
+            failpoint("segment.before")
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("make the journal", path, error) from None
@@ -148,6 +155,7 @@ class JournalStore:
             if os.write(fd, head) != len(head):
                 raise OSError(28, "No space left on device")
             sync_directory(self._dir)
+            failpoint("segment.after")
         except OSError as error:
             os.close(fd)
             os.unlink(path)
@@ -165,6 +173,7 @@ class JournalStore:
     def sync(self, fd: int) -> None:
         """Make what was appended survive a power loss. Blocks: call it in a thread. Raises `WorldError(storage_failed)`."""
         try:
+            failpoint("sync.before")
             os.fdatasync(fd)
         except OSError as error:
             raise storage_error("sync the journal in", self._dir, error) from None

@@ -1,0 +1,109 @@
+"""Named places in the daemon where a test can make it die, or make an operation fail. Unarmed, one costs a look at a dict.
+
+Armed by `CLISUP_FAILPOINTS` in the environment of `clisup serve`, a list of `NAME=ACTION[@FIRST[-[LAST]]]`:
+
+    journal.after=kill@7            SIGKILL to the daemon itself, right after its 7th journal write
+    file.write=ENOSPC@3-10          the 3rd to 10th write of a small file fail with that errno, the 11th works again
+    journal.before=EIO@1-           from the first on, for ever
+
+The idea is that of FreeBSD's fail(9) and of SQLite's tests: strike at the n-th time, for n = 1, 2, ... until none is met.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+
+from clisup.errors import ConfigurationError
+
+__all__ = ["FAILPOINTS", "VARIABLE", "arm", "armed", "failpoint"]
+
+VARIABLE = "CLISUP_FAILPOINTS"
+FAILPOINTS: dict[str, str] = {
+    "file.write": "before a small file (session, prompt, intent, blob, exit record) is written",
+    "file.rename": "when it is written under a scratch name, before its rename",
+    "file.after": "when it has its name",
+    "intent.before": "before a run's directory and intent are made",
+    "intent.after": "when they are there",
+    "announce.after": "when turn_started is journaled, before the keeper is started",
+    "spawn.before": "before the keeper's process is started",
+    "spawn.after": "when it runs and knows nothing yet",
+    "handover.after": "when it has its launch spec and has said its first word",
+    "journal.before": "before each journal write",
+    "journal.torn": "in the middle of each journal write, which is cut in two for that",
+    "journal.after": "after each journal write, before anybody is told",
+    "segment.before": "before a new journal segment is made",
+    "segment.after": "when it has its snapshot",
+    "sync.before": "before the journal is synced",
+    "send.before": "before each frame to a client",
+    "send.torn": "in the middle of each frame to a client, which is cut in two for that",
+    "send.after": "after each frame to a client",
+    "keeper.hello": "when a link to a keeper stands",
+    "keeper.push": "when a keeper has said something, before it is heeded",
+    "keeper.ack.before": "before a keeper's push is acknowledged",
+    "keeper.ack.after": "when it is acknowledged",
+    "keeper.order.before": "before a keeper is told to end its run",
+    "keeper.order.after": "when it has been told",
+    "dead.before": "before a keeper that is gone without a record gets one",
+    "end.before": "before a turn's end is journaled",
+    "end.after": "when it is journaled, before its prompt is removed",
+    "cursor.before": "before an acknowledged cursor is stored",
+    "cursor.after": "when it is stored",
+    "retention.before": "before each removal by retention",
+    "retention.after": "after each removal by retention",
+    "restart.before": "before a restart in place executes the daemon anew",
+}  # fmt: skip
+_RULE = re.compile(r"([a-z.]+)=(kill|E[A-Z]+)(?:@(\d+)(-(\d*))?)?")
+
+
+class _Plan:
+    """What happens at one failpoint, and from which time it is met to which."""
+
+    def __init__(self, action: str, first: int, last: int | None) -> None:
+        self._action, self._first, self._last = action, first, last
+        self._met = 0
+
+    def meet(self, name: str) -> None:
+        self._met += 1
+        if self._met < self._first or (self._last is not None and self._met > self._last):
+            return
+        if self._action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        number = getattr(errno, self._action)
+        raise OSError(number, os.strerror(number), name)
+
+
+_armed: dict[str, _Plan] = {}
+
+
+def arm(spec: str) -> list[str]:
+    """Arm what `spec` says and disarm all else; give the names. Raises `ConfigurationError` for a word that is none."""
+    plans = dict(_plan(word.strip()) for word in spec.split(",") if word.strip())
+    _armed.clear()
+    _armed.update(plans)
+    return sorted(plans)
+
+
+def _plan(word: str) -> tuple[str, _Plan]:
+    match = _RULE.fullmatch(word)
+    if match is None or match[1] not in FAILPOINTS or not (match[2] == "kill" or hasattr(errno, match[2])):
+        raise ConfigurationError(
+            f"cannot arm the failpoint {word[:80]!r}, because it is not NAME=kill or NAME=ERRNO, with @FIRST or @FIRST-LAST",
+            hint=f"unset {VARIABLE}, which is for tests; the names are in clisup/host/failpoints.py",
+        )
+    first = int(match[3] or 1)
+    last = None if match[4] and not match[5] else int(match[5] or first)
+    return match[1], _Plan(match[2], first, last)
+
+
+def armed(name: str) -> bool:
+    """Is this one armed? For the few places that do their work in two steps then."""
+    return name in _armed
+
+
+def failpoint(name: str) -> None:
+    """Die or raise `OSError` here, if that was asked for."""
+    if _armed and (plan := _armed.get(name)) is not None:
+        plan.meet(name)
