@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.client": SHARED,
     "clisup.keeper": set(),
     "clisup.demo": set(),
-    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.app"},
+    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start"},
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -90,7 +90,7 @@ CLOCKS = {
     "date": {"today"},
 }
 CLOCK_FILES = {"clisup.host.clock"}
-SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables"}
+SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.trial"}
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
     "trio": {"run_process"},

@@ -13,6 +13,8 @@ from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.terminal import Terminal
 
+TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
+
 __all__ = [
     "Adapter",
     "Capabilities",
@@ -23,6 +25,7 @@ __all__ = [
     "LaunchSpec",
     "RunEnd",
     "Terminal",
+    "TranscriptWord",
 ]
 
 
@@ -141,3 +144,6 @@ class Adapter(Protocol):
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the CLI's own transcript of this session, or None where it keeps none that can be found."""
+
+    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
+        """What the CLI appended to its transcript in a run says of the run's prompt. Never raises; a torn last line is nothing."""

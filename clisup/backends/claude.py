@@ -10,9 +10,10 @@ import glob
 import re
 from collections.abc import Mapping
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd
+from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd, TranscriptWord
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_errors import Recovery, explain_end, recovery_of
+from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
 
@@ -81,6 +82,10 @@ class ClaudeAdapter:
         be lost.
         """
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
+
+    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
+        """Whether the transcript holds the prompt, and an answer to it."""
+        return transcript_says(appended, prompt)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the session's transcript. The folder is made from the first turn's directory, so any folder

@@ -13,7 +13,7 @@ __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "logs", "interrupt", "sessions", "close"),
-    "Daemon": ("serve", "status", "stop"),
+    "Daemon": ("serve", "status", "stop", "daemon"),
     "Backends": ("backends", "env"),
     "Other": ("demo", "version"),
 }

@@ -11,9 +11,12 @@ __all__ = ["command"]
 @click.option("--config", type=click.Path(), help="The configuration file (default: ~/.config/clisup/config.toml).")
 @click.option("--socket", type=click.Path(), help="Where clients connect.")
 @click.option("--state-dir", type=click.Path(), help="Where sessions and their events are kept.")
+@click.option(
+    "--check", is_flag=True, help="Only find out whether it would start: configuration, scrub lists, settings."
+)
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto", show_default=True,
               help="How the daemon logs on stderr; auto is console on a terminal.")  # fmt: skip
-def command(config: str | None, socket: str | None, state_dir: str | None, log_format: str) -> int:
+def command(config: str | None, socket: str | None, state_dir: str | None, check: bool, log_format: str) -> int:
     """Run the daemon in the foreground.
 
     It serves until it is told to stop; SIGTERM ends it as `clisup stop` does. Flags go before CLISUP_* variables, those
@@ -23,7 +26,8 @@ def command(config: str | None, socket: str | None, state_dir: str | None, log_f
     Example:
       clisup serve
       clisup serve --config ./clisup.toml --log-format json
+      clisup serve --config ./clisup.toml --check
     """
-    from clisup.daemon.app import serve
+    from clisup.daemon.start import Flags, serve
 
-    return serve(config, socket, state_dir, log_format)
+    return serve(Flags(config, socket, state_dir, log_format, check))  # type: ignore[arg-type]  # click checks the choice

@@ -82,11 +82,12 @@ class BackendConfig(_Table):
 
 
 class RetentionConfig(_Table):
-    """When closed journal segments and their spools may go. Enforcement comes with issue C (README, "not yet")."""
+    """What is kept of events and spools, by age and in all; 0 = no such limit. `every_s` is how often that is looked at."""
 
-    days: Count = 30
+    days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = 30
     bytes: Count = 10 * 1024 * MIB
     keys: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    every_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 600
 
 
 class DaemonConfig(_Table):
@@ -97,6 +98,7 @@ class DaemonConfig(_Table):
     scrub_lists: str = ""
     max_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     max_running: Annotated[int, Field(ge=0, le=100_000)] = 0
+    max_cursors: Annotated[int, Field(ge=1, le=10_000)] = 256
     max_queue: Annotated[int, Field(ge=1, le=100_000)] = 100
     max_frame_bytes: Annotated[int, Field(ge=4096, le=256 * MIB)] = 16 * MIB
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512

@@ -339,7 +339,10 @@ class ProcessExited(EventBase):
 
 
 class TurnCompleted(EventBase):
-    """The one end of a turn. `usage` and `cost_usd` are of this turn alone; `denied` names the tools that were refused."""
+    """The one end of a turn. `usage` and `cost_usd` are of this turn alone; `denied` names the tools that were refused.
+
+    `delivery` is there where nobody can say whether the CLI took the prompt; `evidence` is what its own transcript says.
+    """
 
     payload: ClassVar[tuple[str, ...]] = ("text",)
     type: Literal["turn_completed"] = "turn_completed"
@@ -353,6 +356,8 @@ class TurnCompleted(EventBase):
     error: TurnError | None = None
     duration_s: float | None = None
     structured: Any = None
+    delivery: Literal["uncertain"] | None = None
+    evidence: dict[str, Any] | None = None
     blob: str | None = None
 
 

@@ -41,6 +41,7 @@ class Turn:
     process_started: bool = False
     process_exited: bool = False
     stderr_events: int = 0
+    answered: bool = False
     pid: int | None = None
     ending: dict[str, Any] | None = None
     background: list[str] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Ledger:
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
+    uncertain: dict[str, dict[str, Any]] = field(default_factory=dict)
     watchdog_fired: int = 0
     last_error: str | None = None
     closed: bool = False
@@ -92,7 +94,7 @@ class Ledger:
         """Fold one event. `fields` needs more than `seq` and `ts` only for the types of `FOLDED`."""
         self.last_event = {"seq": fields["seq"], "type": type_, "ts": fields["ts"]}
         if src is not None and self.current is not None:
-            self._advance(src)
+            self._advance(src, type_)
         handler = _HANDLERS.get(type_)
         if handler is not None:
             handler(self, fields)
@@ -103,6 +105,7 @@ class Ledger:
 
     def _forget_oldest_key(self) -> None:
         turn = self.keys.pop(next(iter(self.keys)))
+        self.uncertain.pop(turn, None)
         self.ends.pop(turn, None)
         self.accepted.pop(turn, None)
 
@@ -111,10 +114,11 @@ class Ledger:
         candidates = [*([self.current] if self.current else []), *self.queue]
         return next((turn for turn in candidates if turn.id == turn_id), None)
 
-    def _advance(self, src: Source) -> None:
+    def _advance(self, src: Source, type_: str) -> None:
         turn = self.current
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
+            turn.answered = turn.answered or type_ in _ANSWERS
 
     def _remember(self, memo: dict[str, Any]) -> None:
         turn = self.current
@@ -159,9 +163,12 @@ class Ledger:
         self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
 
 
+_ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
+"""What shows that the CLI took the prompt and the model has begun to answer."""
+
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "keys", "ends", "accepted", "watchdog_fired", "last_error", "closed", "last_event",
+    "keys", "ends", "accepted", "uncertain", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 
 
@@ -234,6 +241,8 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
         ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
     ledger.ends[turn_id] = event["seq"]
     keyed = set(ledger.keys.values())
+    if event.get("delivery") == "uncertain" and turn_id in keyed:
+        ledger.uncertain[turn_id] = event.get("evidence") or {}
     loose = [turn for turn in ledger.ends if turn not in keyed]
     for old in loose[:-KEPT_RESULTS]:
         del ledger.ends[old]

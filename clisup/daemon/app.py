@@ -1,13 +1,11 @@
-"""The composition root: from a command line to a serving daemon, and down again in the reverse order."""
+"""The composition root: from locks to a serving daemon, and down again in the reverse order."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import uuid
-from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import psutil
 import structlog
@@ -18,19 +16,16 @@ from clisup.core.config import Config
 from clisup.daemon.backends import Backends
 from clisup.daemon.handlers import make_handlers
 from clisup.daemon.manager import Manager
+from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
-from clisup.errors import EXIT_OK
+from clisup.daemon.succession import Succession
+from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.config_file import read_config
-from clisup.host.failpoints import VARIABLE, arm
 from clisup.host.files import make_private_dir
-from clisup.host.hardening import carry_environment_over, harden, taken_environment
+from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
-from clisup.host.log import configure_logging
-from clisup.host.system_check import check_system
-from clisup.locations import config_file, default_socket, default_state_dir
 
-__all__ = ["Daemon", "serve"]
+__all__ = ["Daemon", "run_daemon"]
 
 STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
@@ -39,29 +34,12 @@ KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
 
-def serve(config_path: str | None, socket_path: str | None, state_dir: str | None, log_format: str) -> int:
-    """Run the daemon until it is told to stop. Gives the exit code; raises `ClisupError` where it cannot start."""
-    check_system()
-    carry_environment_over(sys.argv[1:])
-    env = taken_environment()
-    path = config_path or config_file(env)
-    config = read_config(os.path.abspath(path), required=config_path is not None or "CLISUP_CONFIG" in env)
-    uid = os.getuid()
-    state = os.path.abspath(state_dir or _expand(config.daemon.state_dir, env) or default_state_dir(env, uid))
-    own = {**env, "CLISUP_STATE_DIR": state}
-    sock = os.path.abspath(
-        socket_path or env.get("CLISUP_SOCKET") or _expand(config.daemon.socket, env) or default_socket(own, uid)
-    )
-    configure_logging(config.daemon.log_level, cast("Any", log_format))
-    if names := arm(env.get(VARIABLE, "")):
-        _log.warning("failpoints are armed: this daemon is going to fail on purpose", names=names)
-    harden()
-    daemon = Daemon(config, Backends(config, env), state_dir=state, socket_path=sock)
+def run_daemon(daemon: Daemon) -> None:
+    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's."""
     try:
         trio.run(daemon.run)
     except BaseExceptionGroup as group:
         raise _only_one(group) from None
-    return EXIT_OK
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -71,15 +49,14 @@ def _only_one(error: BaseException) -> BaseException:
     return error
 
 
-def _expand(path: str, env: Mapping[str, str]) -> str:
-    return path.replace("~", env.get("HOME", "~"), 1) if path.startswith("~/") else path
-
-
 class Daemon:
     """One daemon: locks, sessions, the socket. `run` is its whole life."""
 
-    def __init__(self, config: Config, backends: Backends, *, state_dir: str, socket_path: str) -> None:
+    def __init__(
+        self, config: Config, backends: Backends, succession: Succession, *, state_dir: str, socket_path: str
+    ) -> None:
         self.config = config
+        self.succession = succession
         self.backends = backends
         self.state_dir = state_dir
         self.socket_path = socket_path
@@ -97,34 +74,51 @@ class Daemon:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
         make_private_dir(self.state_dir)
         make_private_dir(os.path.dirname(self.socket_path))
-        state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory")
-        socket_lock = take_lock(self.socket_path + ".lock", "socket")
-        state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
+        old = self.succession.inherited
+        self._state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", old.get("state"))
+        self._socket_lock = take_lock(self.socket_path + ".lock", "socket", old.get("socket"))
+        self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
         try:
             async with trio.open_nursery() as nursery:
+                for pid in inherited_keepers() if old else []:
+                    nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
         finally:
-            socket_lock.release()
-            state_lock.release()
+            if not self.succession.due:
+                self._socket_lock.release()
+                self._state_lock.release()
+
+    def descriptors(self) -> dict[str, int]:
+        """What a successor in this process takes over."""
+        return {
+            "state": self._state_lock.fileno(),
+            "socket": self._socket_lock.fileno(),
+            "listener": self._listener.fileno(),
+        }
 
     async def _live(self, nursery: trio.Nursery) -> None:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
-            listener = bind_listener(self.socket_path)
+            listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
             nursery.start_soon(self._heed_signals)
             nursery.start_soon(self.manager.watch_suspends)
             nursery.start_soon(self.server.serve, listener)
+            nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)
             self.state = "ready"
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
                       adopted=self.manager.adopted)  # fmt: skip
             await self._stopping.wait()
-            await self._stop()
+            while (mode := self._stop_mode) is not None:  # a signal may make another one of it
+                await self._stop(mode)
+                if mode == self._stop_mode:
+                    break
             nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
-            listener.close()
-            os.unlink(self.socket_path)
+            if not self.succession.due:
+                listener.close()
+                os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
     async def _heed_signals(self) -> None:
@@ -132,12 +126,25 @@ class Daemon:
             async for number in signals:
                 if number == signal.SIGHUP:
                     continue  # reload comes with issue F; until then a lost terminal must not end the daemon
+                if self.succession.due:  # it shall not come back after all
+                    self.succession.due, self._stop_mode = False, None
                 again = self._stop_mode is not None
                 self.stop("kill" if again else self.config.daemon.on_stop)
 
+    async def restart(self) -> None:
+        """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
+        if self._stop_mode is not None:
+            raise WorldError(
+                "cannot restart, because the daemon is stopping", kind="shutting_down", hint="start it anew"
+            )
+        await self.succession.prepare()
+        if self._stop_mode is None:
+            self.succession.due = True
+            self.stop("detach")
+
     def stop(self, mode: StopMode) -> None:
         """Begin to stop. A later `kill` hastens a `drain`."""
-        _log.info("stopping", mode=mode)
+        _log.info("stopping", mode="restart" if self.succession.due else mode)
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
@@ -146,15 +153,15 @@ class Daemon:
         if mode == "kill":
             self._hasten.set()
 
-    async def _stop(self) -> None:
+    async def _stop(self, mode: StopMode) -> None:
         """End or leave the running turns, as the mode says."""
-        if self._stop_mode == "drain" and not self._hasten.is_set():
+        if mode == "drain" and not self._hasten.is_set():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery)
                 with trio.move_on_after(self.config.daemon.drain_s):
                     await self._hasten.wait()
                 nursery.cancel_scope.cancel()
-        if self._stop_mode != "detach":
+        if mode != "detach":
             with trio.move_on_after(KILL_LIMIT_S):
                 await self._end_all("kill")
         with trio.move_on_after(SETTLE_LIMIT_S):

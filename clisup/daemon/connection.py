@@ -7,7 +7,6 @@ of its own connection, and those are bounded by `max_requests` and one task for 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from select import epoll
 from typing import Any
 
@@ -16,48 +15,19 @@ import trio
 from pydantic import ValidationError
 
 from clisup.core.events import Actor
-from clisup.core.journal import event_type
-from clisup.daemon.raw import with_native
-from clisup.daemon.session import Session
+from clisup.daemon.subscription import Subscription
 from clisup.errors import ClisupError, UsageError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
-from clisup.rpc.models import Params, SubscribeParams
-from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_notification, encode_result
+from clisup.rpc.models import Params
+from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
 
 __all__ = ["Connection", "Handlers"]
 
 SEND_LIMIT = 64 * 1024
 _log = structlog.get_logger()
 Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
-
-
-@dataclass
-class Subscription:
-    """What one subscription wants. It is never ended in the middle of a frame: only its waits are cancelled."""
-
-    session: Session
-    after_seq: int
-    types: frozenset[str] | None
-    deltas: bool
-    raw: bool
-    ended: bool = False
-    at: int = 0
-    """The next seq to send."""
-    _waiting: trio.CancelScope | None = None
-
-    def end(self) -> None:
-        """Send no more than the piece that is under way."""
-        self.ended = True
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    async def wait(self, news: trio.Event) -> None:
-        """Until there is news, or the subscription has ended."""
-        with trio.CancelScope() as self._waiting:
-            if not self.ended:
-                await news.wait()
 
 
 class Connection:
@@ -86,7 +56,7 @@ class Connection:
     @property
     def owes(self) -> bool:
         """Is there an answer, or an event, that the client has not got yet?"""
-        behind = any(s.at < s.session.recorder.next_seq for s in self.subscriptions.values())
+        behind = any(subscription.behind for subscription in self.subscriptions.values())
         return behind or bool(self._requests) or self._sending.locked()
 
     async def serve(self) -> None:
@@ -100,8 +70,8 @@ class Connection:
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
-            for subscription in self.subscriptions.values():
-                subscription.session.recorder.subscribers -= 1
+            for key in list(self.subscriptions):
+                self.unsubscribe(key)
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
@@ -204,60 +174,25 @@ class Connection:
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
-    def subscribe(self, session: Session, params: SubscribeParams, after_seq: int) -> None:
-        """Register a subscription; it starts after the answer to its request is out."""
-        self.unsubscribe(session.id)
-        types = frozenset(params.types) if params.types is not None else None
-        self._opened = Subscription(session, after_seq, types, params.deltas, params.raw)
-        self.subscriptions[session.id] = self._opened
-        session.recorder.subscribers += 1
+    def subscribe(self, key: str, subscription: Subscription) -> None:
+        """Register a subscription, to a session or to `*` (which stands for all of them); it starts after the answer."""
+        for old in list(self.subscriptions) if key == "*" else [key]:
+            self.unsubscribe(old)
+        self._opened = self.subscriptions[key] = subscription
 
-    def unsubscribe(self, session_id: str) -> None:
+    def unsubscribe(self, key: str) -> None:
         """End a subscription; none is no error."""
-        if (old := self.subscriptions.pop(session_id, None)) is not None:
-            old.session.recorder.subscribers -= 1
+        if (old := self.subscriptions.pop(key, None)) is not None:
             old.end()
 
     async def _follow(self, subscription: Subscription) -> None:
-        """Read the journal at this client's pace: what is stored, then what comes."""
-        recorder = subscription.session.recorder
-        subscription.at = subscription.after_seq + 1
-        reader = recorder.reader(subscription.after_seq)
+        """A journal that cannot be read ends the connection, with a word that says why."""
         try:
-            while not subscription.ended:
-                news = recorder.news
-                while not subscription.ended and (events := reader.read()):
-                    frames = [self._frame(subscription, event.event, event.line) for event in events]
-                    await self._send_many(subscription, [frame for frame in frames if frame])
-                    subscription.at = reader.position
-                    await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
-                await subscription.wait(news)
-        finally:
-            reader.close()
-
-    def _frame(self, subscription: Subscription, event: bytes, line: bytes) -> bytes:
-        if subscription.types is not None or not subscription.deltas:
-            kind = event_type(event)
-            if (subscription.types is not None and kind not in subscription.types) or (
-                kind == "content_delta" and not subscription.deltas
-            ):
-                return b""
-        if subscription.raw:
-            event = with_native(event, line, subscription.session.dir)
-        return encode_notification("session/event", event)
-
-    async def _send_many(self, subscription: Subscription, frames: list[bytes]) -> None:
-        """In pieces of about 64 KiB, so that an answer of another request gets its turn in between."""
-        piece: list[bytes] = []
-        size = 0
-        for frame in frames:
-            piece.append(frame)
-            size += len(frame)
-            if size >= SEND_LIMIT and not subscription.ended:
-                await self._send(b"".join(piece))
-                piece, size = [], 0
-        if piece and not subscription.ended:
-            await self._send(b"".join(piece))
+            await subscription.follow(self._send)
+        except ClisupError as error:
+            _log.error("subscription failed", error=str(error))
+            await self._send(encode_error(None, error))
+            raise trio.ClosedResourceError from None
 
 
 _INTERNAL = ClisupError("cannot answer, because of a fault in the daemon", hint="its log says more")

@@ -13,6 +13,7 @@ from clisup.core.lifecycle import SessionState
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
+from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.rpc import models as m
@@ -61,6 +62,11 @@ class _Handlers:
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)
         return _json(m.Done())
+
+    async def daemon_restart(self, connection: Connection, params: m.Empty) -> bytes:
+        running = sum(session.ledger.current is not None for session in self._manager)
+        await self._daemon.restart()
+        return _json(m.RestartResult(running=running, instance_id=self._daemon.instance_id))
 
     # -- backends ----------------------------------------------------------------------------------------------------
 
@@ -111,7 +117,7 @@ class _Handlers:
     async def session_prompt(self, connection: Connection, params: m.PromptParams) -> bytes:
         session = self._manager.get(params.session_id)
         with trio.CancelScope(shield=True):
-            accepted = await session.prompt(params, connection.actor)
+            accepted = await session.prompts.accept(params, connection.actor)
         if params.wait:
             return await self._result_of(session, accepted.turn_id)
         return _json(accepted)
@@ -133,41 +139,48 @@ class _Handlers:
         await self._manager.get(params.session_id).close(connection.actor)
         return _json(m.Done())
 
-    async def session_subscribe(self, connection: Connection, params: m.SubscribeParams) -> bytes:
-        session = self._manager.get(params.session_id)
-        recorder = session.recorder
-        after = recorder.next_seq - 1 if params.after_seq is None else params.after_seq
-        if after >= recorder.next_seq:
-            raise UsageError(
-                f"cannot subscribe after seq {after}, because the next one is {recorder.next_seq}",
-                hint="use a seq that this session gave",
-                next_seq=recorder.next_seq,
-            )
-        connection.subscribe(session, params, after)
-        return _json(m.SubscribeResult(next_seq=recorder.next_seq, first_seq=recorder.first_seq))
-
-    async def session_unsubscribe(self, connection: Connection, params: m.SessionParams) -> bytes:
-        connection.unsubscribe(params.session_id)
+    async def session_delete(self, connection: Connection, params: m.SessionParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            await self._manager.delete(params.session_id)
         return _json(m.Done())
+
+    async def session_subscribe(self, connection: Connection, params: m.SubscribeParams) -> bytes:
+        result = subscribe(self._manager, connection, params)
+        return result.model_dump_json(exclude_none=True).encode()
+
+    async def session_unsubscribe(self, connection: Connection, params: m.UnsubscribeParams) -> bytes:
+        unsubscribe(self._manager, connection, params)
+        return _json(m.Done())
+
+    async def session_ack(self, connection: Connection, params: m.AckParams) -> bytes:
+        return _json(m.AckResult(seq=acknowledge(self._manager, params)))
 
     async def session_events(self, connection: Connection, params: m.EventsParams) -> bytes:
         session = self._manager.get(params.session_id)
         reader = session.recorder.reader(params.after_seq)
         page: list[bytes] = []
+        gaps: list[dict[str, Any]] = []
         size, at = 0, params.after_seq
         try:
-            while len(page) < params.limit and size < PAGE_BYTES and (events := reader.read()):
+            while len(page) < params.limit and size < PAGE_BYTES:
+                events = reader.read()
+                if (gap := reader.take_gap()) is not None:
+                    gaps.append(gap._asdict())
+                    at = gap.to_seq
+                if not events:
+                    break
                 for event in events:
                     if len(page) >= params.limit or size >= PAGE_BYTES:
                         break
                     at = event.seq
                     if params.types is None or event_type(event.event) in params.types:
                         page.append(with_native(event.event, event.line, session.dir) if params.raw else event.event)
-                        size += len(event.event)
+                        size += len(page[-1])
         finally:
             reader.close()
+        head = b'{"gaps":' + json.dumps(gaps).encode() + b',"events":[' if gaps else b'{"events":['
         eof = b"true" if at + 1 >= session.recorder.next_seq else b"false"
-        return b'{"events":[' + b",".join(page) + b'],"next_seq":' + str(at + 1).encode() + b',"eof":' + eof + b"}"
+        return head + b",".join(page) + b'],"next_seq":' + str(at + 1).encode() + b',"eof":' + eof + b"}"
 
     async def session_blob(self, connection: Connection, params: m.BlobParams) -> bytes:
         session = self._manager.get(params.session_id)
@@ -196,6 +209,13 @@ def _matches(session: Session, params: m.SessionListParams) -> bool:
 
 
 def _event_at(session: Session, seq: int) -> dict[str, Any]:
+    if seq < session.recorder.first_seq:
+        raise UsageError(
+            f"cannot give event {seq} of session {session.id}, because retention removed it",
+            kind="turn_not_found",
+            hint="raise daemon.retention, or ask sooner",
+            first_seq=session.recorder.first_seq,
+        )
     reader = session.recorder.reader(seq - 1)
     try:
         return dict(json.loads(reader.read()[0].event))

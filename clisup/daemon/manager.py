@@ -25,9 +25,10 @@ from clisup.daemon.slots import Slots
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
+from clisup.host.cursor_store import CursorStore
 from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers
-from clisup.host.session_dir import SessionDir, list_sessions
+from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.rpc.models import SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
@@ -55,6 +56,7 @@ class Manager:
         self._opening = trio.Lock()
         slots = Slots(config.daemon.max_running or default_max_running())
         self.services = Services(config, slots, state_dir, compile_keeper(state_dir), CgroupHome.find())
+        self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False
         self.damaged: dict[str, str] = {}
@@ -64,6 +66,7 @@ class Manager:
 
     async def load(self) -> None:
         """Take up every stored session. One that cannot be read is reported and left alone: the others live."""
+        await trio.to_thread.run_sync(empty_trash, self.state_dir)
         for session_id in list_sessions(self.state_dir):
             try:
                 self._load_one(session_id)
@@ -225,6 +228,25 @@ class Manager:
         raise UsageError(
             f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint="see session/list"
         )
+
+    def find(self, session_id: str) -> Session | None:
+        """A session by id; None where there is none, or none that can be read."""
+        return self._sessions.get(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a closed session's record, whole. Raises `UsageError`: session_not_found, session_busy; `WorldError`."""
+        session = self.get(session_id)
+        if session.state is not SessionState.CLOSED:
+            raise UsageError(
+                f"cannot delete session {session_id}, because it is open",
+                kind="session_busy",
+                hint="close it first (session/close)",
+            )
+        trash = session.dir.throw_away()
+        del self._sessions[session_id]
+        for watcher in (*self.services.everywhere, *session.recorder.watchers):
+            watcher.forget(session_id)
+        await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
 
     def totals(self) -> dict[str, Any]:
         """Sums over all sessions."""

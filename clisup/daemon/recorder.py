@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
@@ -13,8 +13,9 @@ from clisup.core.journal import Source, encode_line
 from clisup.core.ledger import FOLDED, Ledger
 from clisup.host import clock
 from clisup.host.journal_store import JournalReader, JournalStore
+from clisup.host.session_dir import SessionDir
 
-__all__ = ["STORAGE_RETRY_S", "Item", "Recorder"]
+__all__ = ["STORAGE_RETRY_S", "Item", "Recorder", "Watcher"]
 
 STORAGE_RETRY_S = 0.25
 """Between two tries to journal what a full disk refused."""
@@ -29,16 +30,30 @@ class Item(NamedTuple):
     memo: dict[str, Any] | None = None
 
 
-class Recorder:
-    """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits."""
+class Watcher(Protocol):
+    """Who is told that a session has news. It may not block."""
 
-    def __init__(self, session_id: str, store: JournalStore, *, max_keys: int) -> None:
-        self._session_id = session_id
+    def stir(self, recorder: Recorder) -> None: ...
+    def forget(self, session_id: str) -> None: ...
+
+
+class Recorder:
+    """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits.
+
+    `watchers` follow this session, `everywhere` are those that follow all of them.
+    """
+
+    def __init__(
+        self, directory: SessionDir, store: JournalStore, *, max_keys: int, everywhere: Collection[Watcher] = ()
+    ) -> None:
+        self.session_id = directory.id
+        self.dir = directory
         self._store = store
         self._max_keys = max_keys
         self._news = trio.Event()
+        self._everywhere = everywhere
+        self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
-        self.subscribers = 0
 
     def load(self) -> None:
         """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal."""
@@ -69,7 +84,7 @@ class Recorder:
     def _line(self, item: Item, seq: int, ts: str) -> bytes:
         source = "backend" if item.src is not None else "daemon"
         event = encode_event(
-            item.event, session_id=self._session_id, seq=seq, ts=ts, turn_id=item.turn_id, source=source
+            item.event, session_id=self.session_id, seq=seq, ts=ts, turn_id=item.turn_id, source=source
         )
         return encode_line(event, src=item.src, memo=item.memo)
 
@@ -81,9 +96,17 @@ class Recorder:
         self.ledger.fold(item.event.type, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
 
     def _announce(self) -> None:
-        if self.subscribers or self._news.statistics().tasks_waiting:
+        for watchers in (self.watchers, self._everywhere):
+            for watcher in watchers:
+                watcher.stir(self)
+        if self._news.statistics().tasks_waiting:
             self._news.set()
             self._news = trio.Event()
+
+    @property
+    def followers(self) -> int:
+        """How many subscriptions see this session."""
+        return len(self.watchers) + len(self._everywhere)
 
     @property
     def news(self) -> trio.Event:
@@ -93,6 +116,10 @@ class Recorder:
     def reader(self, after_seq: int) -> JournalReader:
         """A reader of the events above `after_seq`."""
         return self._store.reader(after_seq)
+
+    def release(self, upto: int) -> list[str]:
+        """Give up the stored events up to `upto`, by whole segments; the files to unlink. Raises `WorldError(storage_failed)`."""
+        return self._store.release(upto, self.ledger.snapshot())
 
     async def sync(self) -> None:
         """Make what was recorded survive a power loss. Raises `WorldError(storage_failed)`."""

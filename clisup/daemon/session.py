@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 import trio
 
 from clisup.core.config import Config
-from clisup.core.events import Actor, Notice, PromptAccepted, TurnCompleted, TurnError
+from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.backends import Backend
-from clisup.daemon.recorder import STORAGE_RETRY_S, Item, Recorder
+from clisup.daemon.prompts import PromptDesk
+from clisup.daemon.recorder import STORAGE_RETRY_S, Item, Recorder, Watcher
 from clisup.daemon.slots import Slots
 from clisup.daemon.turn import TurnRunner
-from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import SessionDir
-from clisup.rpc.models import PromptParams, PromptResult
 
 __all__ = ["Services", "Session"]
 
@@ -45,6 +45,7 @@ class Services:
     state_dir: str
     keeper_file: str
     cgroups: CgroupHome
+    everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
 
 
 class Session:
@@ -58,7 +59,8 @@ class Session:
         self.nursery = nursery
         self.dir = SessionDir(services.state_dir, self.id)
         store = JournalStore(self.dir.journal, segment_bytes=services.config.daemon.segment_bytes)
-        self.recorder = Recorder(self.id, store, max_keys=services.config.daemon.retention.keys)
+        keys = services.config.daemon.retention.keys
+        self.recorder = Recorder(self.dir, store, max_keys=keys, everywhere=services.everywhere)
         self.timeouts = spec.merged_timeouts(backend.config.timeouts)
         self.state = SessionState.IDLE
         self.redact = backend.redactor(self.dir.secrets())
@@ -71,7 +73,7 @@ class Session:
         self._closed = trio.Event()
         self._failures = 0
         self._last_turn = 0
-        self._accepting = trio.Lock()
+        self.prompts = PromptDesk(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class Session:
             _log.exception("turn failed inside the daemon", session=self.id)
             await self._give_up(error)
         try:
-            await self._sync()
+            await self.sync()
         except WorldError as error:
             _log.error(
                 "journal not synced", session=self.id, error=str(error)
@@ -221,49 +223,15 @@ class Session:
         if self._failures >= CRASH_LIMIT:
             self.advance(Cause.CRASH_LOOP)
 
-    async def _sync(self) -> None:
+    async def sync(self) -> None:
         """Make the journal survive a power loss. Raises `WorldError(storage_failed)`."""
         if self.services.config.daemon.fsync == "turn":
             await self.recorder.sync()
 
     # -- what clients ask --------------------------------------------------------------------------------------------
 
-    async def prompt(self, params: PromptParams, actor: Actor) -> PromptResult:
-        """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
-
-        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError(storage_failed)`.
-        """
-        if not params.text.strip():
-            raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
-        async with self._accepting:
-            self._check_open()
-            if params.key is not None and params.key in self.ledger.keys:
-                turn_id = self.ledger.keys[params.key]
-                return PromptResult(turn_id=turn_id, seq=self.ledger.accepted[turn_id], delivery="duplicate")
-            self._check_room(params)
-            turn_id = self.next_turn_id()
-            stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
-            try:
-                await trio.to_thread.run_sync(self.dir.save_prompt, turn_id, stored)
-            finally:
-                self._drop_if_closed(turn_id)
-            waiting = len(self.ledger.queue) + (self.ledger.current is not None)
-            delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
-            accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
-            seq = self.recorder.record([Item(accepted, turn_id)])
-            self._work.set()
-            await self._sync()
-        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
-
-    def _drop_if_closed(self, turn_id: str) -> None:
-        """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
-        try:
-            self._check_open()
-        except ClisupError:
-            self.dir.drop_prompt(turn_id)
-            raise
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises `UsageError(session_closed)`, `WorldError(shutting_down)` where no prompt can be taken."""
         if self.state is SessionState.CLOSED or self._closing:
             raise UsageError(
                 f"cannot prompt session {self.id}, because it is closed",
@@ -277,31 +245,9 @@ class Session:
                 hint="try again after its restart",
             )
 
-    def _check_room(self, params: PromptParams) -> None:
-        waiting = len(self.ledger.queue) + (self.ledger.current is not None)
-        if not waiting:
-            return
-        if params.when_busy == "steer":
-            raise UsageError(
-                "cannot steer the running turn, because the backend runs one process for each turn",
-                kind="unsupported",
-                hint="use when_busy: queue, or interrupt the turn first",
-            )
-        if params.when_busy == "refuse":
-            raise UsageError(
-                f"cannot prompt session {self.id} now, because a turn is running",
-                kind="session_busy",
-                hint="wait for turn_completed, or use when_busy: queue",
-                queue_position=waiting,
-            )
-        if waiting > self.services.config.daemon.max_queue:
-            raise UsageError(
-                f"cannot queue more prompts, because {waiting} wait already",
-                kind="limit_exceeded",
-                hint="wait, or raise daemon.max_queue",
-                limit="max_queue",
-                value=self.services.config.daemon.max_queue,
-            )
+    def work_came(self) -> None:
+        """There is a prompt in the queue."""
+        self._work.set()
 
     async def finished(self, turn_id: str) -> int:
         """Wait until the turn has ended; give the seq of its turn_completed. Raises `UsageError(turn_not_found)`."""
@@ -416,7 +362,7 @@ class Session:
             ],
             "tokens": ledger.usage.model_dump(),
             "cost_usd": ledger.cost_usd,
-            "subscribers": self.recorder.subscribers,
+            "subscribers": self.recorder.followers,
             "first_seq": self.recorder.first_seq,
             "next_seq": self.recorder.next_seq,
             "last_event": ledger.last_event,

@@ -34,7 +34,7 @@ from clisup.host.keepers import KEEPER_PROTO, start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import tail_text
-from clisup.host.transcripts import transcript_exists
+from clisup.host.transcripts import appended, transcript_exists, transcript_size
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -202,7 +202,9 @@ class TurnRunner:
         if cgroup is not None:
             limits = backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
-        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup}
+        written = transcript_size(self._transcript(session.native_id))
+        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup,
+                  "transcript_at": written}  # fmt: skip
         failpoint("intent.before")
         await trio.to_thread.run_sync(run_dir.create, intent)
         failpoint("intent.after")
@@ -268,8 +270,22 @@ class TurnRunner:
         return native, known
 
     def _has_transcript(self, native: str) -> bool:
+        return transcript_exists(self._transcript(native))
+
+    def _transcript(self, native: str) -> str | None:
         env, _ = self._backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
-        return transcript_exists(self._backend.adapter.transcript_pattern(native, env))
+        return self._backend.adapter.transcript_pattern(native, env)
+
+    def _evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
+        """What the CLI's own transcript says of a prompt whose fate nobody saw."""
+        prompt = self._session.dir.load_prompt(turn.id)
+        try:
+            data = appended(self._transcript(self._session.native_id), int(run_dir.intent().get("transcript_at", 0)))
+        except (OSError, ClisupError):
+            return {"transcript": "unreadable"}
+        if data is None or prompt is None:
+            return {"transcript": "missing"}
+        return {"transcript": self._backend.adapter.transcript_says(data, str(prompt["text"]))}
 
     def _spec(
         self, run_dir: RunDir, launch: LaunchSpec, env: dict[str, str], markers: dict[str, str]
@@ -344,6 +360,9 @@ class TurnRunner:
             notice = Notice(code="session_corrected", message=_CORRECTIONS[correction])
             await self._session.record_surely(lambda: [Item(notice, turn.id)])
             return correction
+        if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
+            evidence = await trio.to_thread.run_sync(self._evidence, turn, run_dir)
+            done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
         failpoint("end.before")

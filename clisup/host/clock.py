@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-__all__ = ["age_of", "boot_id", "monotonic", "suspended", "timestamp"]
+__all__ = ["age_of", "boot_id", "monotonic", "suspended", "timestamp", "wall"]
 
 monotonic = time.monotonic
 """Seconds that no change of the wall clock touches. Stands still while the machine is suspended."""
@@ -25,6 +25,11 @@ def age_of(stamp: str) -> float:
 def suspended() -> float:
     """Seconds that the machine has been suspended since its boot: CLOCK_BOOTTIME counts them, CLOCK_MONOTONIC does not."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+def wall() -> float:
+    """Seconds since the epoch, to compare with the times of files. It jumps where the clock is set: no timer may use it."""
+    return time.time()
 
 
 def boot_id() -> str:

@@ -14,10 +14,12 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
-__all__ = ["carry_environment_over", "harden", "taken_environment"]
+__all__ = ["carry_environment_over", "execute_anew", "harden", "taken_descriptors", "taken_environment"]
 
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
+_KEPT_FDS = "CLISUP_KEPT_FDS"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID")
 PR_SET_DUMPABLE = 4
 NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
@@ -25,13 +27,23 @@ NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
 
 def carry_environment_over(argv: list[str]) -> None:
     """Execute the daemon anew with a clean environment; returns only where that has been done already."""
-    if _FD_VARIABLE in os.environ:
-        return
+    if _FD_VARIABLE not in os.environ:
+        execute_anew(argv, os.environ, {})
+
+
+def execute_anew(argv: list[str], env: Mapping[str, str], descriptors: Mapping[str, int]) -> NoReturn:
+    """Execute `clisup` with these arguments in this very process: same pid, same locks, and the named descriptors stay open.
+
+    `env` is what the daemon's own successor will take for its environment; /proc shows almost nothing of it.
+    """
     fd = os.memfd_create("clisup-environment", 0)
-    os.write(fd, json.dumps(dict(os.environ)).encode("utf-8", "surrogateescape"))
-    os.set_inheritable(fd, True)
-    clean = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    os.write(fd, json.dumps(dict(env)).encode("utf-8", "surrogateescape"))
+    for number in (fd, *descriptors.values()):
+        os.set_inheritable(number, True)
+    clean = {name: env[name] for name in _KEPT if name in env}
     clean[_FD_VARIABLE] = str(fd)
+    if descriptors:
+        clean[_KEPT_FDS] = json.dumps(dict(descriptors))
     # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 
@@ -45,6 +57,14 @@ def taken_environment() -> Mapping[str, str]:
     data = os.pread(fd, os.fstat(fd).st_size, 0)
     os.close(fd)
     return dict(json.loads(data.decode("utf-8", "surrogateescape")))
+
+
+def taken_descriptors() -> dict[str, int]:
+    """What a daemon before this one, in this very process, left open for it. They are not handed on to any child."""
+    descriptors: dict[str, int] = json.loads(os.environ.pop(_KEPT_FDS, "{}"))
+    for fd in descriptors.values():
+        os.set_inheritable(fd, False)
+    return descriptors
 
 
 def harden() -> None:

@@ -30,6 +30,12 @@ class StoredEvent(NamedTuple):
     line: bytes
 
 
+class Gap(NamedTuple):
+    from_seq: int
+    to_seq: int
+    reason: str
+
+
 class JournalStore:
     """The writer's side. `load` once, then `append`; `first_seq` and `next_seq` bound what a reader can get."""
 
@@ -166,6 +172,18 @@ class JournalStore:
         if not self._segments or self._segments[-1] != self.next_seq:
             self._segments.append(self.next_seq)
 
+    def release(self, upto: int, snapshot: dict[str, Any]) -> list[str]:
+        """Give up the segments that hold no event above `upto`; their paths, for the caller to unlink, oldest first.
+
+        Where that is all there is, a new segment is begun with `snapshot`. Raises `WorldError(storage_failed)`.
+        """
+        if self._segments and self._segments[-1] < self.next_seq <= upto + 1:
+            self._roll(snapshot)
+        ends = [following - 1 for following in self._segments[1:]]
+        count = sum(end <= upto for end in ends)
+        gone, self._segments = self._segments[:count], self._segments[count:]
+        return [self.path_of(segment) for segment in gone]
+
     def duplicate(self) -> int | None:
         """A descriptor of its own to sync: the store may close its file, for a new segment, while a thread syncs."""
         return os.dup(self._fd) if self._fd is not None else None
@@ -216,6 +234,9 @@ class JournalReader:
         self._segment = 0
         self._offset = 0
         self._want = READ_CHUNK
+
+    def take_gap(self) -> Gap | None:
+        return None
 
     @property
     def position(self) -> int:

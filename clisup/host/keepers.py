@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import trio
 
 import clisup.keeper
@@ -21,7 +22,15 @@ from clisup import __version__
 from clisup.errors import WorldError
 from clisup.host.files import storage_error
 
-__all__ = ["KEEPER_PROTO", "KeeperLink", "KeeperProcess", "compile_keeper", "start_keeper"]
+__all__ = [
+    "KEEPER_PROTO",
+    "KeeperLink",
+    "KeeperProcess",
+    "compile_keeper",
+    "inherited_keepers",
+    "reap_inherited",
+    "start_keeper",
+]
 
 KEEPER_PROTO = 1
 READY_LIMIT_S = 20.0  # a loaded machine: 15 ms is what an idle one takes
@@ -64,12 +73,27 @@ class KeeperProcess:
 
     async def reap(self) -> None:
         """Wait for its end, so that no zombie stays."""
-        fd = os.pidfd_open(self.pid)
-        try:
-            await trio.lowlevel.wait_readable(fd)
-        finally:
-            os.close(fd)
+        await _end_of(self.pid)
         self._popen.wait()
+
+
+def inherited_keepers() -> list[int]:
+    """Children of this process that it did not start itself: the keepers of the daemon that it was before a restart in place."""
+    return [child.pid for child in psutil.Process().children()]
+
+
+async def reap_inherited(pid: int) -> None:
+    """Wait for the end of such a child, so that no zombie stays."""
+    await _end_of(pid)
+    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it has ended
+
+
+async def _end_of(pid: int) -> None:
+    fd = os.pidfd_open(pid)
+    try:
+        await trio.lowlevel.wait_readable(fd)
+    finally:
+        os.close(fd)
 
 
 def compile_keeper(directory: str) -> str:

@@ -16,9 +16,9 @@ __all__ = ["BACKLOG", "bind_listener", "take_lock"]
 BACKLOG = 128
 
 
-def take_lock(path: str, what: str) -> FileLock:
+def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
     """Take a lock for as long as the daemon lives. Raises `WorldError(daemon_already_running)` that names the holder."""
-    lock = FileLock(path)
+    lock = FileLock(path, inherited)
     holder = lock.acquire()
     if holder is not None:
         raise WorldError(
@@ -31,9 +31,10 @@ def take_lock(path: str, what: str) -> FileLock:
     return lock
 
 
-def bind_listener(path: str) -> socket.socket:
+def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     """Bind and listen. Call it under the socket's lock: then a socket file that is there already is a stale one.
 
+    `inherited` is the listening descriptor of the daemon that was this process before: who connected meanwhile waits there.
     Raises `ConfigurationError` for a path that cannot be used, `WorldError(storage_failed)` where the system refuses.
     """
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
@@ -41,6 +42,8 @@ def bind_listener(path: str) -> socket.socket:
             f"cannot listen on {path}, because the path has more than {SOCKET_PATH_LIMIT} bytes",
             hint="use a shorter --socket",
         )
+    if inherited is not None:
+        return socket.socket(fileno=inherited)
     _check_directory(os.path.dirname(path))
     _check_place(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

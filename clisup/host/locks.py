@@ -20,14 +20,16 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of x86-64 and arm64 Linux: typ
 class FileLock:
     """An exclusive lock on a file. `acquire` gives None, or the pid of the process that holds it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, inherited: int | None = None) -> None:
+        """`inherited` is the descriptor of a lock that this process held before it executed itself anew: it still does."""
         self.path = path
         self._fd: int | None = None
+        self._inherited = inherited
 
     def acquire(self) -> int | None:
         """Take the lock without waiting. Raises `WorldError(storage_failed)` where the file cannot be opened."""
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = self._inherited or os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("open the lock", self.path, error) from None
         try:
@@ -46,6 +48,11 @@ class FileLock:
         assert self._fd is not None, "a lock is written while it is held"
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
+
+    def fileno(self) -> int:
+        """The descriptor, to be handed on to a successor in this process."""
+        assert self._fd is not None, "a lock is handed on while it is held"
+        return self._fd
 
     def release(self) -> None:
         """Give it back. Safe to call twice."""

@@ -8,9 +8,9 @@ import shutil
 from typing import Any
 
 from clisup.core.session_spec import SessionSpec
-from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
+from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 
-__all__ = ["RunDir", "SessionDir", "list_sessions"]
+__all__ = ["RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -19,15 +19,20 @@ class SessionDir:
     """`<state_dir>/sessions/<session_id>/`."""
 
     def __init__(self, state_dir: str, session_id: str) -> None:
+        self.id = session_id
         self.path = os.path.join(state_dir, "sessions", session_id)
 
     @property
     def journal(self) -> str:
         return os.path.join(self.path, "journal")
 
+    @property
+    def runs(self) -> str:
+        return os.path.join(self.path, "runs")
+
     def run(self, number: int) -> RunDir:
         """The directory of one run."""
-        return RunDir(os.path.join(self.path, "runs", str(number)))
+        return RunDir(os.path.join(self.runs, str(number)))
 
     def load_spec(self) -> SessionSpec | None:
         """What the session was opened with; None where the directory holds no whole session."""
@@ -88,6 +93,22 @@ class SessionDir:
         except FileNotFoundError:
             pass
 
+    def throw_away(self) -> str:
+        """Take the whole session out of the way, in one step; give the path that `shutil.rmtree` may then take its time for.
+
+        Raises `WorldError(storage_failed)`.
+        """
+        trash = os.path.join(os.path.dirname(os.path.dirname(self.path)), "trash")
+        make_private_dir(trash)
+        path = os.path.join(trash, self.id)
+        try:
+            if os.path.exists(path):
+                shutil.rmtree(path)
+            os.rename(self.path, path)
+        except OSError as error:
+            raise storage_error("remove", self.path, error) from None
+        return path
+
 
 class RunDir:
     """`runs/<k>/`: one CLI process, owned by its keeper."""
@@ -124,6 +145,11 @@ class RunDir:
 
     def blob_path(self, name: str) -> str:
         return os.path.join(self.path, "blobs", name)
+
+
+def empty_trash(state_dir: str) -> None:
+    """What a daemon threw away and had no time to remove."""
+    shutil.rmtree(os.path.join(state_dir, "trash"), ignore_errors=True)
 
 
 def list_sessions(state_dir: str) -> list[str]:

@@ -14,6 +14,8 @@ TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]{0,15}$")]
 Label = Annotated[str, Field(max_length=256)]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
 Seq = Annotated[int, Field(ge=0, le=2**53)]
+CursorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+AnySession = SessionId | Literal["*"]
 
 
 class Params(BaseModel):
@@ -55,6 +57,11 @@ class PingResult(Result):
 
 class ShutdownParams(Params):
     mode: Literal["drain", "detach", "kill"] = "drain"
+
+
+class RestartResult(Result):
+    running: int
+    instance_id: str
 
 
 class BackendInfo(Result):
@@ -187,6 +194,7 @@ class PromptResult(Result):
     seq: int
     delivery: Literal["delivered", "queued", "duplicate", "uncertain"]
     position: int | None = None
+    evidence: dict[str, Any] | None = None
 
 
 class TurnResult(Result):
@@ -199,6 +207,8 @@ class TurnResult(Result):
     denied: list[str] = []
     error: dict[str, Any] | None = None
     structured: Any = None
+    delivery: Literal["uncertain"] | None = None
+    evidence: dict[str, Any] | None = None
 
 
 class InterruptParams(Params):
@@ -213,16 +223,34 @@ class InterruptResult(Result):
 
 
 class SubscribeParams(Params):
-    session_id: SessionId
-    after_seq: Seq | None = None
+    session_id: AnySession
+    after_seq: Seq | dict[SessionId, Seq] | None = None
     types: Annotated[list[str], Field(max_length=64)] | None = None
     deltas: bool = True
     raw: bool = False
+    name: CursorName | None = None
 
 
 class SubscribeResult(Result):
-    next_seq: int
-    first_seq: int
+    next_seq: int | None = None
+    first_seq: int | None = None
+    after_seq: int | None = None
+    cursors: dict[str, int] | None = None
+
+
+class UnsubscribeParams(Params):
+    session_id: AnySession
+    name: CursorName | None = None
+
+
+class AckParams(Params):
+    name: CursorName
+    session_id: SessionId
+    seq: Seq
+
+
+class AckResult(Result):
+    seq: int
 
 
 class EventsParams(Params):

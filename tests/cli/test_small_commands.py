@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +12,7 @@ from test_status import CLAUDE, DEMO
 
 from clisup.cli import stop
 from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
+from clisup.daemon import start
 
 Run = Callable[..., Any]
 
@@ -111,12 +110,15 @@ def test_stop_does_not_wait_for_ever(clisup: Run, daemon: FakeDaemon, monkeypatc
 
 def test_serve_hands_its_flags_to_the_daemon(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    app = types.ModuleType("clisup.daemon.app")
-    app.serve = lambda *args: given.append(args) or 0  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "clisup.daemon.app", app)
+    monkeypatch.setattr(start, "serve", lambda flags: given.append(tuple(flags)) or 0)
     assert clisup("serve", "--config", "c", "--socket", "s", "--state-dir", "d", "--log-format", "json").code == 0
     assert clisup("serve").code == 0
-    assert given == [("c", "s", "d", "json"), (None, None, None, "auto")]
+    assert clisup("serve", "--check").code == 0
+    assert given == [
+        ("c", "s", "d", "json", False),
+        (None, None, None, "auto", False),
+        (None, None, None, "auto", True),
+    ]
 
 
 @pytest.mark.parametrize(

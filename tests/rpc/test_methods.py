@@ -21,8 +21,9 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "session/blob": {"session_id": SESSION, "blob": "raw-1-out-0-10"},
     **{
         f"session/{name}": {"session_id": SESSION}
-        for name in ("get", "interrupt", "close", "subscribe", "unsubscribe", "events")
+        for name in ("get", "interrupt", "close", "delete", "subscribe", "unsubscribe", "events")
     },
+    "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
 }
 
 
@@ -52,7 +53,8 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 
 
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
-    changing = {"daemon/shutdown", "session/new", "session/prompt", "session/interrupt", "session/close"}
+    changing = {"daemon/shutdown", "daemon/restart"}
+    changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete")}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 

@@ -1,0 +1,45 @@
+"""What claude's own transcript says of a prompt: evidence for a turn whose end nobody saw. Pure.
+
+A transcript is JSON lines, appended to (2.1.329): a `user` entry holds the prompt as a string or as text blocks, an
+`assistant` entry after it is the model's answer. A cut last line is what a killed CLI leaves; claude ignores it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from clisup.backends.base import TranscriptWord
+
+__all__ = ["transcript_says"]
+
+
+def transcript_says(appended: bytes, prompt: str) -> TranscriptWord:
+    """Does what was appended hold the prompt, and an answer after it?"""
+    wanted, found = prompt.strip(), False
+    for line in appended.splitlines():
+        entry = _entry(line)
+        if entry.get("type") == "user" and _text(entry).strip() == wanted:
+            found = True
+        elif found and entry.get("type") == "assistant":
+            return "answered"
+    return "prompt_found" if found else "prompt_not_found"
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _text(entry: dict[str, Any]) -> str:
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(
+        str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"
+    )

@@ -1,0 +1,56 @@
+"""Where a subscription begins, and how a named cursor is kept: pure rules. A cursor is the last seq that a client is done with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+__all__ = ["begin_after", "encode_head", "encode_move", "read_cursors"]
+
+
+def begin_after(
+    ends: Mapping[str, int],
+    *,
+    asked: int | Mapping[str, int] | None,
+    stored: Mapping[str, int] | None = None,
+    all_known: bool = False,
+) -> dict[str, int]:
+    """After which seq each session of `ends` (id -> its last seq) is to be given.
+
+    A stored cursor comes first, so that a client may name its first beginning in every call. Then what was `asked`; a
+    session that a map leaves out is one that the client has not seen yet. Nothing asked is "from now on", but for a session
+    that came after the name had been used for all of them (`all_known`): nothing of it was given yet.
+    """
+    begin: dict[str, int] = {}
+    for session_id, last in ends.items():
+        if stored is not None and session_id in stored:
+            begin[session_id] = min(stored[session_id], last)
+        elif asked is None:
+            begin[session_id] = 0 if all_known else last
+        else:
+            begin[session_id] = asked if isinstance(asked, int) else asked.get(session_id, 0)
+    return begin
+
+
+def encode_head(cursors: Mapping[str, int], *, all_known: bool) -> bytes:
+    """The first line of a cursor's file: everything up to now."""
+    return json.dumps({"v": 1, "all": all_known, "cursors": dict(cursors)}, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_move(session_id: str, seq: int) -> bytes:
+    """A later line: one session's cursor went on."""
+    return f'["{session_id}",{seq}]\n'.encode()
+
+
+def read_cursors(data: bytes) -> tuple[dict[str, int], bool, int]:
+    """(cursors, all_known, bytes of whole lines) of a file; what comes after them is torn. Raises `ValueError` for a damaged one."""
+    whole = data.rfind(b"\n") + 1
+    head, *moves = data[:whole].splitlines() or [b""]
+    fields = json.loads(head)
+    if not isinstance(fields, dict) or fields.get("v") != 1:
+        raise ValueError("no cursor file of this version")
+    cursors = {str(id_): int(seq) for id_, seq in fields["cursors"].items()}
+    for line in moves:
+        session_id, seq = json.loads(line)
+        cursors[str(session_id)] = int(seq)
+    return cursors, bool(fields.get("all")), whole

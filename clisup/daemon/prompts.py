@@ -1,0 +1,100 @@
+"""Where prompts come in: durable before they are accepted, each key once, and an honest word on what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import trio
+
+from clisup.core.events import Actor, PromptAccepted
+from clisup.daemon.recorder import Item
+from clisup.errors import ClisupError, UsageError
+from clisup.rpc.models import PromptParams, PromptResult
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["PromptDesk"]
+
+
+class PromptDesk:
+    """Takes the prompts of one session, one after the other."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = trio.Lock()
+
+    async def accept(self, params: PromptParams, actor: Actor) -> PromptResult:
+        """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
+
+        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError(storage_failed)`.
+        """
+        if not params.text.strip():
+            raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
+        async with self._lock:
+            self._session.check_open()
+            if params.key is not None and (known := self._known(params.key)) is not None:
+                return known
+            self._check_room(params)
+            return await self._enqueue(params, actor)
+
+    def _known(self, key: str) -> PromptResult | None:
+        """What the journal says of a key: the same turn again, or that its fate is not known, with the evidence."""
+        ledger = self._session.ledger
+        if (turn_id := ledger.keys.get(key)) is None:
+            return None
+        evidence = ledger.uncertain.get(turn_id)
+        delivery: Literal["duplicate", "uncertain"] = "duplicate" if evidence is None else "uncertain"
+        return PromptResult(turn_id=turn_id, seq=ledger.accepted[turn_id], delivery=delivery, evidence=evidence)
+
+    async def _enqueue(self, params: PromptParams, actor: Actor) -> PromptResult:
+        session, ledger = self._session, self._session.ledger
+        turn_id = session.next_turn_id()
+        stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+        try:
+            await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
+        finally:
+            self._drop_if_closed(turn_id)
+        waiting = len(ledger.queue) + (ledger.current is not None)
+        delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
+        accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
+        seq = session.recorder.record([Item(accepted, turn_id)])
+        session.work_came()
+        await session.sync()
+        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
+
+    def _drop_if_closed(self, turn_id: str) -> None:
+        """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
+        try:
+            self._session.check_open()
+        except ClisupError:
+            self._session.dir.drop_prompt(turn_id)
+            raise
+
+    def _check_room(self, params: PromptParams) -> None:
+        session, ledger = self._session, self._session.ledger
+        waiting = len(ledger.queue) + (ledger.current is not None)
+        if not waiting:
+            return
+        if params.when_busy == "steer":
+            raise UsageError(
+                "cannot steer the running turn, because the backend runs one process for each turn",
+                kind="unsupported",
+                hint="use when_busy: queue, or interrupt the turn first",
+            )
+        if params.when_busy == "refuse":
+            raise UsageError(
+                f"cannot prompt session {session.id} now, because a turn is running",
+                kind="session_busy",
+                hint="wait for turn_completed, or use when_busy: queue",
+                queue_position=waiting,
+            )
+        limit = session.services.config.daemon.max_queue
+        if waiting > limit:
+            raise UsageError(
+                f"cannot queue more prompts, because {waiting} wait already",
+                kind="limit_exceeded",
+                hint="wait, or raise daemon.max_queue",
+                limit="max_queue",
+                value=limit,
+            )

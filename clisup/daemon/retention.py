@@ -1,0 +1,111 @@
+"""Retention: now and then, what is too old or too much is removed. A reader that comes later is told of the gap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from clisup.core.config import RetentionConfig
+from clisup.core.lifecycle import SessionState
+from clisup.core.retention import Part, expired, shares
+from clisup.errors import ClisupError
+from clisup.host import clock
+from clisup.host.failpoints import failpoint
+from clisup.host.files import storage_error
+from clisup.host.stored_sizes import Stored, look_at
+
+if TYPE_CHECKING:
+    from clisup.daemon.manager import Manager
+    from clisup.daemon.session import Session
+
+__all__ = ["Retention"]
+
+_log = structlog.get_logger()
+
+
+class Retention:
+    """The task that removes. It holds nothing: each pass looks at what is there."""
+
+    def __init__(self, manager: Manager, config: RetentionConfig) -> None:
+        self._manager = manager
+        self._config = config
+
+    async def run(self) -> None:
+        """One pass at the start and then every `retention.every_s`, until cancelled."""
+        while True:
+            try:
+                await self.once()
+            except (ClisupError, OSError) as error:
+                _log.error("retention failed", error=str(error))  # the next pass tries again
+            await trio.sleep(self._config.every_s)
+
+    async def once(self) -> int:
+        """Remove what is due; give how many parts. Raises `OSError`, `WorldError(storage_failed)`."""
+        if not self._config.days and not self._config.bytes:
+            return 0
+        parts: list[Part] = []
+        kept = 0
+        for session in list(self._manager):
+            stored = await trio.to_thread.run_sync(look_at, session.dir)
+            found = _parts(session, stored)
+            parts += found
+            kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(p.size for p in found)
+        gone = expired(parts, now=clock.wall(), days=self._config.days, limit=self._config.bytes, kept=kept)
+        for part in gone:
+            await self._remove(part)
+        if whole := [part.session_id for part in gone if part.upto is None]:
+            self._manager.cursors.drop_sessions(whole)
+        if gone:
+            _log.info("retention removed", parts=len(gone), sessions=len(whole), bytes=sum(part.size for part in gone))
+        return len(gone)
+
+    async def _remove(self, part: Part) -> None:
+        failpoint("retention.before")
+        if part.upto is None:
+            await self._manager.delete(part.session_id)
+        elif (session := self._manager.find(part.session_id)) is not None:
+            paths = session.recorder.release(part.upto)
+            if paths:  # a session that works meanwhile keeps what it is writing to
+                runs = [session.dir.run(run).path for run in part.runs]
+                await trio.to_thread.run_sync(_remove_files, paths, runs)
+        failpoint("retention.after")
+
+
+def _parts(session: Session, stored: Stored) -> list[Part]:
+    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs or waits."""
+    segments = stored.segments
+    if not segments:
+        return []
+    if session.state is SessionState.CLOSED:
+        size = sum(segment.size for segment in segments) + sum(stored.runs.values())
+        return [Part(session.id, None, (), size, segments[-1].written)]
+    runs = shares([s.first_seq for s in segments], [(s.runs, s.running) for s in segments], stored.runs)
+    ends = [s.first_seq - 1 for s in segments[1:]] + [session.recorder.next_seq - 1]
+    parts = [
+        Part(session.id, end, mine, segment.size + sum(stored.runs[run] for run in mine), segment.written)
+        for segment, mine, end in zip(segments, runs, ends, strict=True)
+    ]
+    only_a_head = ends[-1] < segments[-1].first_seq
+    return parts[:-1] if session.busy or only_a_head else parts
+
+
+def _remove_files(segments: list[str], runs: list[str]) -> None:
+    """Oldest segment first: what a crash in between leaves has no hole."""
+    for path in segments:
+        _tolerant(os.unlink, path)
+    for path in runs:
+        _tolerant(shutil.rmtree, path)
+
+
+def _tolerant(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise storage_error("remove", path, error) from None

@@ -1,0 +1,89 @@
+"""From the command line to a running daemon, and from a daemon to its successor in the same process.
+
+Light on purpose: the daemon executes itself once with a clean environment, and what it imports before that it imports twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from clisup.errors import EXIT_OK
+from clisup.host.hardening import (
+    carry_environment_over,
+    execute_anew,
+    harden,
+    taken_descriptors,
+    taken_environment,
+)
+from clisup.host.system_check import check_system
+from clisup.locations import config_file, default_socket, default_state_dir
+
+__all__ = ["Flags", "serve"]
+
+
+class Flags(NamedTuple):
+    """What the command line said; None where it said nothing."""
+
+    config: str | None = None
+    socket: str | None = None
+    state_dir: str | None = None
+    log_format: Literal["auto", "console", "json"] = "auto"
+    check: bool = False
+
+
+def serve(flags: Flags) -> int:
+    """Run the daemon until it is told to stop. Gives the exit code; raises `ClisupError` where it cannot start.
+
+    With `check` it only finds out whether it could: configuration, scrub lists, backends' settings.
+    """
+    check_system()
+    carry_environment_over(sys.argv[1:])
+    env, descriptors = taken_environment(), taken_descriptors()
+
+    from clisup.core.config import Config
+    from clisup.daemon.app import Daemon, run_daemon
+    from clisup.daemon.backends import Backends
+    from clisup.daemon.succession import Succession
+    from clisup.host.config_file import read_config
+    from clisup.host.failpoints import VARIABLE, arm, failpoint
+    from clisup.host.log import configure_logging
+
+    path = os.path.abspath(flags.config or config_file(env))
+    named = flags.config is not None or "CLISUP_CONFIG" in env
+    config: Config = read_config(path, required=named)
+    place = _place(flags, config.daemon.socket, config.daemon.state_dir, env)
+    if flags.check:
+        Backends(config, env)
+        return EXIT_OK
+    configure_logging(config.daemon.log_level, flags.log_format)
+    arm(env.get(VARIABLE, ""))
+    harden()
+    again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
+    again += ["--config", path] if named else []
+    succession = Succession(tuple(again), env, descriptors)
+    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir, socket_path=place.socket)
+    run_daemon(daemon)
+    if succession.due:
+        failpoint("restart.before")
+        execute_anew(again, env, daemon.descriptors())
+    return EXIT_OK
+
+
+class _Place(NamedTuple):
+    state_dir: str
+    socket: str
+
+
+def _place(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) -> _Place:
+    uid = os.getuid()
+    state = os.path.abspath(flags.state_dir or _expand(state_dir, env) or default_state_dir(env, uid))
+    own = {**env, "CLISUP_STATE_DIR": state}
+    sock = flags.socket or env.get("CLISUP_SOCKET") or _expand(socket, env) or default_socket(own, uid)
+    return _Place(state, os.path.abspath(sock))
+
+
+def _expand(path: str, env: Mapping[str, str]) -> str:
+    return path.replace("~", env.get("HOME", "~"), 1) if path.startswith("~/") else path

@@ -1,0 +1,34 @@
+"""A restart in place: the daemon executes itself anew, with the code and the configuration that are there by then.
+
+The process stays the same one, so its locks are never free in between; the socket stays bound, so a client that connects
+meanwhile waits; keepers and their CLIs do not notice. Connections end, and clients come back by cursor and by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clisup.errors import ConfigurationError
+from clisup.host.trial import try_start
+
+__all__ = ["Succession"]
+
+
+@dataclass
+class Succession:
+    """How the successor is to be started, what was inherited from a predecessor, and whether one is due."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    inherited: Mapping[str, int]
+    due: bool = False
+
+    async def prepare(self) -> None:
+        """Make sure that a successor would start. Raises `ConfigurationError` that says why not; then nothing changes."""
+        if (reason := await try_start(self.argv, self.env)) is not None:
+            raise ConfigurationError(
+                f"cannot restart, because the daemon would not start again: {reason}",
+                kind="unsupported",
+                hint="mend that first; this daemon goes on as it is",
+            )

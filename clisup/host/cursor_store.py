@@ -1,0 +1,140 @@
+"""Durable cursors by name: `<state_dir>/cursors/<name>.jsonl`, a head and one short line for each acknowledgement.
+
+An acknowledgement survives a `kill -9` at once. It is not synced: after a power loss a cursor may be an older one, and what
+was acknowledged since is given again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+
+from clisup.core.cursors import encode_head, encode_move, read_cursors
+from clisup.errors import UsageError, WorldError
+from clisup.host.failpoints import failpoint
+from clisup.host.files import make_private_dir, storage_error, write_atomic
+
+__all__ = ["Cursor", "CursorStore"]
+
+COMPACT_BYTES = 256 * 1024  # of moves after the head; then the file is written anew
+
+
+class Cursor:
+    """One name: a seq for each session that was acknowledged under it."""
+
+    def __init__(self, path: str, cursors: dict[str, int], *, all_known: bool) -> None:
+        self._path = path
+        self._tail = 0  # bytes after the head
+        self.seqs = cursors
+        self.all_known = all_known
+
+    def move(self, session_id: str, seq: int) -> int:
+        """Go on to `seq`, never back; give where it stands. Raises `WorldError(storage_failed)`; then nothing happened."""
+        if seq > self.seqs.get(session_id, -1):
+            line = encode_move(session_id, seq)
+            try:
+                failpoint("cursor.before")
+                _append(self._path, line)
+            except OSError as error:
+                raise storage_error("store the cursor in", self._path, error) from None
+            failpoint("cursor.after")
+            self.seqs[session_id] = seq
+            self._tail += len(line)
+            if self._tail > COMPACT_BYTES:
+                self.save()
+        return self.seqs[session_id]
+
+    def save(self) -> None:
+        """Write the whole file anew. Raises `WorldError(storage_failed)`."""
+        write_atomic(self._path, encode_head(self.seqs, all_known=self.all_known), sync=False)
+        self._tail = 0
+
+
+class CursorStore:
+    """All names of one state directory. Each file is read once, when its name is first used."""
+
+    def __init__(self, state_dir: str, *, limit: int) -> None:
+        self._dir = os.path.join(state_dir, "cursors")
+        self._limit = limit
+        self._loaded: dict[str, Cursor] = {}
+
+    def names(self) -> list[str]:
+        """Every name that is kept."""
+        try:
+            return sorted(name.removesuffix(".jsonl") for name in os.listdir(self._dir) if name.endswith(".jsonl"))
+        except FileNotFoundError:
+            return []
+
+    def get(self, name: str) -> Cursor | None:
+        """The cursor of this name; None where there is none. Raises `WorldError(storage_failed)` for a damaged one."""
+        if name not in self._loaded and (cursor := self._load(name)) is not None:
+            self._loaded[name] = cursor
+        return self._loaded.get(name)
+
+    def make(self, name: str) -> Cursor:
+        """A new one. Raises `UsageError(limit_exceeded)`, `WorldError(storage_failed)`."""
+        if len(self.names()) >= self._limit:
+            raise UsageError(
+                f"cannot keep one more durable cursor, because there are {self._limit}",
+                kind="limit_exceeded",
+                hint="forget one (session/unsubscribe with its name), or raise daemon.max_cursors",
+                limit="max_cursors",
+                value=self._limit,
+            )
+        make_private_dir(self._dir)
+        cursor = Cursor(self._path(name), {}, all_known=False)
+        cursor.save()
+        self._loaded[name] = cursor
+        return cursor
+
+    def forget(self, name: str) -> None:
+        """Remove a name; none is no error."""
+        self._loaded.pop(name, None)
+        try:
+            os.unlink(self._path(name))
+        except FileNotFoundError:
+            pass
+
+    def drop_sessions(self, session_ids: Collection[str]) -> None:
+        """These were deleted: nothing is kept of them. Raises `WorldError(storage_failed)`."""
+        for name in self.names():
+            cursor = self.get(name)
+            if cursor is not None and not cursor.seqs.keys().isdisjoint(session_ids):
+                for session_id in session_ids:
+                    cursor.seqs.pop(session_id, None)
+                cursor.save()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._dir, f"{name}.jsonl")
+
+    def _load(self, name: str) -> Cursor | None:
+        path = self._path(name)
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+            seqs, all_known, whole = read_cursors(data)
+            if whole < len(data):
+                os.truncate(path, whole)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error("read the cursor", path, error) from None
+        except (KeyError, TypeError, ValueError):
+            raise WorldError(
+                f"cannot read the cursor {path}, because it is damaged",
+                kind="storage_failed",
+                hint="forget it (session/unsubscribe with its name) and name where to begin",
+            ) from None
+        return Cursor(path, seqs, all_known=all_known)
+
+
+def _append(path: str, line: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    size = os.fstat(fd).st_size
+    try:
+        if os.write(fd, line) != len(line):
+            os.ftruncate(fd, size)  # half a line would spoil the one after it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(fd)

@@ -1,0 +1,71 @@
+"""What one session takes on the disk, by journal segment and by run: what retention reckons with."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from clisup.core.journal import read_lines
+from clisup.host.session_dir import SessionDir
+
+__all__ = ["Segment", "Stored", "look_at"]
+
+
+class Segment(NamedTuple):
+    """One file of a journal. `runs` had been started at its head, of which `running` still ran."""
+
+    first_seq: int
+    size: int
+    written: float
+    runs: int
+    running: int | None
+
+
+class Stored(NamedTuple):
+    """A session's segments, in order, and the bytes of each of its runs that is still there."""
+
+    segments: list[Segment]
+    runs: dict[int, int]
+
+
+def look_at(directory: SessionDir) -> Stored:
+    """Read names, sizes and the head of each segment but the first. Blocks: call it in a thread. Raises `OSError`."""
+    names = sorted(name for name in _names(directory.journal) if name.removesuffix(".jsonl").isdecimal())
+    segments = [_segment(os.path.join(directory.journal, name), head=at > 0) for at, name in enumerate(names)]
+    runs = {int(name): _tree_size(directory.run(int(name)).path) for name in _names(directory.runs) if name.isdecimal()}
+    return Stored(segments, runs)
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
+
+
+def _segment(path: str, *, head: bool) -> Segment:
+    info = os.stat(path)
+    state = _snapshot(path) if head else {}
+    current = state.get("current") or {}
+    first_seq = int(os.path.basename(path).removesuffix(".jsonl"))
+    return Segment(first_seq, info.st_size, info.st_mtime, state.get("runs", 0), current.get("run"))
+
+
+def _snapshot(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        line = file.readline()
+    try:
+        return read_lines(line)[0].snapshot or {}
+    except (IndexError, ValueError):
+        return {}  # damaged: then no run is known to have ended before it
+
+
+def _tree_size(path: str) -> int:
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                size += os.stat(os.path.join(folder, name), follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue
+    return size
