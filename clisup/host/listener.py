@@ -13,7 +13,7 @@ from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["BACKLOG", "bind_listener", "take_lock"]
 
-BACKLOG = 128
+BACKLOG = 1024  # a restart in place takes a second or two, and who connects then waits here
 
 
 def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:

@@ -1,0 +1,172 @@
+"""`daemon/restart`: another daemon in the same process, while turns run and clients wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness, until
+from wire import Hangup, Wire
+
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+
+
+def identity(daemon: Harness) -> dict[str, Any]:
+    with daemon.wire() as wire:
+        return dict(wire.call("initialize")["server"])
+
+
+def restart(daemon: Harness) -> dict[str, Any]:
+    """Restart it and wait for the new one; gives the answer."""
+    before = identity(daemon)["instance_id"]
+    with daemon.wire() as wire:
+        answer = wire.call("daemon/restart")
+    assert answer["instance_id"] == before
+    daemon._hang_up()
+    until(lambda: _instance(daemon) not in (None, before), "no successor")
+    return dict(answer)
+
+
+def _instance(daemon: Harness) -> str | None:
+    try:
+        return str(identity(daemon)["instance_id"])
+    except (Hangup, OSError):
+        return None
+
+
+def test_turns_go_on_and_followers_see_each_seq_once(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    sessions = [daemon.new() for _ in range(4)]
+    with Client.connect(daemon.socket) as client, client.follow(sessions[0].id, after_seq=0) as follower:
+        for session in sessions:
+            parts = [f"@stream 200 40 0.001\n@wait-file {tmp_path}/{n}" for n in range(2)]
+            session.prompt("\n".join([*parts, "@stream 100", "@exit 7"]))
+        pids = [session.cli() for session in sessions]
+        pid = daemon.pid
+        for n in range(2):
+            assert restart(daemon)["running"] == 4
+            (tmp_path / str(n)).touch()
+        followed = [next(follower)]
+        while followed[-1]["type"] != "turn_completed":
+            followed.append(next(follower))
+    assert identity(daemon)["pid"] == pid and daemon.process is not None and daemon.process.poll() is None
+    for session, cli in zip(sessions, pids, strict=True):
+        session.end_of("t1")
+        assert session.chunks() == [*range(200), *range(200), *range(100)]
+        assert [e["pid"] for e in session.events("process_started")] == [cli]
+        assert [e["exit_code"] for e in session.events("process_exited")] == [7]
+    assert followed == sessions[0].events()
+
+
+def test_keepers_of_the_daemon_before_leave_no_zombie(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt(f"@wait-file {tmp_path}/go\nbye")
+    session.cli()
+    restart(daemon)
+    (tmp_path / "go").touch()
+    session.end_of("t1")
+    until(lambda: not Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split())
+
+
+def test_who_connects_in_between_is_served_and_nobody_else_gets_the_socket(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    refused: list[BaseException] = []
+    stop = threading.Event()
+
+    def knock() -> None:
+        while not stop.is_set():
+            try:
+                Wire(daemon.socket).close()
+            except BlockingIOError:
+                continue  # more wait than the kernel keeps for us
+            except OSError as error:
+                refused.append(error)
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    try:
+        restart(daemon)
+        second = daemon.launch()
+        assert second.wait(40) == 75  # one daemon for each state directory, all the time
+    finally:
+        stop.set()
+        thread.join()
+    assert not refused
+
+
+def test_a_configuration_that_would_not_start_changes_nothing(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt(f"@wait-file {tmp_path}/go\nbye")
+    before = identity(daemon)
+    good = daemon.config.read_text()
+    daemon.config.write_text(good + "\n[demon]\n")
+    with pytest.raises(ClisupError) as refused:
+        daemon.call("daemon/restart")
+    assert refused.value.kind == "unsupported" and "'demon'" in refused.value.message
+    assert identity(daemon) == before
+    daemon.config.write_text(good)
+    (tmp_path / "go").touch()
+    assert session.end_of("t1")["outcome"] == "completed"
+
+
+def test_a_changed_configuration_is_in_force_afterwards(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"max_frame_bytes": 100_000})
+    with daemon.wire() as wire:
+        assert wire.call("initialize")["limits"]["max_frame_bytes"] == 100_000
+    daemon.configure(daemon={"max_frame_bytes": 200_000})
+    restart(daemon)
+    with daemon.wire() as wire:
+        assert wire.call("initialize")["limits"]["max_frame_bytes"] == 200_000
+
+
+def test_the_environment_survives_and_stays_hidden(serve: Callable[..., Harness]) -> None:
+    daemon = serve(env={"CANARY_TOKEN": "canary-4711", "LC_NAME": "C.UTF-8"})
+    before = {e["name"] for e in daemon.call("backend/env", name="demo")["dropped"]}
+    restart(daemon)
+    assert {e["name"] for e in daemon.call("backend/env", name="demo")["dropped"]} == before >= {"CANARY_TOKEN"}
+    assert b"canary-4711" not in Path(f"/proc/{daemon.pid}/environ").read_bytes()
+
+
+def test_a_prompt_with_a_key_across_a_restart_runs_once(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    sessions = [daemon.new() for _ in range(6)]
+    text = f"@bash echo ran >> {tmp_path}/ran-$CLISUP_SESSION\nbye"
+    for session in sessions:
+        session.prompt(text, key="k")
+    restart(daemon)
+    for session in sessions:
+        assert session.call("prompt", prompt=text, key="k")["delivery"] == "duplicate"
+        assert session.end_of("t1")["outcome"] == "completed"
+        assert (tmp_path / f"ran-{session.id}").read_text() == "ran\n"
+
+
+def test_a_daemon_that_dies_at_its_restart_is_started_as_after_any_crash(serve: Callable[..., Harness]) -> None:
+    daemon = serve(env={"CLISUP_FAILPOINTS": "restart.before=kill"})
+    session = daemon.new()
+    session.prompt("@stream 300 40 0.003")
+    session.cli()
+    with daemon.wire() as wire:
+        wire.call("daemon/restart")
+    assert daemon.process is not None and daemon.process.wait(40) == -signal.SIGKILL
+    daemon._hang_up()
+    daemon.start()
+    session.end_of("t1")
+    assert session.chunks() == list(range(300))
+
+
+def test_a_stop_after_a_restart_ends_all_as_ever(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"on_stop": "kill"})
+    session = daemon.new()
+    session.prompt("@sleep 300")
+    session.cli()
+    restart(daemon)
+    assert daemon.stop() == 0
+    assert not session.processes() and not os.path.exists(daemon.socket)

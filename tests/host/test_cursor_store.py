@@ -1,0 +1,126 @@
+"""Durable cursors: forward only, at once on disk, bounded in number and in size."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clisup.errors import UsageError, WorldError
+from clisup.host import cursor_store
+from clisup.host.cursor_store import CursorStore
+from clisup.host.failpoints import arm
+
+A, B = (f"0d9c1c1e-0000-4000-8000-00000000000{n}" for n in "ab")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CursorStore:
+    return CursorStore(str(tmp_path), limit=3)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def again(tmp_path: Path) -> CursorStore:
+    """What a next daemon finds."""
+    return CursorStore(str(tmp_path), limit=3)
+
+
+def seqs(store: CursorStore, name: str) -> dict[str, int]:
+    cursor = store.get(name)
+    assert cursor is not None
+    return cursor.seqs
+
+
+def test_a_move_is_on_disk_when_it_returns(store: CursorStore, tmp_path: Path) -> None:
+    cursor = store.make("indexer")
+    assert cursor.move(A, 5) == 5
+    assert cursor.move(B, 7) == 7
+    assert seqs(again(tmp_path), "indexer") == {A: 5, B: 7}
+
+
+def test_a_cursor_never_goes_back(store: CursorStore, tmp_path: Path) -> None:
+    cursor = store.make("indexer")
+    cursor.move(A, 5)
+    assert cursor.move(A, 3) == 5
+    assert seqs(again(tmp_path), "indexer") == {A: 5}
+
+
+def test_a_torn_line_is_cut_and_the_next_move_is_whole(store: CursorStore, tmp_path: Path) -> None:
+    store.make("indexer").move(A, 5)
+    with open(tmp_path / "cursors/indexer.jsonl", "ab") as file:
+        file.write(b'["0d9c1c1e-0000-40')
+    cursor = again(tmp_path).get("indexer")
+    assert cursor is not None and cursor.seqs == {A: 5}
+    cursor.move(A, 6)
+    assert seqs(again(tmp_path), "indexer") == {A: 6}
+
+
+def test_a_long_file_is_written_anew(store: CursorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor_store, "COMPACT_BYTES", 1000)
+    cursor = store.make("indexer")
+    for seq in range(1, 2000):
+        cursor.move(A, seq)
+    assert (tmp_path / "cursors/indexer.jsonl").stat().st_size < 1300
+    assert seqs(again(tmp_path), "indexer") == {A: 1999}
+
+
+def test_there_is_room_for_so_many_names_and_forgetting_makes_more(store: CursorStore) -> None:
+    for name in ("a", "b", "c"):
+        store.make(name)
+    with pytest.raises(UsageError) as refused:
+        store.make("d")
+    assert refused.value.kind == "limit_exceeded" and refused.value.data["limit"] == "max_cursors"
+    store.forget("b")
+    store.forget("never there")
+    store.make("d")
+    assert store.names() == ["a", "c", "d"] and store.get("b") is None
+
+
+def test_deleted_sessions_leave_every_cursor(store: CursorStore, tmp_path: Path) -> None:
+    store.make("one").move(A, 5)
+    store.make("two").move(B, 5)
+    again(tmp_path).drop_sessions({A})
+    assert seqs(again(tmp_path), "one") == {} and seqs(again(tmp_path), "two") == {B: 5}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+def test_a_disk_that_refuses_leaves_the_cursor_where_it_was(store: CursorStore, tmp_path: Path, number: int) -> None:
+    cursor = store.make("indexer")
+    cursor.move(A, 5)
+    arm(f"cursor.before={errno.errorcode[number]}")
+    with pytest.raises(WorldError) as refused:
+        cursor.move(A, 6)
+    assert refused.value.kind == "storage_failed" and refused.value.data["errno"] == number
+    assert cursor.seqs == seqs(again(tmp_path), "indexer") == {A: 5}
+    assert cursor.move(A, 6) == 6
+
+
+def test_half_a_line_on_a_full_disk_is_taken_back(
+    store: CursorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = store.make("indexer")
+    write = os.write
+    monkeypatch.setattr(cursor_store.os, "write", lambda fd, data: write(fd, data[:10]))
+    with pytest.raises(WorldError):
+        cursor.move(A, 5)
+    monkeypatch.undo()
+    cursor.move(A, 6)
+    assert seqs(again(tmp_path), "indexer") == {A: 6}
+
+
+def test_a_damaged_file_is_told_and_can_be_forgotten(store: CursorStore, tmp_path: Path) -> None:
+    store.make("indexer")
+    (tmp_path / "cursors/indexer.jsonl").write_bytes(b"\0\0\0\n")
+    with pytest.raises(WorldError) as refused:
+        again(tmp_path).get("indexer")
+    assert refused.value.kind == "storage_failed" and "indexer.jsonl" in refused.value.message
+    store.forget("indexer")
+    assert again(tmp_path).get("indexer") is None
