@@ -116,6 +116,7 @@ class Daemon:
             listener = bind_listener(self.socket_path)
             nursery.start_soon(self._heed_signals)
             nursery.start_soon(self.manager.watch_suspends)
+            nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
             self.state = "ready"
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
@@ -141,7 +142,7 @@ class Daemon:
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
-        self.manager.stopping = True
+        self.manager.stopping = self.manager.services.storage.stopping = True
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -209,7 +210,6 @@ class Daemon:
         }
 
     def _daemon_status(self) -> dict[str, Any]:
-        disk = os.statvfs(self.state_dir)
         slots = self.manager.services.slots
         return {
             **self.identity(),
@@ -223,9 +223,5 @@ class Daemon:
             "max_running": slots.total,
             "waiting": slots.waiting,
             "adopted_turns": self.manager.adopted,
-            "storage": {
-                "path": self.state_dir,
-                "free_bytes": disk.f_bavail * disk.f_frsize,
-                "writable": os.access(self.state_dir, os.W_OK),
-            },
+            "storage": self.manager.services.storage.describe(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class TurnRunner:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._backend = session.backend
+        self._storage = session.services.storage
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
         self.cancelled = False  # a client took it back before there was a process to interrupt
@@ -119,7 +121,7 @@ class TurnRunner:
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        prompt = self._session.dir.load_prompt(turn.id)
+        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
         if prompt is None:
             await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
             return
@@ -135,14 +137,16 @@ class TurnRunner:
     async def resume(self, turn: Turn) -> None:
         """Take up a turn that a daemon before this one had started."""
         run_dir = self._session.dir.run(turn.run)
-        prompt = self._session.dir.load_prompt(turn.id)
+        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
         try:
-            if prompt is not None and self._never_ran(run_dir):
+            if prompt is not None and await self._storage.surely(lambda: self._never_ran(run_dir)):
                 text = "the daemon was gone before the CLI had been started: it is started now"
-                self._session.say(Notice(code="run_replaced", message=text), turn.id)
+                replaced = Item(Notice(code="run_replaced", message=text), turn.id)
+                await self._session.recorder.record_surely(lambda: [replaced])
                 await self._runs(turn, prompt)
                 return
-            self._session.say(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
+            adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
+            await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
             correction = await self._follow(turn)
             if correction is not None and prompt is not None:
                 self._mode = correction
@@ -168,7 +172,9 @@ class TurnRunner:
                 _drop_cgroup(run_dir)
                 return True
             return False
-        except WorldError:
+        except WorldError as error:
+            if error.data.get("errno") != errno.ENOENT:
+                raise
             return True  # the directory itself is not there: the daemon died before it was made
         finally:
             lock.release()
@@ -194,7 +200,7 @@ class TurnRunner:
         argv, _ = await backend.ready()
         secrets = session.dir.secrets()
         launch = backend.adapter.launch(self._request(argv, prompt))
-        number = session.ledger.runs + 1
+        number = session.dir.next_run(session.ledger.runs)
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
         run_dir = session.dir.run(number)
@@ -204,7 +210,8 @@ class TurnRunner:
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
         intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup}
         failpoint("intent.before")
-        await trio.to_thread.run_sync(run_dir.create, intent)
+        with self._storage.watched():
+            await trio.to_thread.run_sync(run_dir.create, intent)
         failpoint("intent.after")
         self._announce(turn, number, prompt, launch)
         failpoint("announce.after")
@@ -218,8 +225,6 @@ class TurnRunner:
             _drop_cgroup(run_dir)
             raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
-        if word.get("pid"):
-            self._process_started(word, run_dir)
 
     def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
         if turn.started:
@@ -302,9 +307,9 @@ class TurnRunner:
             "oom_score_adj": 300,
         }
 
-    def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> None:
-        intent = run_dir.intent()
-        event = ProcessStarted(
+    async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
+        intent = await self._storage.surely(run_dir.intent)
+        return ProcessStarted(
             pid=word["pid"],
             start_time=word.get("start_time"),
             argv=tuple(self._session.redact(part) for part in intent.get("argv", ())),
@@ -312,17 +317,21 @@ class TurnRunner:
             env_attested=word.get("env_attested"),
             cgroup=intent.get("cgroup"),
         )
-        self.record([Item(event, self.turn.id)])
 
     async def _follow(self, turn: Turn) -> str | None:
         """Drive the turn's run to its end. Gives the correction ("resume" or "fresh") where the turn needs another run."""
         session = self._session
         run_dir = session.dir.run(turn.run)
-        if not turn.process_started and (word := _started(run_dir)) is not None:
-            self._process_started(word, run_dir)
         native = session.ledger.native_session_id or session.spec.resume_native_id or session.id
-        settings = RunSettings(session.id, turn.run, session.timeouts, self._backend.config.limits, native)
-        self.run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        limits = self._backend.config.limits
+        settings = RunSettings(session.id, turn.run, session.timeouts, limits, native, self._storage)
+        run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        word = await self._storage.surely(run_dir.start_record)
+        if not turn.process_started and word and word.get("pid"):
+            run.note(
+                await self._process_started(word, run_dir)
+            )  # from here on the run waits for a bad disk, not the turn
+        self.run = run
         if self.cancelled:
             self.run.end("client", ladder_for("graceful", session.timeouts))
         record = await self.run.drive()
@@ -330,9 +339,9 @@ class TurnRunner:
 
     async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
-        record = _with_cgroup(record, run_dir.intent().get("cgroup"))
+        record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         if not turn.process_exited:
-            await self._session.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
+            await self._session.recorder.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -342,12 +351,12 @@ class TurnRunner:
         correction = self._correction(done, end)
         if correction is not None:
             notice = Notice(code="session_corrected", message=_CORRECTIONS[correction])
-            await self._session.record_surely(lambda: [Item(notice, turn.id)])
+            await self._session.recorder.record_surely(lambda: [Item(notice, turn.id)])
             return correction
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
         failpoint("end.before")
-        await self._session.record_surely(lambda: [self._session.completion(done, memo)])
+        await self._session.recorder.record_surely(lambda: [self._session.completion(done, memo)])
         failpoint("end.after")
         return None
 
@@ -366,7 +375,7 @@ class TurnRunner:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        await self._session.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
+        await self._session.recorder.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
 
 
 def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
@@ -419,11 +428,6 @@ def _carry(terminal: Terminal | None) -> dict[str, Any]:
     if terminal is None or terminal.cost_total_usd is None:
         return {}
     return {"cost_total_usd": terminal.cost_total_usd}
-
-
-def _started(run_dir: RunDir) -> dict[str, Any] | None:
-    word = run_dir.start_record()
-    return word if word and word.get("pid") else None
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:
