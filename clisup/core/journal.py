@@ -1,19 +1,24 @@
 """The format of a journal line, and how a journal that was cut by a crash is read.
 
-A line is `{"src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. The envelope's bytes are made once and are what
-every client gets, so they are cut out of the line, never re-encoded. `src` says which line of which spool an event came
-from; what the daemon decides by itself carries none. `memo` is the daemon's own and never leaves it. The first line of a
-segment is `{"snapshot": {...}}`: the session's state at that point, so that only the last segment is read at start.
+A line is `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. `crc` is the CRC-32 of what follows
+it, in 8 hex digits. The envelope's bytes are made once and are what every client gets, so they are cut out of the line,
+never re-encoded. `src` says which line of which spool an event came from; what the daemon decides by itself carries none.
+`memo` is the daemon's own and never leaves it. The first line of a segment is `{"crc": ..., "v": 2, "snapshot": {...}}`: the
+session's state at that point, so that only the last segment is read at start. Version 1 is the same without `crc` and `v`:
+it is read, and a segment may begin with it and go on in version 2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from zlib import crc32
 
 import msgspec
 
 __all__ = [
+    "JOURNAL_VERSION",
+    "DamagedLine",
     "Record",
     "Source",
     "encode_line",
@@ -21,11 +26,20 @@ __all__ = [
     "event_seq",
     "event_slice",
     "event_type",
+    "is_intact",
     "read_lines",
+    "version_of",
     "whole_lines",
 ]
 
+JOURNAL_VERSION = 2
+"""Of the format. A journal of a later one is not read at all; each version keeps `crc` and `v` where they are."""
+
 Spool = Literal["out", "err"]
+_CRC = b'{"crc":"'
+_SEALED = len(b'{"crc":"0a1b2c3d",')  # where the bytes begin that the checksum is of
+_UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # how a line of version 1 begins
+_VERSION = b'"v":'
 _EVENT = b'"event":'
 _TYPE = b'"type":"'
 _SEQ = b'"seq":'
@@ -52,25 +66,53 @@ class Record:
     snapshot: dict[str, Any] | None = None
 
 
+class DamagedLine(ValueError):
+    """A line that is none of ours, or not as it was written. `offset` is its place in what was read."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"{why} at offset {offset}")
+        self.offset = offset
+        self.why = why
+
+
 def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
     """One journal line, newline included."""
-    head = b"{"
+    head = b""
     if src is not None:
-        head += f'"src":[{src.run},"{src.spool}",{src.start},{src.end},{src.k}],'.encode()
+        head = f'"src":[{src.run},"{src.spool}",{src.start},{src.end},{src.k}],'.encode()
     if memo is not None:
         head += b'"memo":' + msgspec.json.encode(memo) + b","
-    return head + _EVENT + event + b"}\n"
+    return _sealed(head + _EVENT + event + b"}")
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:
     """The first line of a segment."""
-    return b'{"snapshot":' + msgspec.json.encode(state) + b"}\n"
+    return _sealed(b'"v":%d,"snapshot":' % JOURNAL_VERSION + msgspec.json.encode(state) + b"}")
+
+
+def _sealed(rest: bytes) -> bytes:
+    return b'{"crc":"%08x",' % crc32(rest) + rest + b"\n"
+
+
+def is_intact(line: bytes) -> bool:
+    """Is a line (without its newline) as it was written? One of version 1 has nothing to tell by but its beginning."""
+    if line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:]):
+        return True
+    return line.startswith(_UNSEALED)
+
+
+def version_of(head: bytes) -> int:
+    """The format's version, from a segment's first line. It says so even where the line itself is of a later format."""
+    if not head.startswith(_VERSION, _SEALED):
+        return 1
+    digits = head[_SEALED + len(_VERSION) :].partition(b",")[0]
+    return int(digits) if digits.isdigit() else 1
 
 
 def event_slice(line: bytes) -> bytes | None:
     """The envelope's bytes in a journal line (with or without its newline); None for a snapshot."""
     at = line.find(_EVENT)
-    if at < 0 or line.startswith(b'{"snapshot"'):
+    if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
         return None
     return line[at + len(_EVENT) : line.rindex(b"}")]
 
@@ -88,14 +130,16 @@ def event_seq(event: bytes) -> int:
 
 
 def read_lines(data: bytes) -> list[Record]:
-    """The records of whole lines. Raises `ValueError` with the offset of the first line that is none of ours."""
+    """The records of whole lines. Raises `DamagedLine` for the first that is none of ours or has another checksum."""
     records, at = [], 0
-    for line in data.splitlines(keepends=True):  # JSON escapes control characters: no line of ours holds a \\r
+    for line in data.split(b"\n")[:-1]:
+        if not is_intact(line):
+            raise DamagedLine(at, "a wrong checksum" if line.startswith(_CRC) else "no journal line")
         try:
             records.append(_record(msgspec.json.decode(line)))
         except (TypeError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            raise ValueError(f"no journal line at offset {at}") from error
-        at += len(line)
+            raise DamagedLine(at, "no journal line") from error
+        at += len(line) + 1
     return records
 
 

@@ -105,6 +105,7 @@ class Daemon:
             listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
             nursery.start_soon(self._heed_signals)
             nursery.start_soon(self.manager.watch_suspends)
+            nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
             nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)
             self.state = "ready"
@@ -148,7 +149,7 @@ class Daemon:
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
-        self.manager.stopping = True
+        self.manager.stopping = self.manager.services.storage.stopping = True
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -216,7 +217,6 @@ class Daemon:
         }
 
     def _daemon_status(self) -> dict[str, Any]:
-        disk = os.statvfs(self.state_dir)
         slots = self.manager.services.slots
         return {
             **self.identity(),
@@ -230,9 +230,5 @@ class Daemon:
             "max_running": slots.total,
             "waiting": slots.waiting,
             "adopted_turns": self.manager.adopted,
-            "storage": {
-                "path": self.state_dir,
-                "free_bytes": disk.f_bavail * disk.f_frsize,
-                "writable": os.access(self.state_dir, os.W_OK),
-            },
+            "storage": self.manager.services.storage.describe(),
         }

@@ -12,6 +12,7 @@ import trio
 
 from clisup.core.ladder import Ladder
 from clisup.core.verdict import ExitRecord, exit_from_file
+from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
@@ -45,11 +46,12 @@ class LeashOwner(Protocol):
 class Leash:
     """One run's keeper. `exited` is set once, with the exit record; everything the CLI said is then in the spools."""
 
-    def __init__(self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int) -> None:
+    def __init__(self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage) -> None:
         self._owner = owner
         self._dir = run_dir
         self._session_id = session_id
         self._run = run
+        self._storage = storage
         self._link: KeeperLink | None = None
         self._end_op: dict[str, Any] | None = None
         self._end_sent = False
@@ -126,6 +128,13 @@ class Leash:
                 self._gone(exit_from_file(message.get("exit")))
 
     async def _unreachable(self) -> None:
+        try:
+            with self._storage.watched():
+                await self._ask_its_files()
+        except (OSError, WorldError):  # a bad disk has no answer yet
+            await trio.sleep(STORAGE_RETRY_S)
+
+    async def _ask_its_files(self) -> None:
         if (record := self._dir.exit_record()) is not None:
             self._gone(exit_from_file(record))
         elif lock_holder(self._dir.lock) is None:

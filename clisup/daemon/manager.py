@@ -22,6 +22,7 @@ from clisup.core.usage import Usage
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
+from clisup.daemon.storage import Storage
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
@@ -55,7 +56,8 @@ class Manager:
         self._sessions: dict[str, Session] = {}
         self._opening = trio.Lock()
         slots = Slots(config.daemon.max_running or default_max_running())
-        self.services = Services(config, slots, state_dir, compile_keeper(state_dir), CgroupHome.find())
+        keeper_file, cgroups = compile_keeper(state_dir), CgroupHome.find()
+        self.services = Services(config, slots, state_dir, keeper_file, cgroups, Storage(state_dir))
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False
@@ -213,7 +215,8 @@ class Manager:
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
         directory = SessionDir(self.state_dir, session_id)
-        await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
+        with self.services.storage.watched():
+            await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
         session = self._make(spec)
         session.load()
         self._sessions[session_id] = session

@@ -8,7 +8,7 @@ import trio
 
 from clisup.core.events import Actor, PromptAccepted
 from clisup.daemon.recorder import Item
-from clisup.errors import ClisupError, UsageError
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.rpc.models import PromptParams, PromptResult
 
 if TYPE_CHECKING:
@@ -52,13 +52,18 @@ class PromptDesk:
         turn_id = session.next_turn_id()
         stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
         try:
-            await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
+            with session.services.storage.watched():
+                await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)
         delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
         accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
-        seq = session.recorder.record([Item(accepted, turn_id)])
+        try:
+            seq = session.recorder.record([Item(accepted, turn_id)])
+        except WorldError:
+            session.dir.drop_prompt(turn_id)
+            raise
         session.work_came()
         await session.sync()
         return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from clisup.core.events import EventBase, encode_event
+from clisup.core.events import EventBase, Notice, encode_event
 from clisup.core.journal import Source, encode_line
 from clisup.core.ledger import FOLDED, Ledger
+from clisup.daemon.storage import Storage
+from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.journal_store import JournalReader, JournalStore
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["STORAGE_RETRY_S", "Item", "Recorder", "Watcher"]
+__all__ = ["Item", "Recorder", "Watcher"]
 
-STORAGE_RETRY_S = 0.25
-"""Between two tries to journal what a full disk refused."""
+_RENEWED = Notice(
+    code="journal_renewed",
+    message="the journal could not be synced: its state is written anew; events of before may not survive a power loss",
+)
 
 
 class Item(NamedTuple):
@@ -44,21 +47,33 @@ class Recorder:
     """
 
     def __init__(
-        self, directory: SessionDir, store: JournalStore, *, max_keys: int, everywhere: Collection[Watcher] = ()
+        self,
+        directory: SessionDir,
+        store: JournalStore,
+        storage: Storage,
+        *,
+        max_keys: int,
+        everywhere: Collection[Watcher] = (),
     ) -> None:
         self.session_id = directory.id
         self.dir = directory
         self._store = store
+        self._storage = storage
         self._max_keys = max_keys
+        self._syncing = trio.Lock()
         self._news = trio.Event()
         self._everywhere = everywhere
         self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
 
     def load(self) -> None:
-        """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal."""
-        for record in self._store.load():
-            self.ledger.apply(record, max_keys=self._max_keys)
+        """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
+        try:
+            for record in self._store.load():
+                self.ledger.apply(record, max_keys=self._max_keys)
+        except BaseException:
+            self._store.close()
+            raise
 
     @property
     def next_seq(self) -> int:
@@ -70,6 +85,10 @@ class Recorder:
 
     def record(self, items: Sequence[Item]) -> int:
         """Journal all items or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
+        with self._storage.watched():
+            return self._record(items)
+
+    def _record(self, items: Sequence[Item]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
         lines = [self._line(item, first + at, ts) for at, item in enumerate(items)]
@@ -80,6 +99,10 @@ class Recorder:
             self._fold(item, first + at, ts)
         self._announce()
         return first + len(items) - 1
+
+    async def record_surely(self, make: Callable[[], list[Item]]) -> None:
+        """Journal what must not be left out. While the disk refuses, it waits and tries again."""
+        await self._storage.surely(lambda: self._record(make()))
 
     def _line(self, item: Item, seq: int, ts: str) -> bytes:
         source = "backend" if item.src is not None else "daemon"
@@ -122,14 +145,27 @@ class Recorder:
         return self._store.release(upto, self.ledger.snapshot())
 
     async def sync(self) -> None:
-        """Make what was recorded survive a power loss. Raises `WorldError(storage_failed)`."""
-        fd = self._store.duplicate()
-        if fd is None:
-            return
-        try:
-            await trio.to_thread.run_sync(self._store.sync, fd)
-        finally:
-            os.close(fd)
+        """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.
+
+        The kernel gives up what it could not sync. So after a failure the next event begins a new segment, whose snapshot
+        holds what the old one should have: prompts, keys, ends.
+        """
+        while True:
+            try:
+                await self._sync()
+                return
+            except WorldError:
+                if self._storage.stopping:
+                    raise
+            await self._storage.recovered()
+            await self.record_surely(lambda: [Item(_RENEWED)])
+
+    async def _sync(self) -> None:
+        async with (
+            self._syncing
+        ):  # one that comes second must not return before what the first one has taken is on disk
+            with self._storage.watched(), trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._store.sync, self._store.unsynced())
 
     def close(self) -> None:
         self._store.close()

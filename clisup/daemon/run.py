@@ -38,7 +38,8 @@ from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.guard import Guard
 from clisup.daemon.leash import Leash
-from clisup.daemon.recorder import STORAGE_RETRY_S, Item
+from clisup.daemon.recorder import Item
+from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
@@ -64,6 +65,7 @@ class RunSettings:
     timeouts: Timeouts
     limits: LimitsConfig
     expected_native_id: str | None
+    storage: Storage
 
 
 class RunSink(Protocol):
@@ -98,7 +100,7 @@ class Run:
         self._blocked_by: set[str] = set()
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
-        self._leash = Leash(self, run_dir, settings.session_id, settings.number)
+        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
         self._wake = trio.Event()
         self.tracker = PhaseTracker()
         self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
@@ -201,7 +203,7 @@ class Run:
         await self._store()
 
     async def _read_some(self) -> bool:
-        out, err = self._out.read(), self._err.read()
+        out, err = await self._surely(self._out.read), await self._surely(self._err.read)
         if out:
             lines = self._out.framer.feed(out)
             self._heartbeat = bool(lines) and not self._out.framer.pending
@@ -283,8 +285,9 @@ class Run:
             await self._surely(self._store_now)
 
     def _store_now(self) -> None:
-        for blob in self._blobs:
-            self._dir.save_blob(blob.name, blob.data)
+        with self._settings.storage.watched():
+            for blob in self._blobs:
+                self._dir.save_blob(blob.name, blob.data)
         self._sink.record(self._batch)
         self._batch = []
         self._blobs = []
@@ -295,7 +298,8 @@ class Run:
             try:
                 done = action()
             except WorldError as error:
-                _log.error("journal write failed", session=self._settings.session_id, error=str(error))
+                if not self._blocked_by:
+                    _log.error("turn waits for the disk", session=self._settings.session_id, error=str(error))
                 self._set_blocked("journal", True)
                 await trio.sleep(STORAGE_RETRY_S)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,9 @@ from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.backends import Backend
 from clisup.daemon.prompts import PromptDesk
-from clisup.daemon.recorder import STORAGE_RETRY_S, Item, Recorder, Watcher
+from clisup.daemon.recorder import Item, Recorder, Watcher
 from clisup.daemon.slots import Slots
+from clisup.daemon.storage import Storage
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
@@ -45,6 +46,7 @@ class Services:
     state_dir: str
     keeper_file: str
     cgroups: CgroupHome
+    storage: Storage
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
 
 
@@ -58,9 +60,10 @@ class Session:
         self.services = services
         self.nursery = nursery
         self.dir = SessionDir(services.state_dir, self.id)
-        store = JournalStore(self.dir.journal, segment_bytes=services.config.daemon.segment_bytes)
-        keys = services.config.daemon.retention.keys
-        self.recorder = Recorder(self.dir, store, max_keys=keys, everywhere=services.everywhere)
+        config = services.config.daemon
+        store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
+        keys, everywhere = config.retention.keys, services.everywhere
+        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere)
         self.timeouts = spec.merged_timeouts(backend.config.timeouts)
         self.state = SessionState.IDLE
         self.redact = backend.redactor(self.dir.secrets())
@@ -112,10 +115,6 @@ class Session:
         """Go on in the lifecycle table, by one cause."""
         self.state = advance(self.state, cause)
 
-    def say(self, notice: Notice, turn_id: str | None = None) -> int:
-        """Journal a word of the daemon's own."""
-        return self.recorder.record([Item(notice, turn_id)])
-
     def completion(self, done: TurnCompleted, memo: dict[str, Any], *, turn_id: str | None = None) -> Item:
         """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
@@ -125,22 +124,13 @@ class Session:
         _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
         return Item(done, turn, memo=memo or None)
 
-    async def record_surely(self, make: Callable[[], list[Item]]) -> None:
-        """Journal what must not be left out. While the disk refuses, it waits and tries again."""
-        while True:
-            try:
-                self.recorder.record(make())
-                return
-            except WorldError as error:
-                _log.error("journal write failed", session=self.id, error=str(error))
-                await trio.sleep(STORAGE_RETRY_S)
-
     def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:
         """The final text obeys the inline limit too."""
         if len(done.text) <= self.backend.config.limits.inline_bytes:
             return done
         blob = Blob(f"blob-{run}-out-final.{self.ledger.turns}", done.text.encode())
-        self.dir.run(run).save_blob(blob.name, blob.data)
+        with self.services.storage.watched():
+            self.dir.run(run).save_blob(blob.name, blob.data)
         return done.model_copy(update={"text": done.text[:4096], "blob": blob.name})
 
     # -- the session's task ------------------------------------------------------------------------------------------
@@ -198,12 +188,8 @@ class Session:
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id)
             await self._give_up(error)
-        try:
+        with suppress(WorldError):  # the daemon stops
             await self.sync()
-        except WorldError as error:
-            _log.error(
-                "journal not synced", session=self.id, error=str(error)
-            )  # it is written, and the next sync comes
 
     async def _give_up(self, error: Exception) -> None:
         turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)
@@ -214,7 +200,7 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        await self.record_surely(lambda: [self.completion(done, {}, turn_id=turn.id)])
+        await self.recorder.record_surely(lambda: [self.completion(done, {}, turn_id=turn.id)])
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
@@ -224,7 +210,7 @@ class Session:
             self.advance(Cause.CRASH_LOOP)
 
     async def sync(self) -> None:
-        """Make the journal survive a power loss. Raises `WorldError(storage_failed)`."""
+        """Make the journal survive a power loss."""
         if self.services.config.daemon.fsync == "turn":
             await self.recorder.sync()
 
@@ -303,9 +289,13 @@ class Session:
         if self.state is SessionState.CLOSED:
             return
         self._closing = True
-        for turn in list(self.ledger.queue):
-            if self._runner is None or self._runner.starting != turn.id:
-                self._drop_queued(turn, actor)
+        try:
+            for turn in list(self.ledger.queue):
+                if self._runner is None or self._runner.starting != turn.id:
+                    self._drop_queued(turn, actor)
+        except WorldError:  # the client is told, so the session must not close by itself later
+            self._closing = False
+            raise
         while self.busy:
             turn_id = self.ledger.current.id if self.ledger.current else self.ledger.queue[0].id
             await self.interrupt(turn_id, "graceful", actor)
@@ -313,7 +303,9 @@ class Session:
         await self._closed.wait()
 
     async def _finish_close(self) -> None:
-        await self.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
+        await self.recorder.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
+        with suppress(WorldError):  # the daemon stops
+            await self.sync()
         self.advance(Cause.CLOSE)
         self.dir.forget_secrets()
         self.recorder.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude, ended_by
+from clisup.daemon.native import NativeSession
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.errors import ClisupError, WorldError
@@ -34,7 +36,6 @@ from clisup.host.keepers import KEEPER_PROTO, start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import tail_text
-from clisup.host.transcripts import appended, transcript_exists, transcript_size
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -65,6 +66,8 @@ class TurnRunner:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._backend = session.backend
+        self._native = NativeSession(session)
+        self._storage = session.services.storage
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
         self.cancelled = False  # a client took it back before there was a process to interrupt
@@ -119,7 +122,7 @@ class TurnRunner:
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        prompt = self._session.dir.load_prompt(turn.id)
+        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
         if prompt is None:
             await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
             return
@@ -135,14 +138,16 @@ class TurnRunner:
     async def resume(self, turn: Turn) -> None:
         """Take up a turn that a daemon before this one had started."""
         run_dir = self._session.dir.run(turn.run)
-        prompt = self._session.dir.load_prompt(turn.id)
+        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
         try:
-            if prompt is not None and self._never_ran(run_dir):
+            if prompt is not None and await self._storage.surely(lambda: self._never_ran(run_dir)):
                 text = "the daemon was gone before the CLI had been started: it is started now"
-                self._session.say(Notice(code="run_replaced", message=text), turn.id)
+                replaced = Item(Notice(code="run_replaced", message=text), turn.id)
+                await self._session.recorder.record_surely(lambda: [replaced])
                 await self._runs(turn, prompt)
                 return
-            self._session.say(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
+            adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
+            await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
             correction = await self._follow(turn)
             if correction is not None and prompt is not None:
                 self._mode = correction
@@ -168,7 +173,9 @@ class TurnRunner:
                 _drop_cgroup(run_dir)
                 return True
             return False
-        except WorldError:
+        except WorldError as error:
+            if error.data.get("errno") != errno.ENOENT:
+                raise
             return True  # the directory itself is not there: the daemon died before it was made
         finally:
             lock.release()
@@ -194,7 +201,7 @@ class TurnRunner:
         argv, _ = await backend.ready()
         secrets = session.dir.secrets()
         launch = backend.adapter.launch(self._request(argv, prompt))
-        number = session.ledger.runs + 1
+        number = session.dir.next_run(session.ledger.runs)
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
         run_dir = session.dir.run(number)
@@ -202,11 +209,11 @@ class TurnRunner:
         if cgroup is not None:
             limits = backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
-        written = transcript_size(self._transcript(session.native_id))
         intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup,
-                  "transcript_at": written}  # fmt: skip
+                  "transcript_at": self._native.written()}  # fmt: skip
         failpoint("intent.before")
-        await trio.to_thread.run_sync(run_dir.create, intent)
+        with self._storage.watched():
+            await trio.to_thread.run_sync(run_dir.create, intent)
         failpoint("intent.after")
         self._announce(turn, number, prompt, launch)
         failpoint("announce.after")
@@ -220,8 +227,6 @@ class TurnRunner:
             _drop_cgroup(run_dir)
             raise _not_kept(word)
         _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
-        if word.get("pid"):
-            self._process_started(word, run_dir)
 
     def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
         if turn.started:
@@ -242,7 +247,7 @@ class TurnRunner:
 
     def _request(self, argv: tuple[str, ...], prompt: dict[str, Any]) -> LaunchRequest:
         session, spec = self._session, self._session.spec
-        native, resume = self._native_session()
+        native, resume = self._native.name(self._mode)
         return LaunchRequest(
             command=argv,
             prompt=str(prompt["text"]),
@@ -257,35 +262,6 @@ class TurnRunner:
             expand=bool(prompt.get("expand")),
             args=tuple(self._backend.config.args),
         )
-
-    def _native_session(self) -> tuple[str, bool]:
-        """(native id, resume it?): the CLI's own transcript decides, or a turn that had completed."""
-        session, ledger = self._session, self._session.ledger
-        native = ledger.native_session_id or session.spec.resume_native_id or session.id
-        if self._mode is not None:
-            return native, self._mode == "resume"
-        if ledger.native_lost:
-            return native, False
-        known = ledger.completed > 0 or session.spec.resume_native_id == native or self._has_transcript(native)
-        return native, known
-
-    def _has_transcript(self, native: str) -> bool:
-        return transcript_exists(self._transcript(native))
-
-    def _transcript(self, native: str) -> str | None:
-        env, _ = self._backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
-        return self._backend.adapter.transcript_pattern(native, env)
-
-    def _evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
-        """What the CLI's own transcript says of a prompt whose fate nobody saw."""
-        prompt = self._session.dir.load_prompt(turn.id)
-        try:
-            data = appended(self._transcript(self._session.native_id), int(run_dir.intent().get("transcript_at", 0)))
-        except (OSError, ClisupError):
-            return {"transcript": "unreadable"}
-        if data is None or prompt is None:
-            return {"transcript": "missing"}
-        return {"transcript": self._backend.adapter.transcript_says(data, str(prompt["text"]))}
 
     def _spec(
         self, run_dir: RunDir, launch: LaunchSpec, env: dict[str, str], markers: dict[str, str]
@@ -318,9 +294,9 @@ class TurnRunner:
             "oom_score_adj": 300,
         }
 
-    def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> None:
-        intent = run_dir.intent()
-        event = ProcessStarted(
+    async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
+        intent = await self._storage.surely(run_dir.intent)
+        return ProcessStarted(
             pid=word["pid"],
             start_time=word.get("start_time"),
             argv=tuple(self._session.redact(part) for part in intent.get("argv", ())),
@@ -328,17 +304,20 @@ class TurnRunner:
             env_attested=word.get("env_attested"),
             cgroup=intent.get("cgroup"),
         )
-        self.record([Item(event, self.turn.id)])
 
     async def _follow(self, turn: Turn) -> str | None:
         """Drive the turn's run to its end. Gives the correction ("resume" or "fresh") where the turn needs another run."""
         session = self._session
         run_dir = session.dir.run(turn.run)
-        if not turn.process_started and (word := _started(run_dir)) is not None:
-            self._process_started(word, run_dir)
-        native = session.ledger.native_session_id or session.spec.resume_native_id or session.id
-        settings = RunSettings(session.id, turn.run, session.timeouts, self._backend.config.limits, native)
-        self.run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        limits = self._backend.config.limits
+        settings = RunSettings(session.id, turn.run, session.timeouts, limits, session.native_id, self._storage)
+        run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        word = await self._storage.surely(run_dir.start_record)
+        if not turn.process_started and word and word.get("pid"):
+            run.note(
+                await self._process_started(word, run_dir)
+            )  # from here on the run waits for a bad disk, not the turn
+        self.run = run
         if self.cancelled:
             self.run.end("client", ladder_for("graceful", session.timeouts))
         record = await self.run.drive()
@@ -346,9 +325,9 @@ class TurnRunner:
 
     async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
-        record = _with_cgroup(record, run_dir.intent().get("cgroup"))
+        record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         if not turn.process_exited:
-            await self._session.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
+            await self._session.recorder.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -358,15 +337,15 @@ class TurnRunner:
         correction = self._correction(done, end)
         if correction is not None:
             notice = Notice(code="session_corrected", message=_CORRECTIONS[correction])
-            await self._session.record_surely(lambda: [Item(notice, turn.id)])
+            await self._session.recorder.record_surely(lambda: [Item(notice, turn.id)])
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
-            evidence = await trio.to_thread.run_sync(self._evidence, turn, run_dir)
+            evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
             done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
         failpoint("end.before")
-        await self._session.record_surely(lambda: [self._session.completion(done, memo)])
+        await self._session.recorder.record_surely(lambda: [self._session.completion(done, memo)])
         failpoint("end.after")
         return None
 
@@ -385,7 +364,7 @@ class TurnRunner:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        await self._session.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
+        await self._session.recorder.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
 
 
 def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
@@ -438,11 +417,6 @@ def _carry(terminal: Terminal | None) -> dict[str, Any]:
     if terminal is None or terminal.cost_total_usd is None:
         return {}
     return {"cost_total_usd": terminal.cost_total_usd}
-
-
-def _started(run_dir: RunDir) -> dict[str, Any] | None:
-    word = run_dir.start_record()
-    return word if word and word.get("pid") else None
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:

@@ -22,6 +22,7 @@ __all__ = ["FAILPOINTS", "VARIABLE", "arm", "armed", "failpoint"]
 
 VARIABLE = "CLISUP_FAILPOINTS"
 FAILPOINTS: dict[str, str] = {
+    "file.read": "before such a file is read",
     "file.write": "before a small file (session, prompt, intent, blob, exit record) is written",
     "file.rename": "when it is written under a scratch name, before its rename",
     "file.after": "when it has its name",
@@ -34,9 +35,13 @@ FAILPOINTS: dict[str, str] = {
     "journal.before": "before each journal write",
     "journal.torn": "in the middle of each journal write, which is cut in two for that",
     "journal.after": "after each journal write, before anybody is told",
+    "journal.mend": "before what a failed journal write has left is taken back",
+    "journal.read": "before each read of the journal for a client",
     "segment.before": "before a new journal segment is made",
     "segment.after": "when it has its snapshot",
+    "segment.mend": "before what a failed segment has left is removed",
     "sync.before": "before the journal is synced",
+    "spool.read": "before each read of a spool",
     "send.before": "before each frame to a client",
     "send.torn": "in the middle of each frame to a client, which is cut in two for that",
     "send.after": "after each frame to a client",

@@ -9,9 +9,18 @@ from typing import Any
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 
-__all__ = ["make_private_dir", "read_json", "storage_error", "sync_directory", "write_atomic", "write_json"]
+__all__ = [
+    "make_private_dir",
+    "probe_write",
+    "read_json",
+    "storage_error",
+    "sync_directory",
+    "write_atomic",
+    "write_json",
+]
 
 JSON_LIMIT = 64 * 1024 * 1024
+PROBE_BYTES = 64 * 1024  # what a disk has to take before it counts as one that is not full
 
 
 def make_private_dir(path: str) -> None:
@@ -65,9 +74,19 @@ def write_json(path: str, value: dict[str, Any], *, sync: bool = True) -> None:
     write_atomic(path, json.dumps(value, separators=(",", ":")).encode() + b"\n", sync=sync)
 
 
+def probe_write(directory: str) -> None:
+    """Can a file of some size be written there, to the disk? Leaves nothing. Raises `WorldError(storage_failed)`."""
+    path = os.path.join(directory, ".probe")
+    try:
+        write_atomic(path, b"\0" * PROBE_BYTES)
+    finally:
+        _unlink_quietly(path)
+
+
 def read_json(path: str) -> dict[str, Any] | None:
     """The JSON object in `path`; None where the file is missing, empty or no JSON object."""
     try:
+        failpoint("file.read")
         with open(path, "rb") as file:
             value = json.loads(file.read(JSON_LIMIT))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):

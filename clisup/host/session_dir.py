@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from typing import Any
 
 from clisup.core.session_spec import SessionSpec
@@ -33,6 +34,13 @@ class SessionDir:
     def run(self, number: int) -> RunDir:
         """The directory of one run."""
         return RunDir(os.path.join(self.runs, str(number)))
+
+    def next_run(self, after: int) -> int:
+        """The number for a new run: one that no keeper has used, also where the journal of such runs was cut away."""
+        number = after + 1
+        while any(os.path.exists(os.path.join(self.run(number).path, name)) for name in ("start.json", "exit.json")):
+            number += 1
+        return number
 
     def load_spec(self) -> SessionSpec | None:
         """What the session was opened with; None where the directory holds no whole session."""
@@ -87,11 +95,9 @@ class SessionDir:
         return read_json(self._prompt(turn_id))
 
     def drop_prompt(self, turn_id: str) -> None:
-        """The turn is over: its prompt lives on in the CLI's own transcript."""
-        try:
+        """The turn is over: its prompt lives on in the CLI's own transcript. One that a bad disk keeps goes at close."""
+        with suppress(OSError):
             os.unlink(self._prompt(turn_id))
-        except FileNotFoundError:
-            pass
 
     def throw_away(self) -> str:
         """Take the whole session out of the way, in one step; give the path that `shutil.rmtree` may then take its time for.

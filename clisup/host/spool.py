@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from clisup.host.failpoints import failpoint
+from clisup.host.files import storage_error
+
 __all__ = ["SpoolReader", "read_range", "spool_size", "tail_text"]
 
 READ_CHUNK = 256 * 1024
@@ -18,13 +21,16 @@ class SpoolReader:
         self.offset = offset
 
     def read(self) -> bytes:
-        """The next bytes, up to 256 KiB; empty where there are none now."""
-        if self._fd is None:
-            try:
+        """The next bytes, up to 256 KiB; empty where there are none now. Raises `WorldError(storage_failed)`."""
+        try:
+            if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return b""
-        chunk = os.pread(self._fd, READ_CHUNK, self.offset)
+            failpoint("spool.read")
+            chunk = os.pread(self._fd, READ_CHUNK, self.offset)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise storage_error("read", self._path, error) from None
         self.offset += len(chunk)
         return chunk
 
@@ -56,9 +62,12 @@ def read_range(path: str, start: int, length: int) -> bytes:
 
 
 def tail_text(path: str, limit: int = 4096) -> str:
-    """The last `limit` bytes as text, from a line's beginning where possible."""
-    size = spool_size(path)
-    data = read_range(path, max(0, size - limit), limit)
+    """The last `limit` bytes as text, from a line's beginning where possible; empty where they cannot be read."""
+    try:
+        size = spool_size(path)
+        data = read_range(path, max(0, size - limit), limit)
+    except OSError:
+        return ""
     first = data.find(b"\n") + 1
     if size > limit and 0 < first < len(data):  # a last line longer than the limit is cut, not dropped
         data = data[first:]

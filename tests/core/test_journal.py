@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from clisup.core.events import Notice, encode_event
 from clisup.core.journal import (
+    JOURNAL_VERSION,
+    DamagedLine,
     Record,
     Source,
     encode_line,
@@ -18,7 +20,9 @@ from clisup.core.journal import (
     event_seq,
     event_slice,
     event_type,
+    is_intact,
     read_lines,
+    version_of,
     whole_lines,
 )
 
@@ -107,5 +111,50 @@ def test_a_tail_torn_at_any_byte_leaves_the_lines_before_it() -> None:
 )
 def test_a_damaged_line_in_the_middle_is_named_by_its_offset(damage: bytes) -> None:
     first = encode_line(envelope(1))
-    with pytest.raises(ValueError, match=f"no journal line at offset {len(first)}"):
+    with pytest.raises(DamagedLine, match=f"no journal line at offset {len(first)}") as caught:
         read_lines(first + damage + b"\n" + encode_line(envelope(3)))
+    assert caught.value.offset == len(first)
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize(
+    "line", [encode_line(envelope(2), src=Source(1, "out", 0, 9, 0), memo={"a": 1}), encode_snapshot({"turns": 3})]
+)
+def test_a_line_in_which_any_one_byte_is_another_is_damaged(line: bytes) -> None:
+    assert is_intact(line[:-1])
+    for at in range(len(line) - 1):
+        spoiled = line[:at] + bytes([line[at] ^ 0x04]) + line[at + 1 :]
+        assert not is_intact(spoiled[:-1])
+        with pytest.raises(DamagedLine, match="at offset 0"):
+            read_lines(spoiled)
+
+
+@pytest.mark.fault(58)
+@settings(deadline=None, max_examples=100)
+@given(st.binary(min_size=1, max_size=60), st.integers(0, 200))
+def test_a_line_that_is_overwritten_with_anything_is_damaged_or_what_it_was(junk: bytes, at: int) -> None:
+    line = encode_line(envelope(2))[:-1]
+    spoiled = line[:at] + junk + line[at + len(junk) :]
+    assert is_intact(spoiled) == (spoiled == line)
+
+
+@pytest.mark.fault(61)
+def test_lines_of_version_1_which_had_no_checksum_are_read() -> None:
+    event = envelope(7)
+    old = {
+        b'{"event":' + event + b"}": Record(event=json.loads(event)),
+        b'{"memo":{"a":1},"event":' + event + b"}": Record(event=json.loads(event), memo={"a": 1}),
+        b'{"src":[1,"out",0,9,0],"event":' + event + b"}": Record(json.loads(event), Source(1, "out", 0, 9, 0)),
+        b'{"snapshot":{"turns":3}}': Record(event=None, snapshot={"turns": 3}),
+    }
+    assert read_lines(b"".join(line + b"\n" for line in old)) == list(old.values())
+    assert all(is_intact(line) for line in old)
+    assert [event_slice(line) for line in old] == [event, event, event, None]
+
+
+@pytest.mark.fault(61)
+def test_a_segment_says_its_version_also_where_nothing_else_of_it_can_be_read() -> None:
+    assert version_of(encode_snapshot({})) == JOURNAL_VERSION
+    assert version_of(b'{"snapshot":{}}\n') == 1
+    assert version_of(b'{"crc":"00000000","v":17,"who":"knows"}\n') == 17
+    assert [version_of(head) for head in (b"", b'{"crc":"00000000","v":x,', b"\0" * 40)] == [1, 1, 1]

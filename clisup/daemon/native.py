@@ -1,0 +1,56 @@
+"""The CLI's own session behind ours: under which id the next run names it, and what its transcript says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clisup.core.ledger import Turn
+from clisup.errors import ClisupError
+from clisup.host.session_dir import RunDir
+from clisup.host.transcripts import appended, transcript_exists, transcript_size
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["NativeSession"]
+
+
+class NativeSession:
+    """One session's counterpart in its CLI. The transcript is only ever read."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def name(self, mode: str | None) -> tuple[str, bool]:
+        """(native id, resume it?): the CLI's own transcript decides, or a turn that had completed.
+
+        `mode` ("resume" or "fresh") is what a first try has shown to be right.
+        """
+        session, ledger = self._session, self._session.ledger
+        native = session.native_id
+        if mode is not None:
+            return native, mode == "resume"
+        if ledger.native_lost:
+            return native, False
+        known = ledger.completed > 0 or session.spec.resume_native_id == native
+        return native, known or transcript_exists(self._transcript())
+
+    def written(self) -> int:
+        """The size of its transcript: what a run adds to it comes after that."""
+        return transcript_size(self._transcript())
+
+    def evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
+        """What the transcript says of a prompt whose fate nobody saw. Blocks: call it in a thread."""
+        prompt = self._session.dir.load_prompt(turn.id)
+        try:
+            data = appended(self._transcript(), int(run_dir.intent().get("transcript_at", 0)))
+        except (OSError, ClisupError):
+            return {"transcript": "unreadable"}
+        if data is None or prompt is None:
+            return {"transcript": "missing"}
+        return {"transcript": self._session.backend.adapter.transcript_says(data, str(prompt["text"]))}
+
+    def _transcript(self) -> str | None:
+        backend = self._session.backend
+        env, _ = backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
+        return backend.adapter.transcript_pattern(self._session.native_id, env)

@@ -1,0 +1,200 @@
+"""Retention: what is too old or too much goes by whole segments, and whoever comes later is told of the gap."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import Harness, until
+from session_probe import SessionProbe
+from wire import Wire
+
+from clisup.errors import ClisupError
+
+SMALL = {"segment_bytes": 65536}
+
+
+def raw(**retention: float) -> str:
+    """Retention as a table of the configuration, looked at all the time."""
+    return "[daemon.retention]\nevery_s = 0.05\n" + "".join(f"{key} = {value}\n" for key, value in retention.items())
+
+
+def grow(session: SessionProbe, turns: int = 3) -> None:
+    """A journal of several segments."""
+    for _ in range(turns):
+        session.ask("@stream 300 400\n@stderr some words\nbye")
+
+
+def segments(session: SessionProbe) -> list[int]:
+    return sorted(int(path.stem) for path in (session.dir / "journal").glob("*.jsonl"))
+
+
+def runs(session: SessionProbe) -> list[int]:
+    return sorted(int(path.name) for path in (session.dir / "runs").iterdir())
+
+
+def age(session: SessionProbe, keep: int, days: float = 40) -> None:
+    """Make all but the last `keep` segments look old."""
+    paths = sorted((session.dir / "journal").glob("*.jsonl"))
+    then = time.time() - days * 86_400
+    for path in paths[: len(paths) - keep]:
+        os.utime(path, (then, then))
+
+
+def gap_of(wire: Wire) -> dict[str, Any]:
+    frame = until(lambda: wire.frame())
+    assert frame["method"] == "session/gap", frame
+    return dict(frame["params"])
+
+
+def test_old_segments_go_with_the_runs_that_ended_in_them(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=30, bytes=0))
+    session = daemon.new()
+    grow(session, 4)
+    before, stored = segments(session), session.events()
+    assert len(before) > 4 and runs(session) == [1, 2, 3, 4]
+    age(session, keep=2)
+    until(lambda: segments(session) == before[-2:])
+    first = before[-2]
+    until(lambda: session.get()["first_seq"] == first)
+    ended = [e["seq"] for e in stored if e["type"] == "turn_completed"]
+    assert runs(session) == [n for n, seq in enumerate(ended, start=1) if seq >= first]
+    with daemon.wire() as wire:
+        assert wire.call("session/subscribe", session_id=session.id, after_seq=0)["first_seq"] == first
+        assert gap_of(wire) == {"session_id": session.id, "from_seq": 1, "to_seq": first - 1, "reason": "retention"}
+        assert [wire.event() for _ in stored[first - 1 :]] == stored[first - 1 :]
+    page = session.call("events", after_seq=3, limit=5)
+    assert page["gaps"] == [{"from_seq": 4, "to_seq": first - 1, "reason": "retention"}]
+    assert page["events"] == stored[first - 1 : first + 4]
+
+
+def test_what_was_removed_stays_so_after_a_restart_and_the_session_goes_on(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=30, bytes=0))
+    session = daemon.new()
+    grow(session)
+    session.ask("remember", key="k")
+    totals = session.get()["tokens"]
+    age(session, keep=0)
+    until(lambda: session.get()["first_seq"] == session.get()["next_seq"])
+    assert runs(session) == []
+    daemon.restart()
+    summary = session.get()
+    assert summary["first_seq"] == summary["next_seq"] and summary["tokens"] == totals
+    answer = session.call("prompt", prompt="remember", key="k")
+    assert answer["delivery"] == "duplicate"
+    with pytest.raises(ClisupError) as gone:
+        session.ask("remember", key="k")
+    assert gone.value.kind == "turn_not_found" and "retention" in gone.value.message
+    assert session.ask("more")["turn_id"] == "t5"
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id=session.id, after_seq=0)
+        assert gap_of(wire)["to_seq"] == summary["next_seq"] - 1
+        assert wire.event()["seq"] == summary["next_seq"]
+
+
+def test_above_the_size_the_oldest_go_first_whosever_they_are(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=0, bytes=0))
+    old, young = daemon.new(), daemon.new()
+    grow(old)
+    grow(young)
+    age(old, keep=0, days=1)
+    before = segments(young)
+    total = sum(path.stat().st_size for path in (daemon.state / "sessions").rglob("*") if path.is_file())
+    daemon.configure(daemon=SMALL, raw=raw(days=0, bytes=int(total * 0.7)))
+    daemon.restart()
+    until(lambda: old.get()["first_seq"] > 1)
+    assert segments(young) == before and young.get()["first_seq"] == 1
+
+
+def test_a_running_turn_keeps_what_it_needs(serve: Callable[..., Harness]) -> None:
+    """With room for nothing at all, what runs goes on, and ends."""
+    daemon = serve(daemon=SMALL, raw=raw(days=0, bytes=1))
+    session = daemon.new()
+    session.prompt("@stream 1500 400 0.0005\n@bash echo done\n@exit 3")
+    end = session_end(session)
+    assert end["error"]["kind"] == "crashed"
+    assert session.get()["first_seq"] > 1
+
+
+def session_end(session: SessionProbe) -> dict[str, Any]:
+    """The turn's end, from a subscription that is there from the beginning: later it may be gone."""
+    with session.daemon.wire() as wire:
+        wire.call("session/subscribe", session_id=session.id, after_seq=0, types=["turn_completed"])
+        return wire.event()
+
+
+def test_a_reader_in_mid_file_finishes_it_and_is_told_of_the_rest(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=30, bytes=0))
+    session = daemon.new()
+    grow(session, 6)
+    before, stored = segments(session), session.events()
+    with daemon.wire() as wire:
+        wire.post("session/subscribe", session_id=session.id, after_seq=0)
+        age(session, keep=1)
+        until(lambda: segments(session) == before[-1:])
+        seen, at = [], 0
+        while at < stored[-1]["seq"]:
+            frame = wire.frame()
+            if frame.get("method") == "session/gap":
+                gap = frame["params"]
+                assert gap["from_seq"] == at + 1 and gap["reason"] == "retention"
+                at = gap["to_seq"]
+            elif frame.get("method") == "session/event":
+                assert frame["params"]["seq"] == at + 1
+                seen.append(frame["params"])
+                at += 1
+    assert seen == [event for event in stored if event["seq"] in {e["seq"] for e in seen}]
+    assert seen[0]["seq"] == 1 and len(seen) < len(stored)
+
+
+def test_a_closed_session_goes_whole_and_leaves_no_cursor(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=30, bytes=0))
+    session, other = daemon.new(), daemon.new()
+    session.ask("hello")
+    other.ask("hello")
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id="*", after_seq=0, name="audit")
+        wire.call("session/ack", name="audit", session_id=session.id, seq=3)
+    session.call("close")
+    age(session, keep=0)
+    until(lambda: not session.dir.exists())
+    cursor = daemon.state / "cursors/audit.jsonl"
+    until(lambda: session.id not in cursor.read_text())
+    assert other.id in cursor.read_text() and other.get()["first_seq"] == 1
+    daemon.restart()
+    assert [s["session_id"] for s in daemon.call("session/list")["sessions"]] == [other.id]
+
+
+@pytest.mark.parametrize("point", ["retention.before", "retention.after", "segment.before", "segment.after"])
+def test_a_kill_in_the_middle_of_it_leaves_a_journal_that_is_whole(serve: Callable[..., Harness], point: str) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=0, bytes=0))
+    session = daemon.new()
+    grow(session)
+    stored = session.events()
+    daemon.kill()
+    age(session, keep=0)
+    daemon.configure(daemon=SMALL, raw=raw(days=30, bytes=0))
+    daemon.env["CLISUP_FAILPOINTS"] = f"{point}=kill"
+    daemon.process = daemon.launch()
+    assert daemon.process.wait(40) == -signal.SIGKILL
+    del daemon.env["CLISUP_FAILPOINTS"]
+    daemon.configure(daemon=SMALL, raw=raw(days=0, bytes=0))
+    daemon.start()
+    first = session.get()["first_seq"]
+    page = session.call("events", after_seq=0, limit=1000)
+    assert page["events"] == stored[first - 1 :][: len(page["events"])]
+    assert session.get()["next_seq"] == stored[-1]["seq"] + 1
+    assert session.ask("more")["outcome"] == "completed"
+
+
+def test_a_disk_that_refuses_is_told_and_tried_again(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon=SMALL, raw=raw(days=30, bytes=0), env={"CLISUP_FAILPOINTS": "retention.before=EIO@1-3"})
+    session = daemon.new()
+    grow(session)
+    age(session, keep=0)
+    until(lambda: session.get()["first_seq"] == session.get()["next_seq"])
+    assert daemon.log.read_text().count("retention failed") == 3
