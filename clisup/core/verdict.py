@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from clisup.core.events import TurnCompleted, TurnError, writable
+from clisup.core.envelope import writable
+from clisup.core.events import TurnCompleted, TurnError
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from clisup.core.events import EventBase, Notice, encode_event
+from clisup.core.envelope import encode_event
+from clisup.core.events import EventBase, Notice
 from clisup.core.journal import Source, encode_line
 from clisup.core.ledger import FOLDED, Ledger
 from clisup.daemon.storage import Storage

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from clisup.backends.base import Carried, Decoded
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_rare import SILENT, STREAM_SILENT
-from clisup.core.events import ContentDelta, EventBase, Unparsed, encode_event
+from clisup.core.envelope import encode_event
+from clisup.core.events import ContentDelta, EventBase, Unparsed
 from clisup.core.framing import Line, LineFramer
 
 PATHS = sorted((Path(__file__).parents[1] / "recordings" / "claude").glob("*/*.jsonl"))

@@ -15,7 +15,8 @@ import pytest
 
 from clisup.backends.base import Carried, Decoded, Terminal
 from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.core.events import EventBase, Retracted, encode_event
+from clisup.core.envelope import encode_event
+from clisup.core.events import EventBase, Retracted
 from clisup.core.framing import Line, LineFramer
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "claude"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from clisup.core.envelope import encode_event, parse_event
 from clisup.core.events import (
     EVENT_TYPES,
     AssistantMessage,
@@ -21,8 +22,6 @@ from clisup.core.events import (
     ToolProgress,
     ToolUse,
     TurnCompleted,
-    encode_event,
-    parse_event,
 )
 from clisup.core.journal import event_seq, event_type, read_lines
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.events import Notice, encode_event
+from clisup.core.envelope import encode_event
+from clisup.core.events import Notice
 from clisup.core.journal import (
     JOURNAL_VERSION,
     DamagedLine,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.events import Notice, encode_event
+from clisup.core.envelope import encode_event
+from clisup.core.events import Notice
 from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import WorldError
 from clisup.host.failpoints import arm
