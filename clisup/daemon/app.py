@@ -165,6 +165,8 @@ class Daemon:
         if mode != "detach":
             with trio.move_on_after(KILL_LIMIT_S):
                 await self._end_all("kill")
+        for session in self.manager:
+            session.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
 

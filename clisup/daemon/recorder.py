@@ -123,6 +123,10 @@ class Recorder:
         for watchers in (self.watchers, self._everywhere):
             for watcher in watchers:
                 watcher.stir(self)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody look again who waits for `news`."""
         if self._news.statistics().tasks_waiting:
             self._news.set()
             self._news = trio.Event()

@@ -72,7 +72,7 @@ class Session:
         self._waiting: trio.CancelScope | None = None
         self._waits_for: str | None = None
         self._draining = False
-        self._closing = False
+        self._closing = self._left = False
         self._closed = trio.Event()
         self._failures = 0
         self._last_turn = 0
@@ -236,7 +236,10 @@ class Session:
         self._work.set()
 
     async def finished(self, turn_id: str) -> int:
-        """Wait until the turn has ended; give the seq of its turn_completed. Raises `UsageError(turn_not_found)`."""
+        """Wait until the turn has ended; give the seq of its turn_completed.
+
+        Raises `UsageError(turn_not_found)`, `WorldError(shutting_down)` where the daemon leaves before the turn has ended.
+        """
         while True:
             news = self.recorder.news
             if (seq := self.ledger.ends.get(turn_id)) is not None:
@@ -244,6 +247,12 @@ class Session:
             if self.ledger.turn(turn_id) is None:
                 raise UsageError(
                     f"cannot find turn {turn_id} in session {self.id}", kind="turn_not_found", hint="see session/get"
+                )
+            if self._left:
+                raise WorldError(
+                    f"cannot wait for turn {turn_id} any longer, because the daemon is stopping",
+                    kind="shutting_down",
+                    hint="the turn goes on or is still queued: ask again after the restart, with the prompt's key",
                 )
             await news.wait()
 
@@ -320,6 +329,11 @@ class Session:
             if mode == "kill":
                 self._end_current("operator", "term")
             await self.finished(turn_id)
+
+    def leave(self) -> None:
+        """The daemon goes, and what has not ended by now ends without it: nobody need wait here."""
+        self._left = True
+        self.recorder.wake()
 
     def _active(self) -> str | None:
         """The turn that runs, or is just being started."""

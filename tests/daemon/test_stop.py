@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from harness import Harness, until
-from wire import Wire
+from wire import Hangup, Wire
+
+from clisup.errors import ClisupError
 
 
 @pytest.mark.parametrize("way", ["drain", "SIGTERM", "SIGINT"])
@@ -96,3 +98,41 @@ def test_a_detached_turn_goes_on_with_the_next_daemon(serve: Callable[..., Harne
     assert daemon.call("daemon/status")["daemon"]["adopted_turns"] == 1 and session.cli() == pid
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("mode", ["drain", "detach", "restart"])
+def test_who_waits_for_a_turn_that_does_not_end_is_told(
+    serve: Callable[..., Harness], tmp_path: Path, mode: str
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    with daemon.wire() as waiter:
+        first = waiter.post(
+            "session/prompt", session_id=session.id, prompt=f"@wait-file {tmp_path}/go\nbye", key="1", wait=True
+        )
+        session.cli()
+        queued = waiter.post("session/prompt", session_id=session.id, prompt="next", key="2", wait=True)
+        until(lambda: session.get()["queue"])
+        daemon.call("daemon/restart") if mode == "restart" else daemon.call("daemon/shutdown", mode=mode)
+        daemon._hang_up()
+        if mode == "drain":
+            (tmp_path / "go").touch()
+            assert waiter.answer(first)["text"] == "bye"
+        for request in [queued] if mode == "drain" else [first, queued]:
+            with pytest.raises(ClisupError) as told:
+                waiter.answer(request)
+            assert told.value.kind == "shutting_down"
+    (tmp_path / "go").touch()
+    if mode != "restart":
+        assert daemon.process is not None and daemon.process.wait(60) == 0
+        daemon.start()
+    until(lambda: _serves(daemon))
+    assert session.ask("whatever", key="2")["turn_id"] == "t2" and session.end_of("t1")["outcome"] == "completed"
+
+
+def _serves(daemon: Harness) -> bool:
+    try:
+        return bool(daemon.call("ping"))
+    except (Hangup, OSError):
+        daemon._hang_up()
+        return False
