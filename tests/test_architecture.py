@@ -90,7 +90,7 @@ CLOCKS = {
     "date": {"today"},
 }
 CLOCK_FILES = {"clisup.host.clock"}
-SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.trial"}
+SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.systemd", "clisup.host.trial"}
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
     "trio": {"run_process"},

@@ -24,6 +24,7 @@ from clisup.host import clock
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
+from clisup.host.systemd import restart_job
 
 __all__ = ["Daemon", "run_daemon"]
 
@@ -67,6 +68,7 @@ class Daemon:
         self._stop_mode: StopMode | None = None
         self._stopping = trio.Event()
         self._hasten = trio.Event()
+        self._deciding = trio.Lock()  # held while a signal's meaning is asked for
         self._process = psutil.Process()
         self.server: Server
 
@@ -114,8 +116,9 @@ class Daemon:
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)
-                if mode == self._stop_mode:
-                    break
+                async with self._deciding:
+                    if mode == self._stop_mode:
+                        break
             nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
             if not self.succession.due:
                 listener.close()
@@ -127,10 +130,20 @@ class Daemon:
             async for number in signals:
                 if number == signal.SIGHUP:
                     continue  # reload comes with issue F; until then a lost terminal must not end the daemon
-                if self.succession.due:  # it shall not come back after all
-                    self.succession.due, self._stop_mode = False, None
-                again = self._stop_mode is not None
-                self.stop("kill" if again else self.config.daemon.on_stop)
+                async with self._deciding:
+                    await self._heed(number)
+
+    async def _heed(self, number: int) -> None:
+        first = self._stop_mode is None or self.succession.due
+        back = first and number == signal.SIGTERM and await restart_job(self.succession.env)
+        if self.succession.due:  # it shall not come back after all, or only as systemd starts it
+            self.succession.due, self._stop_mode = False, None
+        if self._stop_mode is not None:
+            self.stop("kill")
+        elif back:
+            self.stop("detach", why="systemd restarts this unit")
+        else:
+            self.stop(self.config.daemon.on_stop)
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
@@ -143,9 +156,9 @@ class Daemon:
             self.succession.due = True
             self.stop("detach")
 
-    def stop(self, mode: StopMode) -> None:
-        """Begin to stop. A later `kill` hastens a `drain`."""
-        _log.info("stopping", mode="restart" if self.succession.due else mode)
+    def stop(self, mode: StopMode, **why: str) -> None:
+        """Begin to stop; `why` goes into the log. A later `kill` hastens a `drain`."""
+        _log.info("stopping", mode="restart" if self.succession.due else mode, **why)
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
