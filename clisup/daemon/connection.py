@@ -226,7 +226,7 @@ class Connection:
         try:
             while not subscription.ended:
                 news = recorder.news
-                while not subscription.ended and (events := reader.read()):
+                while not subscription.ended and (events := await recorder.read(reader)):
                     frames = [self._frame(subscription, event.event, event.line) for event in events]
                     await self._send_many(subscription, [frame for frame in frames if frame])
                     subscription.at = reader.position

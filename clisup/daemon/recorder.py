@@ -13,7 +13,7 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.journal_store import JournalReader, JournalStore
+from clisup.host.journal_store import JournalReader, JournalStore, StoredEvent
 
 __all__ = ["Item", "Recorder"]
 
@@ -110,6 +110,10 @@ class Recorder:
     def reader(self, after_seq: int) -> JournalReader:
         """A reader of the events above `after_seq`."""
         return self._store.reader(after_seq)
+
+    async def read(self, reader: JournalReader) -> list[StoredEvent]:
+        """What the reader gives next. While the disk cannot be read, it waits and tries again."""
+        return await self._storage.surely(reader.read)
 
     async def sync(self) -> None:
         """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.
