@@ -144,7 +144,7 @@ def test_a_cli_of_a_damaged_session_is_not_left_running_unwatched(serve: Callabl
     daemon = serve()
     session, other = daemon.new(), daemon.new()
     session.prompt("@bash sleep 600")
-    session.await_event("tool_started")
+    session.await_event("tool_use")
     daemon.kill()
     assert len(session.processes()) >= 2
     journal, offset = _spoil(session, "session_init")
