@@ -128,7 +128,7 @@ def test_a_disk_that_fails_for_a_while_costs_no_event_and_no_restart(serve: Call
     words = {line["state"] for line in logged(daemon, "storage trouble")}
     if not rules.startswith("journal.read"):  # that one is the request's own trouble, and it was told
         assert words == {WORDS[name] for name in WORDS if f"={name}@" in rules}
-    assert len(logged(daemon, "storage works again")) <= len(logged(daemon, "storage trouble")) <= 3
+    assert len(logged(daemon, "storage works again")) <= len(logged(daemon, "storage trouble"))
 
 
 @pytest.mark.fault(56)
@@ -175,7 +175,9 @@ def test_the_status_says_loudly_what_is_wrong_and_since_when(serve: Callable[...
     until(lambda: _storage_unless_ok(daemon) is None)
     well = daemon.call("daemon/status")["daemon"]["storage"]
     assert (well["error"], well["failures"]) == (None, 7) and well["since"] > bad["since"]
-    assert len(logged(daemon, "storage trouble")) == len(logged(daemon, "storage works again")) == 1
+    assert (
+        1 <= len(logged(daemon, "storage works again")) == len(logged(daemon, "storage trouble")) < 7
+    )  # not each time
     assert not (daemon.state / ".probe").exists()
 
 
