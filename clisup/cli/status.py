@@ -47,6 +47,10 @@ def _page(status: dict[str, Any], ink: Ink) -> str:
         parts.append(_bold_head(session_table(sessions), ink))
     else:
         parts.append("No sessions.")
+    parts += [
+        f"{ink('red', 'damaged')} {plain(f'{id_}: {why}')}"
+        for id_, why in (status.get("damaged_sessions") or {}).items()
+    ]
     return "\n\n".join(parts)
 
 
@@ -55,7 +59,7 @@ def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     d, totals = status["daemon"], status["totals"]
     colour = _COLOURS.get(d["state"], "red")
     storage, turns, usage = d.get("storage") or {}, totals["turns"], totals.get("tokens") or {}
-    disk = f"{size(storage.get('free_bytes'))} free" + ("" if storage.get("writable", True) else ", NOT WRITABLE")
+    disk = f"{size(storage.get('free_bytes'))} free{_trouble(storage)}"
     outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in turns.items())
     lines = [
         f"{ink(colour, '●')} clisup {d['version']} — {ink(colour, d['state'])} (pid {d['pid']}, up {duration(d['uptime_s'])})",
@@ -67,6 +71,15 @@ def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
         f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
     ]
     return [lines[0], *[plain(line) for line in lines[1:]]]
+
+
+def _trouble(storage: dict[str, Any]) -> str:
+    """What is wrong with the state directory, loudly; nothing where nothing is."""
+    state = storage.get("state", "ok")
+    if state != "ok":
+        word = str(state).replace("_", " ").upper()
+        return f", {word} since {storage.get('since')}: {storage.get('error')}"
+    return "" if storage.get("writable", True) else ", NOT WRITABLE"
 
 
 def session_table(sessions: list[dict[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
-from clisup.errors import UsageError
+from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.rpc import models as m
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
@@ -218,9 +218,16 @@ def _event_at(session: Session, seq: int) -> dict[str, Any]:
         )
     reader = session.recorder.reader(seq - 1)
     try:
-        return dict(json.loads(reader.read()[0].event))
+        events = reader.read()
     finally:
         reader.close()
+    if not events or events[0].seq != seq:
+        raise WorldError(
+            f"cannot give event {seq} of session {session.id}, because it is damaged or was removed",
+            kind="storage_failed",
+            hint="the turn has ended all the same: see session/get",
+        )
+    return dict(json.loads(events[0].event))
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
 from clisup.host.cursor_store import CursorStore
 from clisup.host.keepers import compile_keeper
-from clisup.host.leftovers import end_leftovers
+from clisup.host.leftovers import end_leftovers, end_unsupervised
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.rpc.models import SessionNewParams
 
@@ -73,13 +73,21 @@ class Manager:
             try:
                 self._load_one(session_id)
             except Exception as error:  # a session's edge: whatever is wrong with one, the others live
-                self.damaged[session_id] = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
-                _log.error("session not loaded", session=session_id, error=self.damaged[session_id])
+                await self._set_aside(session_id, error)
             await trio.lowlevel.checkpoint()
         await self._end_leftovers()  # before any session may start a run of its own
         for session in self:
             if session.state is not SessionState.CLOSED:
                 self._nursery.start_soon(session.serve)
+
+    async def _set_aside(self, session_id: str, error: Exception) -> None:
+        """It is reported and its files stay as they are; a CLI of it that still runs is ended, for nobody could watch it."""
+        reason = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+        ended = await end_unsupervised(self.state_dir, session_id)
+        if ended:
+            reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
+        self.damaged[session_id] = reason
+        _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended)
 
     async def _end_leftovers(self) -> None:
         """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""

@@ -14,7 +14,7 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.journal_store import JournalReader, JournalStore
+from clisup.host.journal_store import JournalReader, JournalStore, StoredEvent
 from clisup.host.session_dir import SessionDir
 
 __all__ = ["Item", "Recorder", "Watcher"]
@@ -148,6 +148,10 @@ class Recorder:
     def release(self, upto: int) -> list[str]:
         """Give up the stored events up to `upto`, by whole segments; the files to unlink. Raises `WorldError(storage_failed)`."""
         return self._store.release(upto, self.ledger.snapshot())
+
+    async def read(self, reader: JournalReader) -> list[StoredEvent]:
+        """What the reader gives next. While the disk cannot be read, it waits and tries again."""
+        return await self._storage.surely(reader.read)
 
     async def sync(self) -> None:
         """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.

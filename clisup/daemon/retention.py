@@ -69,7 +69,8 @@ class Retention:
         if part.upto is None:
             await self._manager.delete(part.session_id)
         elif (session := self._manager.find(part.session_id)) is not None:
-            paths = session.recorder.release(part.upto)
+            with self._manager.services.storage.watched():
+                paths = session.recorder.release(part.upto)
             if paths:  # a session that works meanwhile keeps what it is writing to
                 runs = [session.dir.run(run).path for run in part.runs]
                 await trio.to_thread.run_sync(_remove_files, paths, runs)

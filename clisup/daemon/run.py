@@ -203,7 +203,8 @@ class Run:
         await self._store()
 
     async def _read_some(self) -> bool:
-        out, err = await self._surely(self._out.read), await self._surely(self._err.read)
+        out = await self._surely(lambda: self._read(self._out))
+        err = await self._surely(lambda: self._read(self._err))
         if out:
             lines = self._out.framer.feed(out)
             self._heartbeat = bool(lines) and not self._out.framer.pending
@@ -214,6 +215,10 @@ class Run:
             self._take_err(line)
         await self._store()
         return bool(out or err)
+
+    def _read(self, stream: _Stream) -> bytes:
+        with self._settings.storage.watched():
+            return stream.read()
 
     async def _take_out(self, line: Line) -> None:
         if not line.data.strip() and not line.oversize:

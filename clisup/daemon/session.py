@@ -386,8 +386,12 @@ class Session:
         run = self._runner.run if self._runner else None
         if run is not None and run.keeper_pid is not None:
             return run.keeper_pid
-        current = self.ledger.current
-        word = self.dir.run(current.run).start_record() if current is not None else None  # written before its fork
+        if (current := self.ledger.current) is None:
+            return None
+        try:
+            word = self.dir.run(current.run).start_record()  # written before its fork
+        except WorldError:  # a bad disk must not keep clients out; its hello is going to say the same
+            return None
         return word.get("keeper_pid") if word else None
 
     def timers(self) -> list[dict[str, Any]]:

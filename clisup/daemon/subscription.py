@@ -119,7 +119,7 @@ class Subscription:
     async def _send_some(self, recorder: Recorder, send: _Send) -> bool:
         """One piece of one session; false where there was none."""
         reader = self._reader(recorder)
-        events = reader.read()
+        events = await recorder.read(reader)
         pieces = [_gap(recorder.session_id, *gap)] if (gap := reader.take_gap()) else []
         for event in events:
             if self._wants.wants(event.event):

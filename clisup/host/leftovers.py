@@ -1,4 +1,5 @@
-"""What runs of dead keepers left behind, found by cgroup and by the marker in the environment.
+"""What runs of dead keepers left behind, found by cgroup and by the marker in the environment; and runs of a session that no
+daemon can look after.
 
 Only runs of this state directory, whose keeper is gone, and no process that an orphan policy `keep` has let go: a daemon ends
 what is its own, and nothing else.
@@ -9,12 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Container
 
+from clisup.errors import WorldError
 from clisup.host import cgroups
 from clisup.host.locks import lock_holder
 from clisup.host.process_tree import marked_runs, sweep
-from clisup.host.session_dir import SessionDir
+from clisup.host.session_dir import RunDir, SessionDir
 
-__all__ = ["end_leftovers"]
+__all__ = ["end_leftovers", "end_unsupervised"]
 
 Run = tuple[str, int]
 
@@ -31,6 +33,28 @@ async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Contai
         if cgroup is not None:
             cgroups.remove(cgroup)
     return ended
+
+
+async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
+    """End the runs of a session that could not be loaded, its keepers first, and give their numbers.
+
+    Nobody would follow them: no timer, no limit, no client. What they had said is in their spools.
+    """
+    directory = SessionDir(state_dir, session_id)
+    ended = []
+    for number in directory.run_numbers():
+        keeper = lock_holder(directory.run(number).lock)
+        if keeper is not None:
+            await sweep(session_id, number, keeper=keeper, cgroup=_cgroup_of(directory.run(number)))
+            ended.append(number)
+    return ended
+
+
+def _cgroup_of(run: RunDir) -> str | None:
+    try:
+        return run.intent().get("cgroup")
+    except WorldError:
+        return None
 
 
 def _dead(state_dir: str, session_id: str, number: int) -> bool:

@@ -35,6 +35,14 @@ class SessionDir:
         """The directory of one run."""
         return RunDir(os.path.join(self.runs, str(number)))
 
+    def run_numbers(self) -> list[int]:
+        """All runs that have a directory, in order."""
+        try:
+            names = os.listdir(os.path.join(self.path, "runs"))
+        except OSError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def next_run(self, after: int) -> int:
         """The number for a new run: one that no keeper has used, also where the journal of such runs was cut away."""
         number = after + 1

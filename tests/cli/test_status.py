@@ -123,6 +123,17 @@ def test_a_full_disk_is_loud(clisup: Run, daemon: FakeDaemon) -> None:
     storage = {"path": "/x", "free_bytes": 0, "writable": False}
     daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"daemon": DAEMON | {"storage": storage}}
     assert "(0 B free, NOT WRITABLE)" in clisup("status").out
+    storage |= {"state": "read_only", "since": "2026-01-02T03:04:05Z", "error": "cannot write /x/y: \033[2J"}
+    out = clisup("status").out
+    assert "(0 B free, READ ONLY since 2026-01-02T03:04:05Z: cannot write /x/y: \N{REPLACEMENT CHARACTER}[2J)" in out
+
+
+def test_damaged_sessions_are_named_with_the_way_out(clisup: Run, daemon: FakeDaemon) -> None:
+    damaged = {SESSION: "cannot read the journal /x, because it is damaged at byte 7; stop the daemon and \033[2J"}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"damaged_sessions": damaged}
+    out = clisup("status").out
+    assert f"\n\ndamaged {SESSION}: cannot read the journal /x, because it is damaged at byte 7; stop" in out
+    assert "\033" not in out
 
 
 def test_json_is_what_the_daemon_said(clisup: Run) -> None:

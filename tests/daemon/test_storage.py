@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import Harness, until
+from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
 
@@ -127,3 +128,78 @@ def test_a_torn_journal_is_rebuilt_from_the_spool(serve: Callable[..., Harness],
     again = [{**event, "ts": None} for event in session.events() if event["source"] == "backend"]
     once = [{**event, "ts": None} for event in before if event["source"] == "backend"]
     assert [{**e, "seq": None} for e in again[: len(once)]] == [{**e, "seq": None} for e in once]
+
+
+def _spoil(session: SessionProbe, type_: str) -> tuple[Path, int]:
+    """One wrong byte in the first event of this type. Gives the segment and where its line begins."""
+    journal = next((session.dir / "journal").iterdir())
+    data = journal.read_bytes()
+    at = data.index(f'"type":"{type_}"'.encode())
+    journal.write_bytes(data[: at + 9] + b"#" + data[at + 10 :])
+    return journal, data.rindex(b"\n", 0, at) + 1
+
+
+@pytest.mark.fault(58)
+def test_a_cli_of_a_damaged_session_is_not_left_running_unwatched(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session, other = daemon.new(), daemon.new()
+    session.prompt("@bash sleep 600")
+    session.await_event("tool_use")
+    daemon.kill()
+    assert len(session.processes()) >= 2
+    journal, offset = _spoil(session, "session_init")
+    before = journal.read_bytes()
+    daemon.start()
+    until(lambda: not session.processes())
+    reason = daemon.call("daemon/status")["damaged_sessions"][session.id]
+    assert f"{journal}, because it is damaged at byte {offset}: a wrong checksum" in reason
+    assert f"`truncate -s {offset}`" in reason and "its CLI was still running, in run 1, and was ended" in reason
+    assert journal.read_bytes() == before and other.ask("hello")["outcome"] == "completed"
+    assert "session not loaded" in daemon.log.read_text()
+
+
+@pytest.mark.fault(58)
+def test_cut_at_the_damage_a_session_goes_on_from_there(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new()
+    for text in ("@stream 9", "the second", "the third"):
+        session.ask(text)
+    daemon.stop()
+    journal, offset = _spoil(session, "content_delta")
+    daemon.start()
+    assert f"`truncate -s {offset}`" in daemon.call("daemon/status")["damaged_sessions"][session.id]
+    daemon.stop()
+    os.truncate(journal, offset)
+    daemon.start()
+    assert daemon.call("daemon/status")["damaged_sessions"] == {}
+    assert session.end_of("t1")["outcome"] == "completed" and session.chunks() == list(range(9))  # from the spool
+    assert session.ask("the second, again")["outcome"] == "completed"
+    assert sorted(path.name for path in (session.dir / "runs").iterdir()) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.fault(57)
+def test_a_tail_torn_in_a_character_of_many_bytes_is_made_again(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt(f"ü€🙂\n@wait-file {tmp_path}/go\nend")
+    session.await_event("content_delta", text="ü€🙂")
+    daemon.kill()
+    journal = next((session.dir / "journal").iterdir())
+    os.truncate(journal, journal.read_bytes().rindex("🙂".encode()) + 2)
+    daemon.start()
+    (tmp_path / "go").touch()
+    assert session.end_of("t1")["text"] == "ü€🙂\nend"
+    assert next(event["text"] for event in session.events("content_delta")).startswith("ü€🙂")
+
+
+@pytest.mark.fault(57)
+@pytest.mark.parametrize("head", [b"", b'{"crc":"00', b"\0" * 100])
+def test_a_segment_whose_first_line_is_torn_or_missing_is_dropped(serve: Callable[..., Harness], head: bytes) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.ask("hello")
+    before = session.events()
+    daemon.kill()
+    (session.dir / "journal" / f"{len(before) + 1:012d}.jsonl").write_bytes(head)
+    daemon.start()
+    assert session.events() == before and session.ask("on")["outcome"] == "completed"

@@ -16,8 +16,9 @@ import pytest
 from clisup.core.envelope import encode_event
 from clisup.core.events import Notice
 from clisup.core.journal import encode_line, encode_snapshot
-from clisup.errors import WorldError
-from clisup.host.journal_store import JournalStore
+from clisup.errors import UsageError, WorldError
+from clisup.host.failpoints import arm
+from clisup.host.journal_store import MAX_UNSYNCED, JournalStore
 
 SEGMENT = 64 * 1024 * 1024
 
@@ -276,3 +277,151 @@ def test_a_late_reader_starts_near_its_place(tmp_path: Path) -> None:
                 read = file.readline()
             assert b"snapshot" in read or json.loads(read)["event"]["seq"] <= seq
             assert seqs(journal, seq - 1)[0] == seq
+
+
+@pytest.fixture
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+@pytest.mark.fault(57)
+@pytest.mark.parametrize("tail", [b"", b"\0" * 4096, "ü".encode()[:1], b'{"crc":"0000'])
+def test_a_segment_that_ends_before_its_first_line_does_is_as_if_it_had_not_been_begun(
+    tmp_path: Path, tail: bytes
+) -> None:
+    store = opened(tmp_path)
+    grow(store, 3, turns=1)
+    store.close()
+    (tmp_path / "000000000004.jsonl").write_bytes(tail)
+    again = opened(tmp_path)
+    assert (again.next_seq, segments(tmp_path)) == (4, ["000000000001.jsonl"])
+    grow(again, 1)
+    assert seqs(again) == [1, 2, 3, 4]
+
+
+@pytest.mark.fault(61)
+def test_a_journal_of_a_later_version_is_refused_whole_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "000000000001.jsonl"
+    path.write_bytes(b'{"crc":"00000000","v":3,"nothing":"that we know"}\nnor this\ntorn')
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"a newer clisup wrote it \(version 3\); use that version") as caught:
+        opened(tmp_path)
+    assert caught.value.kind == "unsupported" and path.read_bytes() == before
+
+
+@pytest.mark.fault(61)
+def test_a_segment_of_version_1_is_gone_on_with(tmp_path: Path) -> None:
+    old = [b"{" + data[18:] for data in (line(1), line(2))]
+    (tmp_path / "000000000001.jsonl").write_bytes(b'{"snapshot":{"turns":0}}\n' + b"".join(old))
+    store = opened(tmp_path)
+    grow(store, 2)
+    assert seqs(store) == [1, 2, 3, 4] == seqs(opened(tmp_path))
+
+
+@pytest.mark.usefixtures("disarmed")
+@pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EROFS", "EDQUOT"])
+def test_half_a_line_that_cannot_be_taken_back_is_before_anything_else_is_written(tmp_path: Path, name: str) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    whole = (tmp_path / "000000000001.jsonl").read_bytes()
+    arm(f"journal.torn={name}, journal.mend={name}@1-2")
+    for at in range(2):
+        with pytest.raises(WorldError, match=r"append to|mend") as caught:
+            grow(store, 1)
+        assert caught.value.kind == "storage_failed"
+        assert len((tmp_path / "000000000001.jsonl").read_bytes()) > len(whole) and seqs(store) == [1, 2], at
+    grow(store, 2)
+    assert (tmp_path / "000000000001.jsonl").read_bytes().startswith(whole)
+    assert seqs(store) == [1, 2, 3, 4] == seqs(opened(tmp_path))
+
+
+@pytest.mark.usefixtures("disarmed")
+@pytest.mark.parametrize("place", ["segment.before", "segment.after"])
+def test_half_a_segment_that_cannot_be_removed_is_before_anything_else_is_written(tmp_path: Path, place: str) -> None:
+    store = opened(tmp_path, segment_bytes=500)
+    while not store.wants_snapshot(len(line(store.next_seq))):
+        grow(store, 1)
+    last = store.next_seq
+    arm(f"{place}=EIO, segment.mend=EIO@1-2")
+    with pytest.raises(WorldError, match=r"cannot (make|write) the journal"):
+        store.append([line(last)], 1, {})
+    if place == "segment.after":
+        with pytest.raises(WorldError, match="cannot mend the journal"):
+            store.append([line(last)], 1)  # not into the old segment: the new one would hide it at the next start
+        store.append([line(last)], 1)
+    else:
+        store.append([line(last)], 1)
+    assert segments(tmp_path) == ["000000000001.jsonl"]
+    assert seqs(store) == list(range(1, last + 1)) == seqs(opened(tmp_path))
+
+
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that fdatasync was asked for."""
+    paths: list[str] = []
+    real = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        paths.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    return paths
+
+
+def open_segments(path: Path) -> int:
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.exists(link) and os.readlink(link).startswith(str(path)) for link in links)
+
+
+def test_a_sync_reaches_the_ends_of_the_segments_that_were_filled_since_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, segment_bytes=1000)
+    grow(store, 20)
+    paths = synced(monkeypatch)
+    store.sync(store.unsynced())
+    names = segments(tmp_path)
+    assert 2 < len(names) <= MAX_UNSYNCED and paths == names
+    store.sync(store.unsynced())
+    assert paths == [*names, names[-1]] and open_segments(tmp_path) == 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_few_segments_wait_for_a_sync_and_none_where_there_will_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    paths = synced(monkeypatch)
+    store = JournalStore(str(tmp_path), segment_bytes=1000, durable=durable)
+    list(store.load())
+    grow(store, 100)
+    assert open_segments(tmp_path) == (MAX_UNSYNCED + 1 if durable else 1)
+    assert set(segments(tmp_path)) - set(paths) == (set() if durable else set(segments(tmp_path)))
+    store.close()
+    assert open_segments(tmp_path) == 0
+
+
+@pytest.mark.usefixtures("disarmed")
+def test_after_a_failed_sync_nothing_counts_as_synced_before_a_segment_was_begun(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    arm("sync.before=EIO")
+    for _ in range(2):  # the kernel would say yes to the second: it has given the pages up
+        with pytest.raises(WorldError, match="cannot sync the journal"):
+            store.sync(store.unsynced())
+    assert store.wants_snapshot(1)
+    grow(store, 1, turns=9)
+    store.sync(store.unsynced())
+    assert segments(tmp_path) == ["000000000001.jsonl", "000000000003.jsonl"]
+    again = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
+    assert next(iter(again.load())).snapshot == {"turns": 9}
+    assert seqs(store) == [1, 2, 3] and not store.wants_snapshot(1)
+
+
+def test_a_journal_that_cannot_be_loaded_holds_no_file_open_once_it_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "000000000001.jsonl").write_bytes(encode_snapshot({}) + b"damaged\n")
+    store = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
+    with pytest.raises(WorldError, match="damaged"):
+        list(store.load())
+    store.close()
+    assert open_segments(tmp_path) == 0
