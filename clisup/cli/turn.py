@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,8 @@ from clisup.cli.describe import error_words, words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
 from clisup.cli.terminal import Ink, clip, plain
-from clisup.client.failures import ConnectionLost
-from clisup.client.following import RECONNECT_S, Follower, again_until
+from clisup.client.coming_back import RECONNECT_S, prompt_surely
+from clisup.client.following import Follower
 from clisup.client.sync import Client
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
 
@@ -83,7 +82,7 @@ class Turn:
                 self.path,
                 self.session_id,
                 cursor,
-                on_lost=lambda: self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]"),
+                on_lost=self._lost,
                 on_back=lambda: self._back(interrupting),
             )
             with follower:
@@ -96,24 +95,15 @@ class Turn:
         interrupting.ask_again()
 
     def _send(self) -> str:
-        """The turn's id. The key makes it safe to ask twice: the same key never prompts twice."""
-        key = os.urandom(16).hex()
-        try:
-            accepted = self._prompt_once(key)
-        except ConnectionLost as lost:
-            self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
-            accepted = again_until(lambda: self._prompt_once(key), lost)
+        """The turn's id."""
+        params = {"session_id": self.session_id, "prompt": self.prompt} | ({"expand": True} if self.expand else {})
+        accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         if accepted["delivery"] == "queued":
             self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")
         return str(accepted["turn_id"])
 
-    def _prompt_once(self, key: str) -> dict[str, Any]:
-        expand = {"expand": True} if self.expand else {}
-        with Client.connect(self.path, name="clisup-run") as client:
-            result: dict[str, Any] = client.call(
-                "session/prompt", session_id=self.session_id, prompt=self.prompt, key=key, **expand
-            )
-            return result
+    def _lost(self) -> None:
+        self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
     def _show(self, events: Follower, turn_id: str) -> _Event:
         answer = Answer(self.screen.write, self.screen.note, self._fetch, stream=self.screen.tty)

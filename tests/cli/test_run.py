@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import following
+from clisup.client import coming_back, following
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -329,7 +329,7 @@ def test_a_restart_in_the_middle_is_survived_and_told(
     real = following.Follower._come_back
 
     def lost(follower: Any, error: Any) -> None:
-        monkeypatch.setattr(following.time, "sleep", once)
+        monkeypatch.setattr(coming_back.time, "sleep", once)
         real(follower, error)
 
     def note(screen: Any, text: str) -> None:
