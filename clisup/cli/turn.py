@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clisup.cli.answer import Answer
-from clisup.cli.describe import error_words, words
+from clisup.cli.describe import error_words, evidence_words, words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
 from clisup.cli.terminal import Ink, clip, plain
@@ -139,6 +139,8 @@ class Turn:
             self.screen.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
         if end["outcome"] == "completed":
             return self._allowed(end)
+        if end.get("delivery") == "uncertain":
+            raise self._uncertain(end)
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
@@ -146,6 +148,16 @@ class Turn:
         hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
                         code=_EXIT_CODES[end["outcome"]], hint=hint)  # fmt: skip
+
+    def _uncertain(self, end: _Event) -> TurnEnded:
+        """Neither sent again nor called done: whether it may be sent again is the reader's to say."""
+        reason = error_words(end.get("error")) or f"it ended as {end['outcome']}"
+        return TurnEnded(
+            f"cannot tell whether the CLI took the prompt, because nobody saw it ({reason}); "
+            f"{evidence_words(end.get('evidence'))}",
+            code=_EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED),
+            hint=f"see what there is: clisup logs {self.session_id}; it was not sent again: do so only if twice does no harm",
+        )
 
     def _allowed(self, end: _Event) -> int:
         if not (denied := end.get("denied")):

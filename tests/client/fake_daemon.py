@@ -52,6 +52,7 @@ class FakeDaemon:
         self.path = str(path)
         self.events: list[dict[str, Any]] = []
         self.cursors: dict[str, dict[str, int]] = {}
+        self._seqs: dict[str, int] = {}
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.peers: list[Peer] = []
         self.lock = threading.RLock()
@@ -105,6 +106,7 @@ class FakeDaemon:
                 "source": "backend", "type": type_, **fields,
             }  # fmt: skip
             self.events.append(event)
+            self._seqs[session] = event["seq"]
             for peer in self.peers:
                 if not peer.following.isdisjoint(("*", session)):
                     peer.event(event)
@@ -113,7 +115,7 @@ class FakeDaemon:
         return [event for event in self.events if event["session_id"] == session]
 
     def last_seq(self, session: str) -> int:
-        return len(self.of(session))
+        return self._seqs.get(session, 0)
 
     def calls(self, method: str) -> list[dict[str, Any]]:
         return [params for name, params in self.requests if name == method]
@@ -139,7 +141,7 @@ class FakeDaemon:
         wanted, asked = params["session_id"], params.get("after_seq")
         stored = self.cursors.setdefault(params["name"], {}) if "name" in params else {}
         begin = {}
-        for id_ in {event["session_id"] for event in self.events} if wanted == "*" else [wanted]:
+        for id_ in self._seqs if wanted == "*" else [wanted]:
             default = self.last_seq(id_) if asked is None else asked.get(id_, 0) if isinstance(asked, dict) else asked
             begin[id_] = stored.setdefault(id_, default) if "name" in params else default
         peer.following.add(wanted)
