@@ -15,6 +15,7 @@ from clisup.cli.terminal import Ink, plain
 from clisup.cli.turn import print_json
 from clisup.client.following import Follower
 from clisup.client.sync import Client
+from clisup.errors import ClisupError
 
 __all__ = ["ACK_EVERY", "SHORT_ID", "command"]
 
@@ -111,8 +112,9 @@ def _print_and_ack(events: Follower, printer: _Printer) -> None:
             if count >= ACK_EVERY or not events.at_hand:
                 _ack(events, printed)
                 count = 0
-    except (KeyboardInterrupt, BrokenPipeError):
-        _ack(events, printed)
+    except (KeyboardInterrupt, BrokenPipeError, ClisupError) as error:
+        if getattr(error, "kind", "") != "daemon_not_running":  # that one has been waited for long enough
+            _ack(events, printed)
         raise
 
 

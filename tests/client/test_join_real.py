@@ -12,6 +12,7 @@ from harness import Harness
 from session_probe import SessionProbe
 
 from clisup.client.aio import AsyncClient, open_client
+from clisup.client.sync import Client
 
 BOUND_S = 120.0
 SUBSCRIBERS = 20
@@ -114,3 +115,19 @@ async def test_subscribers_to_all_sessions_see_exactly_what_is_stored_of_each(
         for session in sessions:
             mine = [event for event in heard if event["session_id"] == session.id]
             assert mine == stored(session, after if session is sessions[0] else 0, look), (after, look)
+
+
+def test_acknowledging_each_event_of_a_flood_costs_none(serve: Callable[..., Harness]) -> None:
+    """Acknowledgements have a connection of their own: between notifications, thousands would wait for one another."""
+    daemon = serve()
+    session = daemon.new()
+    session.ask(f"@stream {CHUNKS // 5} 80")
+    heard: list[Event] = []
+    with Client.connect(daemon.socket) as client, client.follow(session.id, 0, name="audit") as events:
+        for event in events:
+            heard.append(event)
+            events.ack(event)
+            if event["type"] == "turn_completed":
+                break
+    assert heard == session.events()
+    assert session.call("subscribe", name="audit")["after_seq"] == heard[-1]["seq"]

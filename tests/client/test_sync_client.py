@@ -124,11 +124,11 @@ def test_a_long_silence_is_borne_as_long_as_pings_are_answered(
 
 
 def test_a_silence_without_answers_to_pings_ends(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "QUIET_S", 0.02)
-    monkeypatch.setattr(sync, "ANSWER_TIMEOUT_S", 0.02)
     daemon.handlers["ping"] = lambda peer, params: SILENCE
     with Client.connect(daemon.path) as client:
         events = client.subscribe(SESSION)
+        monkeypatch.setattr(sync, "QUIET_S", 0.02)
+        monkeypatch.setattr(sync, "ANSWER_TIMEOUT_S", 0.02)
         with pytest.raises(ClisupError, match="ping"):
             next(events)
 
