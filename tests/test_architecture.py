@@ -43,6 +43,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
     "clisup.cli": {"click", "rich"},
     "clisup.client.aio": {"trio"},
+    "clisup.client.aio_following": {"trio"},
     "clisup.client.frame_stream": {"trio"},
 }
 PURE = ("clisup.core", "clisup.backends", "clisup.rpc")

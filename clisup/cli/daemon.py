@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
@@ -18,8 +19,9 @@ RESTART_TIMEOUT_S = 60.0
 _PAUSE_S = 0.05
 
 
-@click.group("daemon")
-def command() -> None:
+@click.group("daemon", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Restart the daemon in place.
 
     To start and to end it: clisup serve, clisup stop.
@@ -28,10 +30,13 @@ def command() -> None:
     Example:
       clisup daemon restart
     """
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
 @command.command("restart")
-def restart() -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print who serves now as JSON: version, pid, instance_id.")
+def restart(as_json: bool) -> int:
     """Start the daemon anew in place, with the code and configuration that are installed now.
 
     Running turns go on: the new daemon takes them over in mid-answer. Clients that came with clisup reconnect by
@@ -47,7 +52,7 @@ def restart() -> int:
         running = client.call("daemon/restart")["running"]
     print(f"restarting the daemon; {running} running turns go on", file=sys.stderr)
     server = _successor(path, before)
-    print(f"restarted: clisup {server['version']}, pid {server['pid']}")
+    print(json.dumps(server) if as_json else f"restarted: clisup {server['version']}, pid {server['pid']}")
     return 0
 
 

@@ -9,9 +9,17 @@ from typing import Any
 
 from clisup.cli.terminal import clip, cost, duration, size, tokens
 
-__all__ = ["WORDS", "error_words", "event_line", "tool_words", "words"]
+__all__ = ["WORDS", "error_words", "event_line", "evidence_words", "tool_words", "words"]
 
 _Event = dict[str, Any]
+_MISSING = {"retention": "were removed by retention", "damaged": "cannot be read: the journal is damaged there"}
+_EVIDENCE = {
+    "answered": "its transcript holds the prompt and the beginning of an answer",
+    "prompt_found": "its transcript holds the prompt, but no answer",
+    "prompt_not_found": "its transcript does not hold the prompt",
+    "missing": "it has no transcript of this session",
+    "unreadable": "its transcript cannot be read",
+}
 _TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 
@@ -48,6 +56,11 @@ def error_words(error: dict[str, Any] | None) -> str:
     after = f" (try again in {duration(error['retry_after_s'])})" if error.get("retry_after_s") else ""
     until = f" (resets at {error['resets_at']})" if error.get("resets_at") else ""
     return f"{error.get('kind')}: {error.get('message')}{after}{until}"
+
+
+def evidence_words(evidence: dict[str, Any] | None) -> str:
+    """What the CLI's own transcript says of a prompt whose fate nobody saw."""
+    return _EVIDENCE.get((evidence or {}).get("transcript", ""), "nothing is known of its transcript")
 
 
 def _local(ts: str | None) -> str:
@@ -109,7 +122,8 @@ def _completed(event: _Event) -> str:
     used = f"{tokens(event.get('usage'))} tokens"
     paid = cost(event["cost_usd"]) if event.get("cost_usd") is not None else None
     took = f"after {duration(event['duration_s'])}" if event.get("duration_s") is not None else None
-    return _some(event["outcome"], took, used, paid, denied, error_words(event.get("error")))
+    unsure = f"delivery uncertain ({evidence_words(event.get('evidence'))})" if event.get("delivery") else None
+    return _some(event["outcome"], took, used, paid, denied, error_words(event.get("error")), unsure)
 
 
 def _init(event: _Event) -> str:
@@ -147,6 +161,6 @@ WORDS: dict[str, Callable[[_Event], str]] = {
     "turn_completed":     _completed,
     "unparsed":           lambda e: f"{e['reason']}, {size(e['bytes'])}: {e.get('excerpt') or ''}",
     "notice":             lambda e: f"{e['code']}: {e['message']}",
-    "gap":                lambda e: f"events {e['from_seq']} to {e['to_seq']} were removed: {e.get('reason') or 'retention'}",
+    "gap":                lambda e: f"events {e['from_seq']} to {e['to_seq']} {_MISSING.get(e.get('reason') or '', 'are missing')}",
 }
 # fmt: on

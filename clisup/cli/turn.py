@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from clisup.cli.answer import Answer
-from clisup.cli.describe import error_words, words
+from clisup.cli.describe import error_words, evidence_words, words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
 from clisup.cli.terminal import Ink, clip, plain
-from clisup.client.failures import ConnectionLost
-from clisup.client.following import RECONNECT_S, Follower, again_until
+from clisup.client.coming_back import RECONNECT_S, prompt_surely
+from clisup.client.following import Follower
 from clisup.client.sync import Client
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
 
@@ -83,7 +82,7 @@ class Turn:
                 self.path,
                 self.session_id,
                 cursor,
-                on_lost=lambda: self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]"),
+                on_lost=self._lost,
                 on_back=lambda: self._back(interrupting),
             )
             with follower:
@@ -96,24 +95,15 @@ class Turn:
         interrupting.ask_again()
 
     def _send(self) -> str:
-        """The turn's id. The key makes it safe to ask twice: the same key never prompts twice."""
-        key = os.urandom(16).hex()
-        try:
-            accepted = self._prompt_once(key)
-        except ConnectionLost as lost:
-            self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
-            accepted = again_until(lambda: self._prompt_once(key), lost)
+        """The turn's id."""
+        params = {"session_id": self.session_id, "prompt": self.prompt} | ({"expand": True} if self.expand else {})
+        accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         if accepted["delivery"] == "queued":
             self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")
         return str(accepted["turn_id"])
 
-    def _prompt_once(self, key: str) -> dict[str, Any]:
-        expand = {"expand": True} if self.expand else {}
-        with Client.connect(self.path, name="clisup-run") as client:
-            result: dict[str, Any] = client.call(
-                "session/prompt", session_id=self.session_id, prompt=self.prompt, key=key, **expand
-            )
-            return result
+    def _lost(self) -> None:
+        self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
     def _show(self, events: Follower, turn_id: str) -> _Event:
         answer = Answer(self.screen.write, self.screen.note, self._fetch, stream=self.screen.tty)
@@ -149,6 +139,8 @@ class Turn:
             self.screen.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
         if end["outcome"] == "completed":
             return self._allowed(end)
+        if end.get("delivery") == "uncertain":
+            raise self._uncertain(end)
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
@@ -156,6 +148,16 @@ class Turn:
         hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
                         code=_EXIT_CODES[end["outcome"]], hint=hint)  # fmt: skip
+
+    def _uncertain(self, end: _Event) -> TurnEnded:
+        """Neither sent again nor called done: whether it may be sent again is the reader's to say."""
+        reason = error_words(end.get("error")) or f"it ended as {end['outcome']}"
+        return TurnEnded(
+            f"cannot tell whether the CLI took the prompt, because nobody saw it ({reason}); "
+            f"{evidence_words(end.get('evidence'))}",
+            code=_EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED),
+            hint=f"see what there is: clisup logs {self.session_id}; it was not sent again: do so only if twice does no harm",
+        )
 
     def _allowed(self, end: _Event) -> int:
         if not (denied := end.get("denied")):

@@ -1,68 +1,53 @@
-"""Following a session across restarts of the daemon: connect again, subscribe after the cursor, each seq exactly once."""
+"""Following sessions across restarts of the daemon: connect again, subscribe after the cursor, each seq exactly once."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
+from clisup.client.coming_back import RepeatingClient, again_until, may_come_back
+from clisup.client.cursor import Cursor
 from clisup.client.failures import ConnectionLost
 from clisup.client.sync import Client
-from clisup.errors import ClisupError, WorldError
+from clisup.errors import ClisupError, UsageError, WorldError
 
-__all__ = ["RECONNECT_S", "Follower", "again_until", "may_come_back"]
+__all__ = ["Follower", "ack_params"]
 
-RECONNECT_S = 30.0
-"""A restart of the daemon takes less, with 500 running sessions too."""
-
-RETRY_PAUSE_S = 0.1
-_T = TypeVar("_T")
-
-
-def may_come_back(error: ClisupError) -> bool:
-    """A daemon that is restarting looks like this."""
-    return error.kind in ("daemon_not_running", "shutting_down", "overloaded")
-
-
-def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
-    """Repeat `action` until the daemon is back. Raises a refusal after `RECONNECT_S`, anything else at once."""
-    until = time.monotonic() + RECONNECT_S
-    while True:
-        try:
-            return action()
-        except ClisupError as error:
-            if not may_come_back(error):
-                raise
-            if time.monotonic() > until:
-                raise _gone(error, first) from None
-        time.sleep(RETRY_PAUSE_S)
-
-
-def _gone(error: ClisupError, first: ClisupError) -> ClisupError:
-    message = f"{first.message}, and it did not come back within {RECONNECT_S:g} s"
-    return WorldError(message, kind="daemon_not_running", hint=error.hint)
+_NAME = "clisup-follow"
 
 
 class Follower:
-    """An iterator over the events of one session. It subscribes when it is made, so nothing after that is missed.
+    """An iterator over the events of one session, or of all (`"*"`). It subscribes when it is made: nothing after that is missed.
 
-    `on_lost` and `on_back` are told when the connection breaks and when it stands again. `cursor` is the last seq given.
+    After a restart of the daemon it goes on where it was, each seq of each session once and in order; a session that was
+    opened meanwhile is given whole. `on_lost` and `on_back` are told when the connection breaks and when it stands again.
     """
 
     def __init__(
         self,
         path: str,
         session_id: str,
-        after_seq: int | None,
+        after_seq: int | Mapping[str, int] | None,
         *,
         on_lost: Callable[[], None] | None = None,
         on_back: Callable[[], None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        self._path, self._session_id, self._options = path, session_id, options or {}
+        self._path, self._options = path, options or {}
         self._on_lost, self._on_back = on_lost, on_back
-        self.cursor = after_seq
+        self._cursor = Cursor(session_id, after_seq)
+        self._acks = RepeatingClient(path, name=_NAME)
         self._client = self._subscribed()
+
+    @property
+    def cursor(self) -> int | dict[str, int] | None:
+        """The last seq given; of all sessions a map of them. What another follower may be given as `after_seq`."""
+        return self._cursor.value
+
+    @property
+    def at_hand(self) -> bool:
+        """Has an event come that was not given yet? Then the next step does not wait, but for one that was given before."""
+        return self._client.at_hand
 
     def __iter__(self) -> Follower:
         return self
@@ -70,18 +55,32 @@ class Follower:
     def __next__(self) -> dict[str, Any]:
         while True:
             try:
-                event = self._client.next_event(self._session_id)
+                event = self._client.next_event(self._cursor.session_id)
             except ClisupError as error:
                 if not may_come_back(error):
                     raise
                 self._come_back(error)
                 continue
-            if self._advance(event):
+            if self._cursor.advance(event):
                 return event
 
+    def ack(self, event: Mapping[str, Any]) -> None:
+        """Be done with everything of the event's session up to it, for good: a follower of this `name` begins after it.
+
+        It is stored when this returns. Asked on a connection of its own, so that it waits for no events, and again after a
+        restart. A session that was deleted meanwhile is no error. Raises `invalid_params` without a `name`, `storage_failed`.
+        """
+        params = ack_params(self._options.get("name"), event)
+        try:
+            self._acks.call("session/ack", **params)
+        except ClisupError as error:
+            if error.kind != "session_not_found":
+                raise
+
     def close(self) -> None:
-        """End the subscription."""
+        """End the subscription. A durable cursor stays."""
         self._client.close()
+        self._acks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -89,23 +88,13 @@ class Follower:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _advance(self, event: dict[str, Any]) -> bool:
-        """Move the cursor; false for what was given before."""
-        seq = int(event["to_seq"] if event["type"] == "gap" else event["seq"])
-        if self.cursor is not None and seq <= self.cursor:
-            return False
-        self.cursor = seq
-        return True
-
     def _subscribed(self) -> Client:
-        client = Client.connect(self._path, name="clisup-follow")
+        client = Client.connect(self._path, name=_NAME)
         try:
-            opened = client.open_subscription(self._session_id, self.cursor, **self._options)
+            self._cursor.opened(client.call("session/subscribe", **self._cursor.params(), **self._options))
         except BaseException:
             client.close()
             raise
-        if self.cursor is None:
-            self.cursor = int(opened["next_seq"]) - 1
         return client
 
     def _come_back(self, error: ClisupError) -> None:
@@ -116,3 +105,15 @@ class Follower:
         self._client = again_until(self._subscribed, first)
         if self._on_back:
             self._on_back()
+
+
+def ack_params(name: str | None, event: Mapping[str, Any]) -> dict[str, Any]:
+    """What `session/ack` takes, for an event or a gap. Raises `UsageError(invalid_params)` without a name."""
+    if name is None:
+        raise UsageError(
+            "cannot acknowledge an event, because this subscription has no name",
+            hint="follow with name=...: that is the durable cursor which an acknowledgement moves",
+            param="name",
+        )
+    seq = event["to_seq"] if event["type"] == "gap" else event["seq"]
+    return {"name": name, "session_id": event["session_id"], "seq": seq}

@@ -7,12 +7,13 @@ from typing import Any
 
 import trio
 
+from clisup import __version__
 from clisup.client.failures import cannot_connect, lost, not_json, path_too_long
-from clisup.client.transport import CONNECT_TIMEOUT_S, decode
+from clisup.client.transport import CONNECT_TIMEOUT_S, decode, encode_request
 from clisup.errors import error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
 
-__all__ = ["FrameStream", "result_of"]
+__all__ = ["FrameStream", "dial", "result_of"]
 
 _CHUNK = 64 * 1024
 
@@ -85,6 +86,18 @@ class FrameStream:
 
     def close(self) -> None:
         self._stream.socket.close()
+
+
+async def dial(path: str, name: str) -> tuple[FrameStream, dict[str, Any]]:
+    """Connect and introduce oneself as `name`: the stream, and what the daemon said. The request's id is 1."""
+    lines = await FrameStream.connect(path)
+    try:
+        hello = {"protocol_version": 1, "client": {"name": name, "version": __version__}}
+        await lines.send(encode_request(1, "initialize", hello))
+        return lines, await lines.answer(1)
+    except BaseException:
+        lines.close()
+        raise
 
 
 def result_of(frame: dict[str, Any]) -> Any:

@@ -6,6 +6,9 @@
         for event in client.follow(session, after_seq=0):
             ...
 
+A client is one connection, and a restart of the daemon ends it. `follow` and `prompt` have connections of their own and come
+back by themselves, so that nothing is lost or repeated; a call that was under way raises `ConnectionLost`.
+
 An answer is waited for `ANSWER_TIMEOUT_S`; where waiting is the point (events, the end of a turn) the wait has no end of its
 own, but after `QUIET_S` without a byte the daemon is asked whether it lives, and must answer.
 """
@@ -22,7 +25,7 @@ from clisup.locations import socket_for_client
 
 TYPE_CHECKING = False  # `typing` itself costs as much as all the rest of a light command
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Self
 
     from clisup.client.following import Follower
@@ -41,8 +44,8 @@ _PROTOCOL_VERSION = 1
 class Client:
     """One connection. Not for several threads at once; open one client for each."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._name = connection, name
         self._last_id = 0
         self._notifications: deque[dict[str, Any]] = deque()
         self.server: dict[str, Any] = {}
@@ -53,7 +56,7 @@ class Client:
 
         Raises `ClisupError` of kind `daemon_not_running`, `permission_denied`, `configuration` or `overloaded`.
         """
-        client = cls(Connection(path or socket_for_client(os.environ, os.getuid())))
+        client = cls(Connection(path or socket_for_client(os.environ, os.getuid())), name)
         try:
             client._connection.send(_initialize_line(name))
             client._last_id = 1
@@ -83,27 +86,52 @@ class Client:
         while True:
             yield self._notification()
 
-    def subscribe(self, session_id: str, after_seq: int | None = None, **options: Any) -> Iterator[dict[str, Any]]:
-        """Subscribe now, and iterate over the session's events; this connection only, see `follow` for one that comes back.
+    def prompt(
+        self,
+        session_id: str,
+        prompt: str | list[dict[str, Any]],
+        *,
+        key: str | None = None,
+        wait: bool = True,
+        on_lost: Callable[[], None] | None = None,
+        on_back: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Send a prompt and give the turn's result, also across restarts of the daemon; without `wait`, its acceptance.
 
-        `options` are those of `session/subscribe`: `types`, `deltas`, `raw`. History that retention removed is told by
-        one dict of type `gap`, the only one without a `seq`.
+        It has a connection of its own. When the daemon goes away it is asked again by the same `key` (made here where none is
+        given), which never prompts twice. A result with `delivery: "uncertain"` says that nobody saw whether the CLI took the
+        prompt, with the `evidence`: to send it once more, under another key, is the caller's decision.
+        Raises what the daemon refuses it with, and `daemon_not_running` where it stays away for `RECONNECT_S`.
         """
-        self.open_subscription(session_id, after_seq, **options)
+        from clisup.client.coming_back import prompt_surely
+
+        params = {"session_id": session_id, "prompt": prompt, "key": key, "wait": wait, **options}
+        return prompt_surely(self.path, params, name=self._name, on_lost=on_lost, on_back=on_back)
+
+    def subscribe(
+        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Subscribe now, and iterate over the events of a session, or of all (`"*"`).
+
+        On this connection only: see `follow` for one that comes back. `options` are those of `session/subscribe`: `types`,
+        `deltas`, `raw`, `name`. History that is missing is told by one dict of type `gap`, the only one without a `seq`.
+        """
+        cursor = {} if after_seq is None else {"after_seq": after_seq}
+        self.call("session/subscribe", session_id=session_id, **cursor, **options)
         return iter(lambda: self.next_event(session_id), None)
 
-    def open_subscription(self, session_id: str, after_seq: int | None, **options: Any) -> dict[str, Any]:
-        """`session/subscribe` alone; the events then come by `next_event`."""
-        cursor = {} if after_seq is None else {"after_seq": after_seq}
-        result: dict[str, Any] = self.call("session/subscribe", session_id=session_id, **cursor, **options)
-        return result
+    @property
+    def at_hand(self) -> bool:
+        """Has something come that was not taken yet?"""
+        return bool(self._notifications) or self._connection.at_hand
 
     def next_event(self, session_id: str) -> dict[str, Any]:
-        """Wait for the next event of a subscribed session."""
+        """Wait for the next event of a subscribed session, of any for `"*"`."""
         while True:
             frame = self._notification()
             params: dict[str, Any] = frame.get("params", {})
-            if params.get("session_id") != session_id:
+            if session_id not in ("*", params.get("session_id")):
                 continue
             if frame["method"] == "session/event":
                 return params
@@ -113,13 +141,17 @@ class Client:
     def follow(
         self,
         session_id: str,
-        after_seq: int | None = None,
+        after_seq: int | Mapping[str, int] | None = None,
         *,
         on_lost: Callable[[], None] | None = None,
         on_back: Callable[[], None] | None = None,
         **options: Any,
     ) -> Follower:
-        """As `subscribe`, on connections of its own: after a restart of the daemon it goes on where it was, each seq once."""
+        """As `subscribe`, on connections of its own: after a restart of the daemon it goes on where it was, each seq once.
+
+        With `name` the place is durable: `ack` an event when you are done with it, and a later `follow` of this name begins
+        after it, whatever `after_seq` says.
+        """
         from clisup.client.following import Follower
 
         return Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)

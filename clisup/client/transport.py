@@ -95,6 +95,11 @@ class Connection:
         except OSError as error:
             raise self._lost(error.strerror or "it does not take what is sent") from None
 
+    @property
+    def at_hand(self) -> bool:
+        """Has a whole line come that was not read yet?"""
+        return bool(self._lines)
+
     def read_line(self, timeout: float) -> bytes:
         """The next line without its end. `timeout` counts from the last byte that came."""
         self._socket.settimeout(timeout)

@@ -227,3 +227,52 @@ def test_detach_leaves_the_turn_to_the_next_daemon(service: Service, tmp_path: P
     (tmp_path / "go").touch()
     out, err = run.communicate(timeout=BOUND_S)
     assert (run.returncode, out) == (0, "After the change.\n"), err
+
+
+def test_a_restart_in_place_is_no_end_for_a_turn_nor_for_who_follows_it(service: Service, tmp_path: Path) -> None:
+    """Each chunk is printed once, by `run` and by `logs --all -f`; a second follower of the same name goes on behind it."""
+    follower = service.begin("logs", "--all", "-f", "--name", "audit", "--json")
+    script = f"@stream 20 14 0.01\n@wait-file {tmp_path}/go\n@stream 20 14 0.01"
+    run = service.begin("run", "-b", "demo", script)
+    session = until(service.running)
+    until(lambda: '"chunk 000019' in service.run("logs", "--json", session).stdout)
+    pid = service.process.pid
+    restarted = service.run("daemon", "restart")
+    assert (restarted.returncode, restarted.stdout) == (0, f"restarted: clisup {clisup.__version__}, pid {pid}\n")
+    assert "1 running turns go on" in restarted.stderr
+    (tmp_path / "go").touch()
+    out, err = run.communicate(timeout=BOUND_S)
+    assert (run.returncode, out.count("chunk 0000")) == (0, 40), err
+    assert "[connected again]" in err
+
+    assert follower.stdout is not None
+    printed = [json.loads(follower.stdout.readline())]
+    while printed[-1]["type"] != "turn_completed":
+        printed.append(json.loads(follower.stdout.readline()))
+    stored = [json.loads(line) for line in service.run("logs", "--json", session).stdout.splitlines()]
+    assert printed == stored
+    with Client.connect(service.socket) as client:
+        until(lambda: _acknowledged(client, session) == stored[-1]["seq"])
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=BOUND_S)
+    assert follower.returncode == 130
+
+    assert service.run("run", "--session", session, "again").stdout == "You said: again\n"
+    second = service.begin("logs", "--all", "-f", "--name", "audit", "--json")
+    assert second.stdout is not None
+    assert json.loads(second.stdout.readline())["seq"] == stored[-1]["seq"] + 1
+
+
+def _acknowledged(client: Client, session: str) -> int:
+    """Where the durable place stands: to go on to 0 moves nothing."""
+    return int(client.call("session/ack", name="audit", session_id=session, seq=0)["seq"])
+
+
+def test_closed_sessions_are_deleted_and_gone(service: Service) -> None:
+    service.run("run", "-b", "demo", "one")
+    session = json.loads(service.run("sessions", "--json").stdout)["session_id"]
+    assert service.run("delete", session[:8]).returncode == 75
+    service.run("close", session)
+    assert service.run("delete", session[:8]).stdout == f"session {session}: deleted\n"
+    assert service.run("logs", session[:8]).returncode == 4
+    assert service.run("delete", "--all-closed").stdout == "No closed sessions.\n"

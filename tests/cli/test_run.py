@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import following
+from clisup.client import coming_back, following
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -252,6 +252,29 @@ def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: 
     assert "--permission-mode" in ran.err
 
 
+@pytest.mark.parametrize(("transcript", "said"), [
+    ("answered", "its transcript holds the prompt and the beginning of an answer"),
+    ("prompt_found", "its transcript holds the prompt, but no answer"),
+    ("prompt_not_found", "its transcript does not hold the prompt"),
+    ("missing", "it has no transcript of this session"),
+    ("unreadable", "its transcript cannot be read"),
+    ("of a newer daemon", "nothing is known of its transcript"),
+])  # fmt: skip
+def test_an_uncertain_delivery_says_what_is_known_and_sends_nothing_again(
+    clisup: Run, daemon: FakeDaemon, transcript: str, said: str
+) -> None:
+    error = {"kind": "crashed", "message": "its exit is unknown"}
+    unsure = {"delivery": "uncertain", "evidence": {"transcript": transcript}}
+    plays(daemon, lambda daemon: end(daemon, "failed", error=error, **unsure))
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (1, "")
+    assert (
+        "cannot tell whether the CLI took the prompt, because nobody saw it (crashed: its exit is unknown)" in ran.err
+    )
+    assert said in ran.err and "it was not sent again" in ran.err
+    assert len(daemon.calls("session/prompt")) == 1
+
+
 def test_ctrl_c_interrupts_the_turn_and_waits_for_its_end(clisup: Run, daemon: FakeDaemon) -> None:
     def interrupt(peer: Peer, params: dict[str, Any]) -> Any:
         end(daemon, "interrupted")
@@ -329,7 +352,7 @@ def test_a_restart_in_the_middle_is_survived_and_told(
     real = following.Follower._come_back
 
     def lost(follower: Any, error: Any) -> None:
-        monkeypatch.setattr(following.time, "sleep", once)
+        monkeypatch.setattr(coming_back.time, "sleep", once)
         real(follower, error)
 
     def note(screen: Any, text: str) -> None:

@@ -13,6 +13,7 @@ from test_status import CLAUDE, DEMO
 from clisup.cli import stop
 from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
 from clisup.daemon import start
+from clisup.errors import UsageError
 
 Run = Callable[..., Any]
 
@@ -59,6 +60,48 @@ def test_interrupt_waits_for_the_end_and_says_it(
 def test_close_says_what_it_closed(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/close"] = lambda peer, params: {"ok": True}
     assert clisup("close", "3f2a").out == f"session {SESSION}: closed\n"
+
+
+def test_delete_looks_all_sessions_up_before_it_deletes_one(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/delete"] = lambda peer, params: {"ok": True}
+    assert clisup("delete", "3f2a", "dead").code == 4
+    assert daemon.calls("session/delete") == []
+    assert clisup("delete", "3f2a", SESSION).out == f"session {SESSION}: deleted\n"
+    assert daemon.calls("session/delete") == [{"session_id": SESSION}]
+
+
+def test_an_open_session_is_not_deleted(clisup: Run, daemon: FakeDaemon) -> None:
+    def open_(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot delete it, because it is open", kind="session_busy", hint="close it first")
+
+    daemon.handlers["session/delete"] = open_
+    assert clisup("delete", "3f2a")[:2] == (75, "")
+
+
+def test_all_closed_sessions_are_deleted_and_no_other(clisup: Run, daemon: FakeDaemon) -> None:
+    other = SESSION.replace("3f2a0000", "77770000")
+    closed = [SESSION, other]
+
+    def listed(peer: Peer, params: dict[str, Any]) -> Any:
+        assert params["state"] == "closed"
+        return {"sessions": [daemon.summary(session_id=session) for session in closed], "next_cursor": None}
+
+    def delete(peer: Peer, params: dict[str, Any]) -> Any:
+        if params["session_id"] == other:
+            raise UsageError("cannot find it", kind="session_not_found")  # retention was faster
+        return {"ok": True}
+
+    daemon.handlers |= {"session/list": listed, "session/delete": delete}
+    assert clisup("delete", "--all-closed").out == "1 closed sessions deleted\n"
+    closed.clear()
+    assert clisup("delete", "--all-closed").out == "No closed sessions.\n"
+
+
+@pytest.mark.parametrize("args", [(), ("--all-closed", "3f2a")])
+def test_delete_takes_sessions_or_all_closed_ones(clisup: Run, daemon: FakeDaemon, args: tuple[str, ...]) -> None:
+    ran = clisup("delete", *args)
+    assert (ran.code, daemon.requests) == (2, [])
+    assert "hint: see clisup delete --help" in ran.err
 
 
 def test_env_shows_names_and_rules(clisup: Run, daemon: FakeDaemon) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import aio
+from clisup.client import aio, aio_following
 from clisup.client.aio import open_client
 from clisup.errors import ClisupError, UsageError
 
@@ -113,8 +113,8 @@ async def test_a_cancelled_step_loses_nothing(daemon: FakeDaemon) -> None:
 async def test_a_subscription_gives_up_when_the_daemon_stays_away(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(aio, "RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr(aio_following, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(aio_following, "RETRY_PAUSE_S", 0.01)
     daemon.emit("notice", code="a", message="")
     async with open_client(daemon.path) as client:
         events = client.subscribe(SESSION, 0)

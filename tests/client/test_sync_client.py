@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import following, sync, transport
+from clisup.client import coming_back, sync, transport
 from clisup.client.failures import ConnectionLost, cannot_connect
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, UsageError
@@ -124,11 +124,11 @@ def test_a_long_silence_is_borne_as_long_as_pings_are_answered(
 
 
 def test_a_silence_without_answers_to_pings_ends(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "QUIET_S", 0.02)
-    monkeypatch.setattr(sync, "ANSWER_TIMEOUT_S", 0.02)
     daemon.handlers["ping"] = lambda peer, params: SILENCE
     with Client.connect(daemon.path) as client:
         events = client.subscribe(SESSION)
+        monkeypatch.setattr(sync, "QUIET_S", 0.02)
+        monkeypatch.setattr(sync, "ANSWER_TIMEOUT_S", 0.02)
         with pytest.raises(ClisupError, match="ping"):
             next(events)
 
@@ -235,8 +235,8 @@ def test_removed_history_is_told_and_moves_the_cursor(daemon: FakeDaemon) -> Non
 
 
 def test_following_gives_up_when_the_daemon_stays_away(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(following, "RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr(coming_back, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(coming_back, "RETRY_PAUSE_S", 0.01)
     with Client.connect(daemon.path) as client, client.follow(SESSION, 0) as events:
         daemon.stop()
         with pytest.raises(ClisupError, match="did not come back within") as caught:

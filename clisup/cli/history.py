@@ -1,0 +1,56 @@
+"""Stored events by page: of one session, or of all of them in the order of their time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from clisup.cli.lookup import all_sessions
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+
+__all__ = ["stored", "stored_of_all"]
+
+PAGE = 500
+HELD = 20_000
+"""Events of all sessions together that may be held while they are put in order."""
+
+_LEAST_PAGE = 10
+_Event = dict[str, Any]
+
+
+def stored(client: Client, session_id: str, raw: bool, page_size: int = PAGE) -> Iterator[_Event]:
+    """A session's history up to its end as it is now. What is missing is told by dicts of type `gap`."""
+    after = 0
+    while True:
+        page = client.call("session/events", session_id=session_id, after_seq=after, limit=page_size, raw=raw)
+        yield from _with_gaps(session_id, page)
+        if page["eof"] or page["next_seq"] - 1 <= after:
+            return
+        after = page["next_seq"] - 1
+
+
+def stored_of_all(client: Client, raw: bool) -> Iterator[_Event]:
+    """The history of every session, closed ones too, by time; events of one session stay in their order."""
+    ids = [s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed"))]
+    page_size = min(PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
+    histories = (_dated(stored(client, session_id, raw, page_size)) for session_id in ids)
+    return (event for _, event in heapq.merge(*histories, key=lambda dated: dated[0]))
+
+
+def _with_gaps(session_id: str, page: dict[str, Any]) -> list[_Event]:
+    gaps = [{"type": "gap", "session_id": session_id, **gap} for gap in page.get("gaps") or ()]
+    return sorted([*gaps, *page["events"]], key=lambda event: int(event.get("seq") or event["from_seq"]))
+
+
+def _dated(events: Iterable[_Event]) -> Iterator[tuple[str, _Event]]:
+    """Each with its time; a gap has that of the event before it. A session that is deleted meanwhile simply ends."""
+    ts = ""
+    try:
+        for event in events:
+            ts = event.get("ts") or ts
+            yield ts, event
+    except ClisupError as error:
+        if error.kind != "session_not_found":
+            raise

@@ -1,0 +1,113 @@
+"""A daemon that is killed, or restarted in place, comes back: how long that is waited for, and what is then asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from clisup.client.sync import Client
+from clisup.errors import ClisupError, WorldError
+
+__all__ = ["RECONNECT_S", "RETRY_PAUSE_S", "RepeatingClient", "again_until", "gone", "may_come_back", "prompt_surely"]
+
+RECONNECT_S = 30.0
+"""A restart of the daemon takes less, with 500 running sessions too."""
+
+RETRY_PAUSE_S = 0.1
+_T = TypeVar("_T")
+_Told = Callable[[], None] | None
+
+
+def may_come_back(error: ClisupError) -> bool:
+    """A daemon that is restarting looks like this."""
+    return error.kind in ("daemon_not_running", "shutting_down", "overloaded")
+
+
+def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
+    """Repeat `action` until the daemon is back. Raises a refusal after `RECONNECT_S`, anything else at once."""
+    until = time.monotonic() + RECONNECT_S
+    while True:
+        try:
+            return action()
+        except ClisupError as error:
+            if not may_come_back(error):
+                raise
+            if time.monotonic() > until:
+                raise gone(error, first) from None
+        time.sleep(RETRY_PAUSE_S)
+
+
+def gone(last: ClisupError, first: ClisupError) -> ClisupError:
+    """It was lost as `first` says, and stayed away."""
+    message = f"{first.message}, and it did not come back within {RECONNECT_S:g} s"
+    return WorldError(message, kind="daemon_not_running", hint=last.hint)
+
+
+class RepeatingClient:
+    """Asks what may be asked twice, on a connection of its own that it makes anew whenever the daemon comes back.
+
+    It is for who has spoken with the daemon before: also the first connection is tried for until `RECONNECT_S` have passed.
+    """
+
+    def __init__(self, path: str, *, name: str, on_lost: _Told = None, on_back: _Told = None) -> None:
+        self._path, self._name = path, name
+        self._on_lost, self._on_back = on_lost, on_back
+        self._client: Client | None = None
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        """The answer, however often the daemon went away. Raises `daemon_not_running` once it stays away."""
+        while True:
+            try:
+                return (self._client or self._connect()).call(method, **params)
+            except ClisupError as error:
+                if not may_come_back(error):
+                    raise
+                self._come_back(error)
+
+    def close(self) -> None:
+        """Hang up; a later call connects again."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _connect(self) -> Client:
+        self._client = Client.connect(self._path, name=self._name)
+        return self._client
+
+    def _come_back(self, error: ClisupError) -> None:
+        self.close()
+        if self._on_lost:
+            self._on_lost()
+        time.sleep(RETRY_PAUSE_S)  # a daemon that is there and refuses is not asked in a spin
+        again_until(self._connect, error)
+        if self._on_back:
+            self._on_back()
+
+
+def prompt_surely(
+    path: str, params: dict[str, Any], *, name: str, on_lost: _Told = None, on_back: _Told = None
+) -> dict[str, Any]:
+    """`session/prompt`, asked again by its key until it is answered. A key is made where `params` has none.
+
+    The same key never prompts twice, so nothing here can run a turn a second time: also where the answer is that the prompt's
+    delivery is `uncertain`, that is the answer.
+    """
+    if params.get("key") is None:
+        params = params | {"key": new_key()}
+    with RepeatingClient(path, name=name, on_lost=on_lost, on_back=on_back) as client:
+        result: dict[str, Any] = client.call("session/prompt", **params)
+        return result
+
+
+def new_key() -> str:
+    """A key that no other prompt has."""
+    from uuid import uuid4
+
+    return str(uuid4())

@@ -1,0 +1,78 @@
+"""The examples of docs/clients.md, as they stand there, against a real daemon; and what deleting does to a durable place."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+
+import clisup
+from clisup.client.sync import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL)
+WHOLE = [code for code in EXAMPLES if "import" in code]
+
+
+def test_both_clients_have_an_example() -> None:
+    assert ["clisup.client.sync" in code for code in WHOLE] == [True, False]
+
+
+@pytest.mark.parametrize("code", WHOLE, ids=["blocking", "trio"])
+def test_an_example_prints_each_event_once_over_two_runs(serve: Callable[..., Harness], code: str) -> None:
+    daemon = serve()
+    session = daemon.new()
+    printed = []
+    for prompt in ("one", "two"):
+        session.ask(prompt)
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path(clisup.__file__).parents[1]),
+            "CLISUP_SOCKET": daemon.socket,
+        }
+        with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as example:
+            assert example.stdout is not None
+            for line in example.stdout:
+                printed.append(line.split())
+                if line.endswith("turn_completed\n"):
+                    break
+            name = re.findall(r'name="([a-z-]+)"', code)[0]
+            last = int(printed[-1][1])
+            until(lambda name=name, last=last: session.call("ack", name=name, seq=0)["seq"] == last)
+            example.kill()
+    expected = [[session.id[:8], str(e["seq"]), e["type"]] for e in session.events() if e["type"] != "content_delta"]
+    assert printed == expected
+
+
+def test_a_prompt_of_the_page_runs_once(serve: Callable[..., Harness], capsys: pytest.CaptureFixture[str]) -> None:
+    session = serve().new()
+    code = next(code for code in EXAMPLES if "client.prompt" in code)
+    with Client.connect(session.daemon.socket) as client:
+        for _ in range(2):
+            exec(code, {"client": client, "session_id": session.id})
+    assert capsys.readouterr().out == "completed You said: Say hello.\n" * 2
+    assert len(session.events("turn_completed")) == 1
+
+
+def test_a_durable_place_forgets_a_session_that_is_deleted(serve: Callable[..., Harness]) -> None:
+    """One that is opened anew under the same id is given whole."""
+    daemon = serve()
+    session = daemon.new()
+    session.ask("one")
+    with Client.connect(daemon.socket) as client:
+        for _ in range(2):
+            with client.follow("*", 0, name="audit") as events:
+                event = next(events)
+                while event["type"] != "turn_completed":
+                    event = next(events)
+                assert event["seq"] == session.events()[-1]["seq"]
+                events.ack(event)
+            session.call("close")
+            session.call("delete")
+            daemon.new(session_id=session.id).ask("another")
