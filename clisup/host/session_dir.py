@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection
 from typing import Any
 
 from clisup.core.session_spec import SessionSpec
-from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
+from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 
 __all__ = ["RunDir", "SessionDir", "list_sessions"]
 
@@ -87,6 +88,18 @@ class SessionDir:
             os.unlink(self._prompt(turn_id))
         except FileNotFoundError:
             pass
+
+    def keep_prompts(self, turn_ids: Collection[str]) -> None:
+        """Remove all prompts but these: a crash between a turn's end and `drop_prompt`, or in mid-write, leaves one behind."""
+        directory = os.path.join(self.path, "prompts")
+        wanted = {f"{turn_id}.json" for turn_id in turn_ids}
+        try:
+            for name in set(os.listdir(directory)) - wanted:
+                os.unlink(os.path.join(directory, name))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error("remove old prompts from", directory, error) from None
 
 
 class RunDir:

@@ -21,12 +21,13 @@ from clisup.host.failpoints import VARIABLE
 from tests.chaos.clients import Up
 from tests.chaos.plan import Plan, Strike
 from tests.chaos.scripts import CONFIG
-from tests.chaos.zygote import Life, Zygote
+from tests.chaos.zygote import STACKS, Life, Zygote
 
 __all__ = ["Ground", "Killer"]
 
 PATIENCE_S = 3.0  # for a failpoint to be met; then the life ends all the same, as at a random moment
-START_LIMIT_S = 30.0
+START_LIMIT_S = 120.0  # a whole start takes 1.5 s of processor time, and others may have the processors
+LOG_BYTES = 4 * 1024 * 1024
 TICK_S = 0.006
 COLD = 0.05  # of all lives are a whole `clisup serve`, imports and all
 
@@ -36,6 +37,7 @@ class Ground(Harness):
 
     def __init__(self, sabotage: str = "") -> None:
         super().__init__(**CONFIG)
+        self._faults = ""
         self.zygote = Zygote(self.argv()[3:], self.env, self.log, sabotage)
 
     def live(self, failpoints: str = "", *, cold: bool = False) -> None:
@@ -58,6 +60,17 @@ class Ground(Harness):
         """Does somebody listen?"""
         with socket.socket(socket.AF_UNIX) as sock:
             return sock.connect_ex(self.socket) == 0
+
+    def tidy(self, buried: list[Path]) -> None:
+        """While no daemon lives: remove sessions that are done with, and read the log, or both would grow without end."""
+        while buried:
+            shutil.rmtree(buried.pop(), ignore_errors=True)
+        if self.log.stat().st_size > LOG_BYTES:
+            self._faults += super().faults()[:LOG_BYTES]
+            self.log.write_bytes(b"")
+
+    def faults(self) -> str:
+        return self._faults or super().faults()
 
     def close(self) -> None:
         """Stop the last daemon; raises `AssertionError` where something is left, or a daemon met a fault of its own."""
@@ -101,20 +114,18 @@ class Killer:
         self.up.clear()
         self.kills += 1
         self.by_timer += not hit
-        while self.buried:
-            shutil.rmtree(self.buried.pop(), ignore_errors=True)
+        self.ground.tidy(self.buried)
 
     def _finish(self, strike: Strike) -> bool:
         """Kill it, if nothing has. True where its failpoint was met; any other end is a fault of the daemon's own."""
         life = self.ground.life
-        hit = life.poll() is not None
-        if not hit:
+        died = life.poll() is not None
+        if not died:
             life.kill()
-            hit = life.wait() != -signal.SIGKILL
-        elif life.returncode == -signal.SIGKILL and strike.failpoint:
-            return True
-        assert not hit, f"a daemon ended by itself with {life.returncode}: {self.ground.log.read_text()[-3000:]}"
-        return False
+        code = life.wait()
+        of_itself = code != -signal.SIGKILL or (died and strike.failpoint is None)
+        assert not of_itself, f"a daemon ended by itself with {code}: {self.ground.log.read_text()[-3000:]}"
+        return died
 
     async def wait_up(self) -> bool:
         """False where it died before."""
@@ -122,10 +133,19 @@ class Killer:
         while not self.ground.serves():
             if self.ground.life.poll() is not None:
                 return False
-            assert time.monotonic() < end, f"a daemon does not start: {self.ground.log.read_text()[-3000:]}"
+            assert time.monotonic() < end, f"a daemon does not start: {self._hanging()}"
             await trio.sleep(TICK_S)
         self.up.set()
         return True
+
+    def _hanging(self) -> str:
+        """What a daemon does that does not serve."""
+        life = self.ground.life
+        _, _, stat = Path(f"/proc/{life.pid}/stat").read_text().rpartition(")")
+        if isinstance(life, Life):
+            life.send_signal(STACKS)
+            time.sleep(1)
+        return f"pid {life.pid}, /proc/PID/stat from its state on: {stat}\n{self.ground.log.read_text()[-5000:]}"
 
     async def _until_dead(self, end: float) -> None:
         while self.ground.life.poll() is None and time.monotonic() < end:

@@ -76,6 +76,11 @@ class Play:
     def where(self) -> str:
         return f"{self._kind.name} {self.id[-6:]}"
 
+    @property
+    def directories(self) -> list[Path]:
+        """All that is there of it: the daemon's files, its own, and the CLI's transcript."""
+        return [self.dir, self.cwd, *self._ground.root.glob(f"home/.local/state/clisup-demo/projects/*{self.id}")]
+
     async def _call(self, method: str, **params: Any) -> Any:
         return await self._talk.call(method, session_id=self.id, **params)
 

@@ -103,6 +103,7 @@ class Chaos:
         self.counts = Counts()
         self.turns = self.sessions = self.events = self.bytes = 0
         self.faults = ""
+        self._over = 0  # slots that have come to their end
         self._began = time.monotonic()
 
     def _seen_enough(self) -> bool:
@@ -129,7 +130,7 @@ class Chaos:
                 nursery.start_soon(self._stop_when_seen, nursery)
 
     async def _stop_when_seen(self, nursery: trio.Nursery) -> None:
-        while not (self._seen_enough() or self.sessions_over):
+        while not (self._seen_enough() or self._over == self.settings.sessions):
             await trio.sleep(0.05)
         nursery.cancel_scope.cancel()
 
@@ -147,14 +148,8 @@ class Chaos:
             for detail in played.counts.details:
                 print("!", detail, flush=True)
             if played.counts.clean:
-                self.killer.buried += [play.dir, play.cwd]
+                self.killer.buried += play.directories
         self._over += 1
-
-    _over = 0
-
-    @property
-    def sessions_over(self) -> bool:
-        return self._over == self.settings.sessions
 
     async def _progress(self) -> None:
         while True:
@@ -194,7 +189,9 @@ def main() -> int:
     if settings.sabotage not in ("", *SABOTAGES):
         sys.exit(f"SABOTAGE is one of {', '.join(SABOTAGES)}, not {settings.sabotage!r}")
     print(f"seed {seed}; {settings.kills} kills, {settings.sessions} sessions {settings.sabotage}".rstrip(), flush=True)
-    return trio.run(_run, settings, options.json)
+    began = time.monotonic()
+    chaos = trio.run(_run, settings)
+    return _report(chaos, round(time.monotonic() - began, 1), options.json)
 
 
 def _arguments() -> argparse.Namespace:
@@ -204,29 +201,32 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _run(settings: Settings, path: Path | None) -> int:
+async def _run(settings: Settings) -> Chaos:
     began = time.monotonic()
     model, counts = await reference(settings)
     assert counts.clean, f"the undisturbed run is not as scripted: {counts.details}"
     print(f"{time.monotonic() - began:5.0f} s  the undisturbed run: {sum(map(len, model.values()))} turns", flush=True)
     chaos = Chaos(settings, model)
-    counts = await chaos.run()
-    seconds = round(time.monotonic() - began, 1)
-    print(report.table(chaos.killer))
-    unstruck = chaos.killer.plan.unstruck if chaos.killer.kills >= ALL_STRUCK_FROM else []
+    await chaos.run()
+    return chaos
+
+
+def _report(chaos: Chaos, seconds: float, path: Path | None) -> int:
+    """Print the table and the verdict; give the exit status."""
+    killer, counts = chaos.killer, chaos.counts
+    unstruck = killer.plan.unstruck if killer.kills >= ALL_STRUCK_FROM else []
+    more = {"sessions": chaos.sessions, "turns": chaos.turns, "events": chaos.events, "bytes": chaos.bytes,
+            "seconds": seconds, "faults": chaos.faults, "seed": chaos.settings.seed}  # fmt: skip
+    if path:
+        path.write_text(json.dumps(report.figures(killer, counts, **more), indent=1) + "\n")
+    print(report.table(killer))
     if unstruck:
         print("! never struck:", ", ".join(unstruck))
     if chaos.faults:
         print("! faults of the daemon's own:", chaos.faults)
     print(f"{chaos.sessions} sessions, {chaos.turns} turns, {chaos.events} events, {chaos.bytes / 1e6:.0f} MB compared; "
-          f"{chaos.killer.cold_lives} lives were whole `clisup serve`s; {seconds} s, seed {settings.seed}")  # fmt: skip
-    if path:
-        more = {"sessions": chaos.sessions, "turns": chaos.turns, "events": chaos.events, "seconds": seconds,
-                "faults": chaos.faults, "seed": settings.seed}  # fmt: skip
-        path.write_text(json.dumps(report.figures(chaos.killer, counts, **more), indent=1) + "\n")
-    import resource
-    print("CPU", resource.getrusage(resource.RUSAGE_SELF)[:2], resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    print(report.last_line(chaos.killer.kills, counts))
+          f"{killer.cold_lives} lives were whole `clisup serve`s; {seconds} s, seed {chaos.settings.seed}")  # fmt: skip
+    print(report.last_line(killer.kills, counts))
     return 0 if counts.clean and not chaos.faults and not unstruck else 1
 
 

@@ -9,6 +9,7 @@ line (what to arm) it says the child's pid, and its return code when it is dead;
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import select
@@ -18,10 +19,12 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["Life", "Zygote"]
+__all__ = ["STACKS", "Life", "Zygote"]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
+STACKS = signal.SIGUSR1
+"""Makes a daemon write its stacks into its log; for one that hangs."""
 
 
 class Zygote:
@@ -125,6 +128,7 @@ def _be_daemon(argv: list[str], failpoints: str) -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(2, 1)
+        faulthandler.register(STACKS)
         os.environ[VARIABLE] = failpoints
         sys.argv = ["clisup", *argv]
         _start_anew_in_place()
