@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -70,7 +71,19 @@ class Ground(Harness):
             self.log.write_bytes(b"")
 
     def faults(self) -> str:
-        return self._faults or super().faults()
+        return self._faults + super().faults()
+
+    def leftovers(self) -> dict[int, str]:
+        """Those of removed sessions, too: all that ever ran here has this home."""
+        home, ours = f"HOME={self.root}/home\0".encode(), {self.zygote.pid, self.life.pid}
+        found = super().leftovers()
+        for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - ours - found.keys():
+            try:
+                if home in Path(f"/proc/{pid}/environ").read_bytes():
+                    found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+        return found
 
     def close(self) -> None:
         """Stop the last daemon; raises `AssertionError` where something is left, or a daemon met a fault of its own."""

@@ -37,6 +37,10 @@ class Zygote:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, cwd=ROOT, bufsize=0,
             )  # fmt: skip
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fork(self, failpoints: str) -> Life:
         """A new daemon. The one before it must be dead."""
         assert self._process.stdin and self._process.stdout
