@@ -30,7 +30,7 @@ PATIENCE_S = 3.0  # for a failpoint to be met; then the life ends all the same, 
 START_LIMIT_S = 120.0  # a whole start takes 1.5 s of processor time, and others may have the processors
 LOG_BYTES = 4 * 1024 * 1024
 TICK_S = 0.006
-COLD = 0.05  # of all lives are a whole `clisup serve`, imports and all
+COLD = 0.025  # of all lives are a whole `clisup serve`, imports and all
 
 
 class Ground(Harness):
