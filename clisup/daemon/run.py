@@ -137,7 +137,15 @@ class Run:
         if self._sink.turn.ending is None and not self._leash.ending:
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
             self.note(message, memo={"ending": {"reason": reason, **why}})
+            self._store_before_order()
         self._order_end(reason, ladder)
+
+    def _store_before_order(self) -> None:
+        """A daemon that dies right after the order leaves no other trace of who asked, and why. A full disk delays no end."""
+        try:
+            self._store_now()
+        except WorldError:
+            pass  # the pump tries again, and tells of it
 
     def _order_end(self, reason: str, ladder: Ladder) -> None:
         self._sink.ending()

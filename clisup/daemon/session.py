@@ -108,6 +108,7 @@ class Session:
     def load(self) -> None:
         """Fold the journal. Raises `WorldError(storage_failed)` where it is damaged."""
         self.recorder.load()
+        self.dir.keep_prompts([turn.id for turn in (self.ledger.current, *self.ledger.queue) if turn is not None])
         if self.ledger.closed:
             self.state = SessionState.CLOSED
 

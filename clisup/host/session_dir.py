@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -122,6 +123,18 @@ class SessionDir:
         except OSError as error:
             raise storage_error("remove", self.path, error) from None
         return path
+
+    def keep_prompts(self, turn_ids: Collection[str]) -> None:
+        """Remove all prompts but these: a crash between a turn's end and `drop_prompt`, or in mid-write, leaves one behind."""
+        directory = os.path.join(self.path, "prompts")
+        wanted = {f"{turn_id}.json" for turn_id in turn_ids}
+        try:
+            for name in set(os.listdir(directory)) - wanted:
+                os.unlink(os.path.join(directory, name))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error("remove old prompts from", directory, error) from None
 
 
 class RunDir:

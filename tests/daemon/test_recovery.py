@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -112,6 +113,36 @@ def test_a_queue_goes_through_random_kills_each_turn_once(serve: Callable[..., H
         assert session.call("prompt", prompt="again", key=chance.choice(keys))["delivery"] == "duplicate"
     assert [e["text"] for e in session.events("turn_completed")] == keys
     assert (tmp_path / "ran").read_text().split() == keys
+
+
+def _struck(daemon: Harness, failpoint: str, prompt: str) -> SessionProbe:
+    """A session whose daemon died at a failpoint, and the next daemon."""
+    daemon.env["CLISUP_FAILPOINTS"] = f"{failpoint}=kill"
+    daemon.start()
+    session = daemon.new()
+    session.prompt(prompt)
+    assert daemon.process is not None and daemon.process.wait(40) == -signal.SIGKILL
+    daemon.kill()
+    del daemon.env["CLISUP_FAILPOINTS"]
+    daemon.start()
+    return session
+
+
+@pytest.mark.fault(1)
+def test_why_a_run_is_ended_is_journaled_before_its_keeper_hears_of_it(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False, timeouts={"model_idle": 0.6, "int_grace": 0.1, "term_grace": 0.1})
+    session = _struck(daemon, "keeper.order.before", "@ignore-int\n@ignore-term\na word\n@stall")
+    assert session.end_of("t1")["outcome"] == "timed_out"
+    codes = [event.get("code", event.get("action")) for event in session.events() if event["source"] == "daemon"]
+    assert [code for code in codes if code in ("fired", "ending", "adopted")] == ["fired", "ending", "adopted"]
+
+
+def test_a_prompt_does_not_outlive_its_turn_though_the_daemon_died_in_between(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    session = _struck(daemon, "end.after", "hello")
+    assert session.end_of("t1")["outcome"] == "completed"
+    assert list((session.dir / "prompts").iterdir()) == []
+    assert session.ask("again")["outcome"] == "completed"
 
 
 @pytest.mark.fault(42)

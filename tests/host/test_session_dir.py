@@ -85,6 +85,15 @@ def test_a_prompt_is_kept_until_its_turn_is_over(session: SessionDir) -> None:
     assert session.load_prompt("t1") is None
 
 
+def test_prompts_that_a_crash_left_behind_go_and_those_of_open_turns_stay(session: SessionDir) -> None:
+    session.keep_prompts([])  # none was ever stored
+    for turn in ("t1", "t2", "t10"):
+        session.save_prompt(turn, {"text": turn})
+    Path(session.path, "prompts", "t3.json.4711.tmp").write_text("half of a pro")
+    session.keep_prompts(["t2"])
+    assert os.listdir(Path(session.path, "prompts")) == ["t2.json"]
+
+
 def test_a_run_has_its_files_and_a_blob_is_written_the_same_twice(session: SessionDir) -> None:
     run = session.run(7)
     assert (run.start_record(), run.exit_record()) == (None, None)

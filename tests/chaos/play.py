@@ -1,0 +1,214 @@
+"""One session from its opening to the verdict on its log, whatever becomes of its daemons meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from clisup.errors import ClisupError
+from tests.chaos import compare
+from tests.chaos.clients import BlockingFollower, Heard, Talk, TrioFollower
+from tests.chaos.compare import Counts, Turn
+from tests.chaos.lives import Ground
+from tests.chaos.scripts import Kind, Script
+
+__all__ = ["PATIENCE_S", "Play", "Played"]
+
+PATIENCE_S = 180.0
+"""For one answer or one turn's end, under fire: beyond it the turn counts as lost."""
+_LOOK_S = 0.03
+
+
+@dataclass
+class Played:
+    """What came of a session."""
+
+    turns: list[Turn]
+    counts: Counts
+    events: int = 0
+    bytes: int = 0
+
+
+class Play:
+    """Plays the scripts of a kind in a new session. `model` is the undisturbed run's; without one, this is that run."""
+
+    def __init__(self, ground: Ground, talk: Talk, kind: Kind, session_id: str, chance: random.Random) -> None:
+        self._ground, self._talk, self._kind = ground, talk, kind
+        self.id = session_id
+        self.dir = ground.state / "sessions" / session_id
+        self.cwd = ground.cwd / session_id
+        self._one = BlockingFollower(talk.path, session_id, talk.up)
+        self._other = TrioFollower(talk.path, session_id, talk.up, chance)
+        self._sent = 0
+        self._ended = 0
+
+    async def run(self, model: list[Turn] | None, enough: Callable[[], bool], scripts: int) -> Played:
+        """All scripts, or as many as there are until it is `enough`."""
+        try:
+            await self._open()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._one.run)
+                nursery.start_soon(self._other.run)
+                for batch in _batches(self._kind.scripts[:scripts]):
+                    if not enough() or not self._sent:
+                        await self._play(batch)
+                await self._call("session/close")
+                await self._until(lambda: self._one.heard.closed and self._other.heard.closed, "its close is heard")
+                nursery.cancel_scope.cancel()
+            return await self._verdict(model)
+        except (AssertionError, ClisupError, ExceptionGroup) as error:
+            counts = Counts()
+            counts.add("lost", 1, f"{self.where}: {_first(error)!r}")
+            return Played([], counts)
+
+    @property
+    def where(self) -> str:
+        return f"{self._kind.name} {self.id[-6:]}"
+
+    @property
+    def directories(self) -> list[Path]:
+        """All that is there of it: the daemon's files, its own, and the CLI's transcript."""
+        return [self.dir, self.cwd, *self._ground.root.glob(f"home/.local/state/clisup-demo/projects/*{self.id}")]
+
+    async def _call(self, method: str, **params: Any) -> Any:
+        with trio.move_on_after(PATIENCE_S):
+            return await self._talk.call(method, session_id=self.id, **params)
+        raise AssertionError(f"no answer to {method} {params.get('key', '')}")
+
+    async def _until(self, what: Callable[[], Any], why: str) -> Any:
+        """Poll until it is true, or a follower was refused."""
+        with trio.move_on_after(PATIENCE_S):
+            while True:
+                assert not (refused := self._one.heard.refused or self._other.heard.refused), refused
+                if value := what():
+                    return value
+                await trio.sleep(_LOOK_S)
+        raise AssertionError(f"waited in vain: {why}")
+
+    async def _open(self) -> None:
+        self.cwd.mkdir()
+        await self._call("session/new", backend="demo", cwd=str(self.cwd), timeouts=self._kind.timeouts or {})
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    async def _play(self, batch: list[Script]) -> None:
+        """Send the prompts of a batch one after the other, end what is to be ended, and have each one answered."""
+        first = self._sent
+        for script in batch:
+            prompt, key = script.prompt(self._sent), f"key-{self._sent}"
+            accepted = await self._call("session/prompt", prompt=prompt, key=key)
+            self._sent += 1
+            if script.act:
+                await self._end_from_outside(script, accepted["turn_id"])
+        for number, script in enumerate(batch, first):
+            await self._call("session/prompt", prompt=script.prompt(number), key=f"key-{number}", wait=True)
+            self._ended += 1 + script.follow_ups
+        await self._until(lambda: self._one.heard.turns_ended >= self._ended, f"the end of turn {self._ended}")
+
+    async def _end_from_outside(self, script: Script, turn_id: str) -> None:
+        run = await self._until(lambda: self._ready(script), f"{turn_id} is ready to be ended")
+        if script.act == "kill keeper":
+            self._kill_keeper(run)
+            return
+        try:
+            await self._call("session/interrupt", turn_id=turn_id, mode="kill")
+        except ClisupError as error:  # an answer was lost, and the turn has ended since
+            if error.kind != "turn_not_found":
+                raise
+
+    def _ready(self, script: Script) -> Path | None:
+        """The directory of the run of the last prompt, when it has said all that it is going to say."""
+        for run in sorted((self.dir / "runs").glob("*"), key=lambda path: -int(path.name))[:1]:
+            said, (words, times) = _said(run), script.ready
+            if (self.cwd / f"ran-{self._sent - 1}").exists() and said.count(words) == times and said.endswith(b"\n"):
+                return run
+        return None
+
+    def _kill_keeper(self, run: Path) -> None:
+        pid = int(json.loads((run / "start.json").read_text())["keeper_pid"])
+        try:
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return
+        if str(self._ground.state).encode() in argv:
+            os.kill(pid, signal.SIGKILL)
+
+    # -- the verdict -------------------------------------------------------------------------------------------------
+
+    async def _verdict(self, model: list[Turn] | None) -> Played:
+        """Read everything again, from the beginning, and compare."""
+        replay = TrioFollower(self._talk.path, self.id, self._talk.up)
+        with trio.move_on_after(PATIENCE_S):
+            await replay.run()
+        log, last = replay.heard.events, replay.heard.last
+        counts = compare.heard(f"{self.where} replay", replay.heard.seqs, last)
+        for who, heard in (("blocking follower", self._one.heard), ("trio follower", self._other.heard)):
+            counts += self._heard_same(f"{self.where} {who}", heard, log, last)
+        counts += compare.same_events(f"{self.where} session/events", await self._pages(), log)
+        events = [json.loads(log[seq]) for seq in sorted(log)]
+        turns = compare.turns_of(events, await self._blobs(events))
+        scripts = self._kind.scripts[: self._sent]
+        counts += compare.against(self.where, turns, turns if model is None else model, scripts)
+        found = {int(path.name[4:]): path.read_text() for path in self.cwd.glob("ran-*")}
+        counts += compare.witnessed(self.where, found, self._sent)
+        return Played(turns, counts, len(log), sum(map(len, log.values())))
+
+    @staticmethod
+    def _heard_same(who: str, heard: Heard, log: dict[int, bytes], last: int) -> Counts:
+        counts = compare.heard(who, heard.seqs, last)
+        counts += compare.same_bytes(who, heard.events, log)
+        return counts
+
+    async def _pages(self) -> list[dict[str, Any]]:
+        pages: list[dict[str, Any]] = []
+        page: dict[str, Any] = {"next_seq": 1, "eof": False}
+        while not page["eof"]:
+            page = await self._call("session/events", after_seq=page["next_seq"] - 1, limit=1000)
+            pages += page["events"]
+        return pages
+
+    async def _blobs(self, events: list[dict[str, Any]]) -> dict[str, str]:
+        """What stands for the contents of each blob; a raw line is the CLI's own, with ids of its own."""
+        names = {event["blob"] for event in events if event.get("blob")}
+        names |= {block["blob"] for event in events for block in event.get("blocks", ()) if block.get("blob")}
+        digests = {}
+        for name in names:
+            digests[name] = "raw"
+            if not name.startswith("raw-"):
+                page = await self._call("session/blob", blob=name)
+                data = base64.b64decode(page["data_base64"])
+                digests[name] = f"{len(data)} of {page['size']} {hashlib.sha256(data).hexdigest()}"
+        return digests
+
+
+def _batches(scripts: tuple[Script, ...]) -> list[list[Script]]:
+    batches: list[list[Script]] = []
+    for script in scripts:
+        if script.together and batches:
+            batches[-1].append(script)
+        else:
+            batches.append([script])
+    return batches
+
+
+def _said(run: Path) -> bytes:
+    try:
+        return (run / "out.spool").read_bytes()
+    except OSError:
+        return b""
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

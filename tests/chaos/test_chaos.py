@@ -1,0 +1,41 @@
+"""A short chaos: real daemons, killed a few times, and daemons that were broken on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import trio
+
+from tests.chaos.run import Chaos, Model, Settings, reference
+
+SHORT = Settings(kills=10, sessions=4, seed=11, scripts=2, cold=0.1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """The undisturbed run."""
+    turns, counts = trio.run(reference, SHORT)
+    assert counts.clean, counts.details
+    return turns
+
+
+def played(settings: Settings, model: Model) -> Chaos:
+    chaos = Chaos(settings, model)
+    trio.run(chaos.run)
+    return chaos
+
+
+@pytest.mark.fault(1)
+@pytest.mark.fault(2)
+def test_ten_kills_lose_double_and_reorder_nothing(model: Model) -> None:
+    chaos = played(SHORT, model)
+    assert chaos.counts.clean and not chaos.faults, (chaos.counts.details, chaos.faults)
+    assert chaos.killer.kills == 10 and chaos.sessions >= 4 and sum(chaos.killer.plan.struck.values()) > 0
+    assert chaos.events > 300  # something was compared
+
+
+@pytest.mark.parametrize(("sabotage", "count"), [("rewind", "doubled"), ("skip", "lost")])
+def test_a_broken_daemon_is_seen(sabotage: str, count: str, model: Model) -> None:
+    chaos = played(dataclasses.replace(SHORT, kills=100, sessions=3, scripts=1, sabotage=sabotage), model)
+    assert getattr(chaos.counts, count) > 0, f"{sabotage} was not seen in {chaos.killer.kills} kills"
