@@ -9,7 +9,7 @@ import trio
 
 from tests.chaos.run import Chaos, Model, Settings, reference
 
-SHORT = Settings(kills=10, sessions=4, seed=11, scripts=2, cold=0.1)
+SHORT = Settings(kills=10, sessions=4, seed=11, scripts=2, cold=0)
 
 
 @pytest.fixture(scope="module")
