@@ -18,7 +18,8 @@ from clisup.host.files import make_private_dir, storage_error, sync_directory
 
 __all__ = ["JournalReader", "JournalStore", "StoredEvent"]
 
-READ_CHUNK = 256 * 1024
+READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
+LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
 
 
@@ -85,7 +86,7 @@ class JournalStore:
     def _read_segment(self, path: str) -> Iterator[Record]:
         fd, offset, rest = self._fd, 0, b""
         assert fd is not None
-        while chunk := os.pread(fd, READ_CHUNK * 4, offset + len(rest)):
+        while chunk := os.pread(fd, LOAD_CHUNK, offset + len(rest)):
             data = rest + chunk
             whole = whole_lines(data)
             for record in self._records(data[:whole], path, offset):
@@ -223,7 +224,7 @@ class JournalReader:
         return self._next
 
     def read(self) -> list[StoredEvent]:
-        """The next events, in order, about 256 KiB of them; empty at the journal's end.
+        """The next events, in order, about 64 KiB of them; empty at the journal's end.
 
         Raises `WorldError(storage_failed)` where it is damaged.
         """

@@ -13,12 +13,16 @@ Role = Literal["observe", "drive", "admin"]
 
 
 class Method(NamedTuple):
-    """One method. `result` is None where the handler makes the JSON itself (large or free-form answers)."""
+    """One method. `result` is None where the handler makes the JSON itself (large or free-form answers).
+
+    Answers that are `large` are made one at a time for each connection, as the client takes them.
+    """
 
     params: type[m.Params]
     result: type[m.Result] | None
     role: Role
     doc: str
+    large: bool = False
 
 
 # fmt: off
@@ -37,7 +41,7 @@ METHODS: dict[str, Method] = {
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events: stored ones after `after_seq`, then live, each once and in order."),
     "session/unsubscribe": Method(m.SessionParams, m.Done, "observe", "End a subscription of this connection."),
-    "session/events": Method(m.EventsParams, None, "observe", "History by page."),
-    "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page."),
+    "session/events": Method(m.EventsParams, None, "observe", "History by page.", large=True),
+    "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page.", large=True),
 }
 # fmt: on
