@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo crowd record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ e2e: e2e-install  ## drive the real claude CLI against a loopback fake of its AP
 
 zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more)
 	$(BIN)/python -m tests.zoo.run
+
+crowd: $(READY)  ## a well-behaved client beside slow, broken and greedy ones, a thousand at once (SECONDS=20 a scene)
+	$(BIN)/python -m tests.crowd.run
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

@@ -21,7 +21,10 @@ from typing import Generic, TypeVar
 __all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "Account", "Line", "Share"]
 
 MAX_QUOTA = 16
-"""Units of work that one round takes up where rounds are quick. A request is one unit."""
+"""Units of work that one round takes up where rounds are quick, and as many again of those within their share. A request
+is one unit."""
+RESERVED = 2
+"""Units that those within their share get of a round however slow the last one was, and whatever is still to be paid for."""
 SLOW_ROUND_S = 0.002
 """A round that took longer halves the quota, one that did not gives one back: some requests cost a hundred times others."""
 T = TypeVar("T")
@@ -67,6 +70,7 @@ class Line(Generic[T]):
         self.share = share
         self.quota: float = MAX_QUOTA
         self._left: float = MAX_QUOTA
+        self._reserved: float = MAX_QUOTA  # what is left for those within their share
         self._line: list[_Place[T]] = []
         self._now = 0.0  # virtual time: the start of what was last taken up by one over its share
         self._number = 0
@@ -96,16 +100,10 @@ class Line(Generic[T]):
         return debt
 
     def pass_by(self, account: Account, units: float, now: float) -> bool:
-        """Take work up at once, where this round has room and nobody waits who asked for as little. False: `join`.
-
-        Who is within its share may take from the next round as well: those who wait are over theirs, and wait a little more.
-        """
-        ahead = not self._line or self.reckon(account, now) < min(self._line[0].debt, self.share.burst)
-        room = self._left > (0 if account.debt >= self.share.burst else -MAX_QUOTA)
-        if not (ahead and room):
+        """Take work up at once, where this round has room for it and nobody waits who asked for as little. False: `join`."""
+        if self._line and self.reckon(account, now) >= min(self._line[0].debt, self.share.burst):
             return False
-        self._take(account, units, now)
-        return True
+        return self._take(account, units, now)
 
     def join(self, account: Account, units: float, ticket: T, now: float) -> None:
         """Stand in line. An account does so once at a time, until `next_round` gives its ticket or it leaves."""
@@ -130,20 +128,26 @@ class Line(Generic[T]):
         """A new round; the last one took so long."""
         self.quota = max(1.0, self.quota / 2) if last_s > SLOW_ROUND_S else min(MAX_QUOTA, self.quota + 1)
         self._left = min(self._left, 0.0) + self.quota  # what was more than fitted into the last one is paid for here
+        self._reserved = max(self.quota, RESERVED)
 
     def admit(self, now: float) -> list[T]:
         """The tickets of those whose turn is in this round, in order."""
         passed: list[T] = []
-        while self._line and self._left > 0:
+        while self._line and self._take(self._line[0].account, self._line[0].units, now):
             place = heapq.heappop(self._line)
-            self._take(place.account, place.units, now)
             place.account.standing = False
             if place.debt >= self.share.burst:
                 self._now = place.start
             passed.append(place.ticket)
         return passed
 
-    def _take(self, account: Account, units: float, now: float) -> None:
-        self.reckon(account, now)
+    def _take(self, account: Account, units: float, now: float) -> bool:
+        """Take it up if there is room: for those within their share a part of each round is kept, however slow it is."""
+        if self.reckon(account, now) < self.share.burst and self._reserved > 0:
+            self._reserved -= max(units, 1.0)
+        elif self._left > 0:
+            self._left -= max(units, 1.0)
+        else:
+            return False
         account.debt = min(account.debt, self.share.burst) + units
-        self._left -= max(units, 1.0)
+        return True

@@ -36,7 +36,7 @@ __all__ = ["Daemon", "serve"]
 STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
-GC_THRESHOLDS = (10_000, 20, 50)
+GC_THRESHOLDS = (2_000, 3, 2_000)
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ def serve(config_path: str | None, socket_path: str | None, state_dir: str | Non
 def _calm_collector() -> None:
     """Let the search for garbage in cycles, which stops the daemon for up to 170 ms (1,200 clients), be rare and small.
 
-    What is there by now stays. Full searches come with every 10 million new objects that are not freed otherwise.
+    What is there by now stays. Full searches come with every 12 million new objects that are not freed otherwise.
     """
     gc.collect()
     gc.freeze()

@@ -33,6 +33,7 @@ __all__ = ["Connection", "Handlers"]
 SEND_LIMIT = 64 * 1024
 FIRST_READ = 8 * 1024  # of a connection that holds no half frame
 READ_LIMIT = 64 * 1024
+HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing
 MAX_UNSENT = 8  # answers of a connection that wait to be sent: with more it is not read
 LAST_WORD_S = 1.0  # for the refusal that ends a connection: its client may not read
 RETRY_AFTER_S = 1
@@ -143,7 +144,7 @@ class Connection:
             self._holding.change(half - self._half)
             self._half = half
             patience = max(0.0, left) if half and self._frame_deadline_s else float("inf")
-            with self.turn.resting(), trio.move_on_after(patience) as scope:
+            with self.turn.resting, trio.move_on_after(patience) as scope:
                 data = await self._stream.receive_some(READ_LIMIT if half else FIRST_READ)
             if scope.cancelled_caught:
                 await self._send(_half_frame(self._frame_deadline_s))
@@ -207,9 +208,10 @@ class Connection:
                 answer = encode_error(request.id, error)
             del self._requests[request.id]
             self._unsent += not paged
-            self._holding.change(len(answer))
+            held = len(answer) if len(answer) >= HELD_FROM else 0
+            self._holding.change(held)
             await self._send(answer)
-            self._holding.change(-len(answer))
+            self._holding.change(-held)
             self._unsent -= 1
             self._sent.set()
         finally:

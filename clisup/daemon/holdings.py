@@ -58,10 +58,12 @@ class Holding:
 
     def change(self, by: int) -> None:
         """More bytes are held, or less (which is progress: time counts anew)."""
+        if not by:
+            return
         if by < 0 or not self.bytes:
             self._since = trio.current_time()
         self.bytes += by
-        if by and not self.forfeited:
+        if not self.forfeited:
             self._holdings.change(self, by)
 
     def close(self) -> None:

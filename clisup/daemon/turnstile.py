@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import trio
 
 from clisup.core.fairness import Account, Line, Share
@@ -21,7 +18,7 @@ TAIL = 1 / 16
 PROCESSES = 1024  # whose new connections are remembered
 
 
-class Turnstile(trio.abc.Instrument):
+class Turnstile:
     """Lets work in by the round. `run` it for as long as there are connections."""
 
     def __init__(self, share: Share, *, patience_s: float) -> None:
@@ -29,38 +26,19 @@ class Turnstile(trio.abc.Instrument):
         self._patience_s = patience_s
         self._processes: dict[int, Account] = {}
         self._wanted = trio.Event()
-        self._round_began = 0.0
-        self._round_s = 0.0
-        self._new_round = True
 
     async def run(self) -> None:
-        """Admit those who stand in line, round by round."""
-        trio.lowlevel.add_instrument(self)
-        try:
-            while True:
-                await self._wanted.wait()
-                while not self._line.empty:
-                    self._begin_round()
-                    for ticket in self._line.admit(trio.current_time()):
-                        ticket.set()
-                    await trio.lowlevel.checkpoint()
-                self._wanted = trio.Event()
-        finally:
-            trio.lowlevel.remove_instrument(self)
-
-    def after_io_wait(self, timeout: float) -> None:
-        """Of trio: a round begins."""
-        self._round_began = trio.current_time()
-
-    def before_io_wait(self, timeout: float) -> None:
-        """Of trio: it is over."""
-        self._round_s = trio.current_time() - self._round_began
-        self._new_round = True
-
-    def _begin_round(self) -> None:
-        if self._new_round:
-            self._new_round = False
-            self._line.begin_round(self._round_s)
+        """Admit those who stand in line, round by round. While nobody does, no rounds are counted."""
+        while True:
+            await self._wanted.wait()
+            began, took = trio.current_time(), 0.0
+            while not self._line.empty:
+                self._line.begin_round(took)
+                for ticket in self._line.admit(began):
+                    ticket.set()
+                await trio.lowlevel.checkpoint()  # every other task that can run does so meanwhile: that is a round
+                began, took = trio.current_time(), trio.current_time() - began
+            self._wanted = trio.Event()
 
     def turn(self, pid: int) -> Turn:
         """A new connection's, of this process. To connect again and again brings no fresh share each time."""
@@ -74,7 +52,6 @@ class Turnstile(trio.abc.Instrument):
 
     def pass_by(self, account: Account, units: float) -> bool:
         """At once, where nobody waits."""
-        self._begin_round()
         return self._line.pass_by(account, units, trio.current_time())
 
     def rest(self, account: Account, resting: bool) -> None:
@@ -100,22 +77,28 @@ class Turnstile(trio.abc.Instrument):
         return self._patience_s
 
 
+class _Resting:
+    """`with turn.resting:` while the daemon waits for this client's bytes: only then it gets its share back."""
+
+    def __init__(self, turnstile: Turnstile, account: Account) -> None:
+        self._turnstile = turnstile
+        self._account = account
+
+    def __enter__(self) -> None:
+        self._turnstile.rest(self._account, True)
+
+    def __exit__(self, *_exc: object) -> None:
+        self._turnstile.rest(self._account, False)
+
+
 class Turn:
     """One connection's way through. Its tasks stand in line one after the other, never side by side."""
 
     def __init__(self, turnstile: Turnstile, account: Account) -> None:
         self._turnstile = turnstile
         self._account = account
+        self.resting = _Resting(turnstile, account)
         self._standing = trio.Lock()
-
-    @contextmanager
-    def resting(self) -> Iterator[None]:
-        """While the daemon waits for this client's bytes: only then it gets its share back."""
-        self._turnstile.rest(self._account, True)
-        try:
-            yield
-        finally:
-            self._turnstile.rest(self._account, False)
 
     async def request(self) -> bool:
         """Before a frame is read. False after too long a wait: the frame is to be refused."""

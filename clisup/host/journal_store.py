@@ -193,7 +193,7 @@ class JournalStore:
         at = max(0, bisect.bisect_right(self._segments, seq) - 1)
         segment = self._segments[at] if self._segments else 0
         if at != len(self._segments) - 1:
-            return segment, 0
+            return segment, _near(self.path_of(segment), seq)
         entry = bisect.bisect_right(self._index, (seq, 1 << 62)) - 1
         return segment, self._index[entry][1] if entry >= 0 else 0
 
@@ -276,6 +276,31 @@ class JournalReader:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _near(path: str, seq: int) -> int:
+    """An offset at or before the line of `seq` in a segment: by halves, as its seqs only grow. All of it is a second's work."""
+    with open(path, "rb") as file:
+        low, high = 0, os.fstat(file.fileno()).st_size
+        while high - low > INDEX_EVERY:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()  # the rest of a line
+            at = file.tell()
+            if at < high and _seq_of(file.readline()) <= seq:
+                low = at
+            else:
+                high = middle
+    return low
+
+
+def _seq_of(line: bytes) -> float:
+    """Of a journal line; above all others where it is none of ours, which the reader then meets."""
+    try:
+        event = event_slice(line)
+        return event_seq(event) if event is not None else float("inf")
+    except ValueError:
+        return float("inf")
 
 
 def _damaged(path: str, offset: int, error: ValueError) -> WorldError:

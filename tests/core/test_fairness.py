@@ -77,8 +77,24 @@ def test_a_round_takes_up_a_bounded_amount_of_work_whoever_asks() -> None:
     line.begin_round(0)
     fresh = [Account() for _ in range(1000)]
     assert sum(line.pass_by(account, 1, 0) for account in fresh) == 2 * MAX_QUOTA
-    line.begin_round(0)
-    assert not line.admit(0), "what was taken in advance is paid for"
+    for number, account in enumerate(fresh):
+        line.join(account, 1, str(number), 0)
+    for _ in range(10):
+        line.begin_round(0)
+        assert len(line.admit(0)) == 2 * MAX_QUOTA
+
+
+@pytest.mark.fault(47)
+def test_slow_rounds_and_dear_work_leave_room_for_those_within_their_share() -> None:
+    line = Line[str](SHARE)
+    for _ in range(10):
+        line.begin_round(1.0)
+    waiting(line, "abc")
+    line.join(greedy(), 8, "dear", 0)
+    for _ in range(50):
+        line.begin_round(1.0)
+        line.admit(0)
+        assert line.pass_by(Account(1), 1, 0)
 
 
 @pytest.mark.fault(47)

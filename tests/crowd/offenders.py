@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import selectors
 import socket
 import sys
@@ -19,7 +20,7 @@ __all__ = ["KINDS"]
 NICENESS = 19
 BATCH = 700  # frames of a batch: ids are used again, but never twice at once (a connection runs 64 requests at most)
 HALF_BYTES = 1024 * 1024
-RECONNECT_S = 1.0  # as `retry_after_s` says
+RECONNECT_S = 1.0  # as `retry_after_s` says, and not all in one breath
 
 
 def _requests(method: str, params: dict[str, object]) -> bytes:
@@ -105,7 +106,7 @@ class Offenders:
             self._selector.unregister(sock)
             self._sent.pop(sock)
             sock.close()
-            self._due.append(time.monotonic() + RECONNECT_S)
+            self._due.append(time.monotonic() + RECONNECT_S * random.uniform(0.5, 1.5))
 
     def _read(self, sock: socket.socket) -> None:
         data = sock.recv(1 << 18)
