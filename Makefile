@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daem
 
 chaos: $(READY)  ## kill -9 the daemon 200 times, at every failpoint and at random; compare all event logs (KILLS=10000 for more)
 	$(BIN)/python -m tests.chaos.run
+
+crowd: $(READY)  ## a well-behaved client beside slow, broken and greedy ones, a thousand at once (SECONDS=20 a scene)
+	$(BIN)/python -m tests.crowd.run
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

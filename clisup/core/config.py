@@ -104,6 +104,10 @@ class DaemonConfig(_Table):
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512
     max_requests: Annotated[int, Field(ge=1, le=10_000)] = 64
     frame_deadline_s: Seconds = 30
+    request_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    request_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    request_wait_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 10
+    max_held_bytes: Annotated[int, Field(ge=MIB, le=2**40)] = 256 * MIB
     segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 64 * MIB
     fsync: Literal["none", "turn"] = "turn"
     on_stop: Literal["drain", "detach", "kill"] = "drain"

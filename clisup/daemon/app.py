@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -31,6 +32,7 @@ __all__ = ["Daemon", "run_daemon"]
 STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
+GC_THRESHOLDS = (2_000, 3, 2_000)
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -41,6 +43,16 @@ def run_daemon(daemon: Daemon) -> None:
         trio.run(daemon.run)
     except BaseExceptionGroup as group:
         raise _only_one(group) from None
+
+
+def _calm_collector() -> None:
+    """Let the search for garbage in cycles, which stops the daemon for up to 170 ms (1,200 clients), be rare and small.
+
+    What is there by now stays. Full searches come with every 12 million new objects that are not freed otherwise.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -104,6 +116,7 @@ class Daemon:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
+            _calm_collector()
             listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
             nursery.start_soon(self._heed_signals)
             nursery.start_soon(self.manager.watch_suspends)

@@ -15,8 +15,10 @@ import trio
 from pydantic import ValidationError
 
 from clisup.core.events import Actor
+from clisup.daemon.holdings import Holding
 from clisup.daemon.subscription import Subscription
-from clisup.errors import ClisupError, UsageError
+from clisup.daemon.turnstile import LONG_FRAME, Turn
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
@@ -26,6 +28,12 @@ from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_
 __all__ = ["Connection", "Handlers"]
 
 SEND_LIMIT = 64 * 1024
+FIRST_READ = 8 * 1024  # of a connection that holds no half frame
+READ_LIMIT = 64 * 1024
+HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing
+MAX_UNSENT = 8  # answers of a connection that wait to be sent: with more it is not read
+LAST_WORD_S = 1.0  # for the refusal that ends a connection: its client may not read
+RETRY_AFTER_S = 1
 _log = structlog.get_logger()
 Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 
@@ -33,12 +41,18 @@ Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 class Connection:
     """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
 
-    def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, max_frame: int, max_requests: int,
-                 frame_deadline_s: float) -> None:  # fmt: skip
+    def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
+                 max_frame: int, max_requests: int, frame_deadline_s: float) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
         self.name: str | None = None
+        self.turn = turn
         self._handlers = handlers
+        self._holding = holding
+        self._half = 0  # bytes of a half frame that are counted as held
+        self._pages = trio.Lock()
+        self._unsent = 0  # answers that wait for the client to read
+        self._sent = trio.Event()
         self._reader = FrameReader(max_frame)
         self._slots = trio.CapacityLimiter(max_requests)
         self._frame_deadline_s = frame_deadline_s
@@ -85,21 +99,40 @@ class Connection:
         requests.cancel()
 
     async def _read(self) -> None:
+        with trio.CancelScope() as scope:
+            self._holding.on_forfeit = scope.cancel
+            await self._read_frames()
+        if self._holding.forfeited:
+            with trio.move_on_after(LAST_WORD_S):  # it may be that the client does not read
+                await self._send(_held_too_much(self._holding.limit))
+            raise trio.ClosedResourceError
+
+    async def _read_frames(self) -> None:
         left = self._frame_deadline_s
         while True:
-            half, began = self._reader.pending, trio.current_time()
-            with trio.move_on_after(max(0.0, left) if half and self._frame_deadline_s else float("inf")) as scope:
-                data = await self._stream.receive_some(SEND_LIMIT)
+            half, began = self._reader.held, trio.current_time()
+            self._holding.change(half - self._half)
+            self._half = half
+            patience = max(0.0, left) if half and self._frame_deadline_s else float("inf")
+            with self.turn.resting, trio.move_on_after(patience) as scope:
+                data = await self._stream.receive_some(READ_LIMIT if half else FIRST_READ)
             if scope.cancelled_caught:
                 await self._send(_half_frame(self._frame_deadline_s))
                 raise trio.ClosedResourceError
             if not data:
                 return
-            items = self._reader.feed(data)
+            self._reader.feed(data)
+            if half and not self._reader.ready:
+                await self.turn.piece(LONG_FRAME)
             # The time is the frame's and not the byte's, or a drip would hold half a frame for ever.
-            left = left - (trio.current_time() - began) if half and not items else self._frame_deadline_s
-            for item in items:
-                await self._take(item)
+            left = left - (trio.current_time() - began) if half and not self._reader.ready else self._frame_deadline_s
+            while self._reader.ready:
+                while self._unsent >= MAX_UNSENT:
+                    self._sent = trio.Event()
+                    await self._sent.wait()
+                on_time = await self.turn.request()  # beyond its share this connection is not read
+                if (item := self._reader.next()) is not None:
+                    await self._take(item if on_time else _waited_too_long(item))
 
     async def _take(self, item: Request | Refusal) -> None:
         if isinstance(item, Refusal):
@@ -122,23 +155,38 @@ class Connection:
             await self._send(encode_error(request.id, error))
             return
         scope = trio.CancelScope()
-        await self._slots.acquire_on_behalf_of(scope)  # beyond its share this connection is not read
+        try:
+            self._slots.acquire_on_behalf_of_nowait(scope)  # a round of the scheduler less than the other
+        except trio.WouldBlock:
+            await self._slots.acquire_on_behalf_of(scope)  # with so many running this connection is not read
         self._requests[request.id] = scope
         self._nursery.start_soon(self._answer, request, scope)
 
     async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
         assert request.id is not None
         opened = None
+        paged = (method := METHODS.get(request.method)) is not None and method.large
+        self._unsent += paged  # it will wait for those before it
         try:
             with scope:
+                if paged:
+                    await self._pages.acquire()
                 answer = await self._result(request)
                 opened, self._opened = self._opened, None  # nothing awaits between its handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
                 answer = encode_error(request.id, error)
             del self._requests[request.id]
+            self._unsent += not paged
+            held = len(answer) if len(answer) >= HELD_FROM else 0
+            self._holding.change(held)
             await self._send(answer)
+            self._holding.change(-held)
+            self._unsent -= 1
+            self._sent.set()
         finally:
+            if paged and self._pages.statistics().owner is trio.lowlevel.current_task():
+                self._pages.release()
             self._slots.release_on_behalf_of(scope)  # after the sending: answers that nobody reads must not pile up
         if opened is not None and self._nursery is not None:
             self._nursery.start_soon(self._follow, opened)
@@ -153,8 +201,8 @@ class Connection:
                     kind="method_not_found",
                     hint="see docs/protocol.md",
                 )
-            params = _checked(method.params, request)
-            return encode_result(request.id, await self._handlers[request.method](self, params))
+            handler = self._handlers[request.method]
+            return encode_result(request.id, await handler(self, _checked(method.params, request)))
         except ClisupError as error:
             return encode_error(request.id, error)
         except Exception:
@@ -188,7 +236,7 @@ class Connection:
     async def _follow(self, subscription: Subscription) -> None:
         """A journal that cannot be read ends the connection, with a word that says why."""
         try:
-            await subscription.follow(self._send)
+            await subscription.follow(self._send, self.turn)
         except ClisupError as error:
             _log.error("subscription failed", error=str(error))
             await self._send(encode_error(None, error))
@@ -200,7 +248,9 @@ _INTERNAL = ClisupError("cannot answer, because of a fault in the daemon", hint=
 
 def _checked(model: type[Params], request: Request) -> Params:
     try:
-        return model.model_validate(request.params)
+        params = model.model_validate(request.params)
+        request.params.clear()  # a prompt of 16 MiB is not to be held for as long as its turn runs
+        return params
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])[:128] or "params"
@@ -209,6 +259,31 @@ def _checked(model: type[Params], request: Request) -> Params:
             hint="see docs/protocol.md",
             param=where,
         ) from None
+
+
+def _waited_too_long(item: Request | Refusal) -> Request | Refusal:
+    """What becomes of a frame whose turn did not come. A notification costs nothing, and may end a request."""
+    if isinstance(item, Refusal) or item.id is None:
+        return item
+    error = WorldError(
+        "cannot take this request, because this connection asks for more than its share and others go first",
+        kind="overloaded",
+        hint="ask for less at once, or raise daemon.request_rate and daemon.request_wait_s",
+        retry_after_s=RETRY_AFTER_S,
+    )
+    return Refusal(encode_error(item.id, error))
+
+
+def _held_too_much(limit: int) -> bytes:
+    error = WorldError(
+        f"cannot hold more than {limit} bytes of half frames and unread answers for all clients together",
+        kind="overloaded",
+        hint="end the frames that you begin, read the answers that you ask for, or raise daemon.max_held_bytes",
+        retry_after_s=RETRY_AFTER_S,
+        limit="max_held_bytes",
+        value=limit,
+    )
+    return encode_error(None, error)
 
 
 def _half_frame(deadline_s: float) -> bytes:

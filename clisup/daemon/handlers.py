@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["make_handlers"]
 
 LAST_EVENTS = 20
-PAGE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 1024 * 1024  # a page ends with the event that passes it
 
 
 class _Handlers:
@@ -103,8 +103,10 @@ class _Handlers:
         session = self._manager.get(params.session_id)
         after = max(session.recorder.first_seq - 1, session.recorder.next_seq - 1 - LAST_EVENTS)
         reader = session.recorder.reader(after)
+        last: list[dict[str, Any]] = []
         try:
-            last = [json.loads(event.event) for event in reader.read()[-LAST_EVENTS:]]
+            while events := reader.read():
+                last += [json.loads(event.event) for event in events]
         finally:
             reader.close()
         detail = {
@@ -118,7 +120,9 @@ class _Handlers:
         session = self._manager.get(params.session_id)
         with trio.CancelScope(shield=True):
             accepted = await session.prompts.accept(params, connection.actor)
-        if params.wait:
+        wait = params.wait
+        del params  # the prompt may be long, and so may the turn
+        if wait:
             return await self._result_of(session, accepted.turn_id)
         return _json(accepted)
 
@@ -164,6 +168,7 @@ class _Handlers:
         size, at = 0, params.after_seq
         try:
             while len(page) < params.limit and size < PAGE_BYTES:
+                await connection.turn.piece()
                 events = reader.read()
                 if (gap := reader.take_gap()) is not None:
                     gaps.append(gap._asdict())

@@ -14,7 +14,8 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.journal_store import JournalReader, JournalStore, StoredEvent
+from clisup.host.journal_reader import JournalReader, StoredEvent
+from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
 
 __all__ = ["Item", "Recorder", "Watcher"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
@@ -12,7 +13,10 @@ import structlog
 import trio
 
 from clisup.core.config import DaemonConfig
+from clisup.core.fairness import Share
 from clisup.daemon.connection import Connection, Handlers
+from clisup.daemon.holdings import Holdings
+from clisup.daemon.turnstile import Turnstile
 from clisup.errors import ClisupError, UsageError
 from clisup.host.peers import Peer, ancestors, own_uids, peer_of
 from clisup.rpc.wire import encode_error
@@ -22,6 +26,7 @@ __all__ = ["Server"]
 WALKS = 5  # up a process tree that changes
 ACCEPT_PAUSE_S = 0.1  # after EMFILE a bare retry would spin at 150,000 a second (measured)
 REFUSAL_LIMIT_S = 1.0
+REFUSALS_LOGGED_S = 1.0  # between two lines about refused clients
 SETTLE_PAUSE_S = 0.01
 _log = structlog.get_logger()
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
@@ -34,12 +39,19 @@ class Server:
         self._config = config
         self._handlers = handlers
         self._keepers = keepers
+        share = Share(config.request_burst, config.request_rate)
+        self._turnstile = Turnstile(share, patience_s=config.request_wait_s)
+        self._holdings = Holdings(config.max_held_bytes)
+        self._refused_at = -REFUSALS_LOGGED_S
+        self._refused = 0
         self.connections: set[Connection] = set()
+        self._of_uid: Counter[int] = Counter()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
         sock = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._turnstile.run)
             while True:
                 try:
                     client, _ = await sock.accept()
@@ -61,25 +73,31 @@ class Server:
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
         refusal = self._refusal(peer)
         if refusal is not None:
-            _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message)
+            self._log_refusal(peer, refusal)
             await _refuse(stream, refusal)
             return
         config = self._config
+        holding = self._holdings.of_a_connection()
         connection = Connection(
             stream,
             peer,
             self._handlers,
+            turn=self._turnstile.turn(peer.pid),
+            holding=holding,
             max_frame=config.max_frame_bytes,
             max_requests=config.max_requests,
             frame_deadline_s=config.frame_deadline_s,
         )
         self.connections.add(connection)
+        self._of_uid[peer.uid] += 1
         try:
             await connection.serve()
         except Exception:
             _log.exception("connection failed inside the daemon", uid=peer.uid, pid=peer.pid)
         finally:
+            holding.close()
             self.connections.discard(connection)
+            self._of_uid[peer.uid] -= 1
 
     def _refusal(self, peer: Peer) -> ClisupError | None:
         if peer.uid not in own_uids():
@@ -88,20 +106,27 @@ class Server:
                 kind="permission_denied",
                 hint="run a daemon of your own",
             )
+        if self._of_uid[peer.uid] >= self._config.max_connections:
+            return UsageError(
+                f"cannot serve more than {self._config.max_connections} connections of one user",
+                kind="overloaded",
+                hint="close some, or raise daemon.max_connections",
+                retry_after_s=1,
+            )
         if _may_be_below(peer.pid, self._keepers()):
             return UsageError(
                 "cannot serve a process that a CLI of this daemon started",
                 kind="permission_denied",
                 hint="ask its user",
             )
-        if len(self.connections) >= self._config.max_connections:
-            return UsageError(
-                f"cannot serve more than {self._config.max_connections} connections",
-                kind="overloaded",
-                hint="close some, or raise daemon.max_connections",
-                retry_after_s=1,
-            )
         return None
+
+    def _log_refusal(self, peer: Peer, refusal: ClisupError) -> None:
+        """Not each: a flood of connections is no flood of the log."""
+        self._refused += 1
+        if (now := trio.current_time()) - self._refused_at >= REFUSALS_LOGGED_S:
+            _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message, since_last=self._refused)
+            self._refused_at, self._refused = now, 0
 
 
 def _may_be_below(pid: int, keepers: AbstractSet[int]) -> bool:

@@ -16,12 +16,14 @@ import trio
 from clisup.core.journal import event_type
 from clisup.daemon.raw import with_native
 from clisup.daemon.recorder import Recorder, Watcher
-from clisup.host.journal_store import JournalReader
+from clisup.daemon.turnstile import PIECE, TAIL, Turn
+from clisup.host.journal_reader import JournalReader
 from clisup.rpc.wire import encode_notification
 
 __all__ = ["EventFilter", "Subscription"]
 
 SEND_LIMIT = 64 * 1024
+FEW = 16  # events: more than that at once are history
 OPEN_READERS = 16  # files that a subscription to all sessions holds open
 _Send = Callable[[bytes], Awaitable[None]]
 
@@ -97,14 +99,14 @@ class Subscription:
 
     # -- its task ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, send: _Send) -> None:
-        """Send what is stored, then what comes, until the subscription is ended."""
+    async def follow(self, send: _Send, turn: Turn) -> None:
+        """Send what is stored, then what comes, until the subscription is ended. Each piece waits for the client's `turn`."""
         try:
             while not self._ended:
                 self._wake = trio.Event()
                 while self._dirty and not self._ended:
                     session_id, recorder = next(iter(self._dirty.items()))
-                    if not await self._send_some(recorder, send):
+                    if not await self._send_some(recorder, send, turn):
                         self._dirty.pop(session_id, None)  # nothing awaits between its look and here
                     elif session_id in self._dirty:
                         self._dirty.move_to_end(session_id)
@@ -116,9 +118,12 @@ class Subscription:
             for session_id in list(self._readers):
                 self._close(session_id)
 
-    async def _send_some(self, recorder: Recorder, send: _Send) -> bool:
+    async def _send_some(self, recorder: Recorder, send: _Send, turn: Turn) -> bool:
         """One piece of one session; false where there was none."""
         reader = self._reader(recorder)
+        if reader.position >= recorder.next_seq:
+            return False
+        await turn.piece(PIECE if recorder.next_seq - reader.position > FEW else TAIL)
         events = await recorder.read(reader)
         pieces = [_gap(recorder.session_id, *gap)] if (gap := reader.take_gap()) else []
         for event in events:

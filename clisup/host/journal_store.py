@@ -13,16 +13,13 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from clisup.core.journal import (
     JOURNAL_VERSION,
     DamagedLine,
     Record,
     encode_snapshot,
-    event_seq,
-    event_slice,
-    is_intact,
     read_lines,
     version_of,
     whole_lines,
@@ -30,28 +27,13 @@ from clisup.core.journal import (
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
+from clisup.host.journal_reader import JournalReader
 
-__all__ = ["Gap", "JournalReader", "JournalStore", "StoredEvent"]
+__all__ = ["JournalStore"]
 
-READ_CHUNK = 256 * 1024
+LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
 MAX_UNSYNCED = 4  # segments that are full and wait for the next sync; one more is synced at once
-
-
-class StoredEvent(NamedTuple):
-    """An event as it lies in the journal: `line` holds `src` too, for readers that want the CLI's own line."""
-
-    seq: int
-    event: bytes
-    line: bytes
-
-
-class Gap(NamedTuple):
-    """Events that a reader cannot have: they are `damaged`, or `retention` has removed them."""
-
-    from_seq: int
-    to_seq: int
-    reason: Literal["damaged", "retention"]
 
 
 class JournalStore:
@@ -119,7 +101,7 @@ class JournalStore:
     def _read_segment(self, path: str) -> Iterator[Record]:
         fd, offset, rest = self._fd, 0, b""
         assert fd is not None
-        while chunk := os.pread(fd, READ_CHUNK * 4, offset + len(rest)):
+        while chunk := os.pread(fd, LOAD_CHUNK, offset + len(rest)):
             data = rest + chunk
             whole = whole_lines(data)
             for record in self._records(data[:whole], path, offset):
@@ -285,12 +267,15 @@ class JournalStore:
     def path_of(self, first_seq: int) -> str:
         return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
 
-    def locate(self, seq: int) -> tuple[int, int]:
-        """(segment, offset) at or before the line of `seq`: where a reader that wants `seq` starts."""
+    def locate(self, seq: int) -> tuple[int, int | None]:
+        """(segment, offset) at or before the line of `seq`: where a reader that wants `seq` starts.
+
+        Only the last segment has an index; in an older one the reader has to search: no offset.
+        """
         at = max(0, bisect.bisect_right(self._segments, seq) - 1)
         segment = self._segments[at] if self._segments else 0
         if at != len(self._segments) - 1:
-            return segment, 0
+            return segment, None
         entry = bisect.bisect_right(self._index, (seq, 1 << 62)) - 1
         return segment, self._index[entry][1] if entry >= 0 else 0
 
@@ -302,126 +287,6 @@ class JournalStore:
     def reader(self, after_seq: int) -> JournalReader:
         """A reader of all events above `after_seq`."""
         return JournalReader(self, after_seq)
-
-
-class JournalReader:
-    """Reads stored events at its own pace; nothing is queued for it, and it holds no one up.
-
-    What is damaged or gone is passed over, and `take_gap` says so: a hole in the numbers is all that it takes to know.
-    """
-
-    def __init__(self, store: JournalStore, after_seq: int) -> None:
-        self._store = store
-        self._next = after_seq + 1
-        self._fd: int | None = None
-        self._segment = 0
-        self._offset = 0
-        self._want = READ_CHUNK
-        self._gap: Gap | None = None
-        self._removed = False  # a segment that should be there is not
-
-    @property
-    def position(self) -> int:
-        """The next seq that it will give."""
-        return self._next
-
-    def take_gap(self) -> Gap | None:
-        """What is missing before the events that `read` has just given (or, where it gave none, at the journal's end)."""
-        gap, self._gap = self._gap, None
-        return gap
-
-    def read(self) -> list[StoredEvent]:
-        """The next events, in order and without a hole, about 256 KiB of them; empty at the journal's end.
-
-        Raises `WorldError(storage_failed)` where the disk cannot be read; the next call tries that again.
-        """
-        while self._next < self._store.next_seq:
-            if self._fd is None:
-                self._open(*self._store.locate(self._next))
-                continue
-            data = self._pread(self._fd)
-            whole = whole_lines(data)
-            if whole == 0 and len(data) == self._want:
-                self._want *= 2  # one line longer than the chunk
-                continue
-            self._want = READ_CHUNK
-            if whole == 0:
-                self._open(self._store.next_segment(self._segment), 0)
-            elif events := self._take(data[:whole]):
-                return events
-        return []
-
-    def _pread(self, fd: int) -> bytes:
-        try:
-            failpoint("journal.read")
-            return os.pread(fd, self._want, self._offset)
-        except OSError as error:
-            size = os.fstat(fd).st_size
-            old = self._store.next_segment(self._segment) is not None
-            if error.errno != errno.EIO or not old or self._offset >= size:
-                raise storage_error("read the journal", self._store.path_of(self._segment), error) from None
-            self._offset = min(
-                size, self._offset + READ_CHUNK
-            )  # a bad sector: what is cut by this has a wrong checksum
-            self._want = READ_CHUNK
-            return self._pread(fd)
-
-    def _take(self, data: bytes) -> list[StoredEvent]:
-        limit = self._store.next_segment(self._segment) or self._store.next_seq
-        events: list[StoredEvent] = []
-        for line in data.split(b"\n")[:-1]:
-            event = _stored(line)
-            if event is not None and self._next <= event.seq < limit:
-                if event.seq > self._next:
-                    if events:
-                        break  # it is told before the events that come after it: by the next read
-                    self._miss(event.seq)
-                events.append(event)
-                self._next += 1
-            self._offset += len(line) + 1
-        return events
-
-    def _miss(self, seq: int) -> None:
-        """There is nothing below `seq`. Segments are removed from the oldest on, so what lies after one is damage."""
-        if seq > self._next:
-            removed = self._removed or self._next < self._store.first_seq
-            self._gap = Gap(self._next, seq - 1, "retention" if removed else "damaged")
-            self._next = seq
-        self._removed = False
-
-    def _open(self, segment: int | None, offset: int) -> None:
-        """Go on in `segment`, or in the next one that is there. After the last, nothing readable is left."""
-        self.close()
-        while segment is not None:
-            path = self._store.path_of(segment)
-            try:
-                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                self._removed = True
-                segment, offset = self._store.next_segment(segment), 0
-            except OSError as error:
-                raise storage_error("read the journal", path, error) from None
-            else:
-                self._segment, self._offset = segment, offset
-                return
-        self._miss(self._store.next_seq)
-
-    def close(self) -> None:
-        """Close the file; safe to call twice."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-
-def _stored(line: bytes) -> StoredEvent | None:
-    """The event in a line; None for a snapshot, and for what is damaged."""
-    if not is_intact(line):
-        return None
-    try:
-        event = event_slice(line)
-        return None if event is None else StoredEvent(event_seq(event), event, line)
-    except ValueError:
-        return None
 
 
 def _check_version(path: str, head: bytes) -> None:

@@ -13,12 +13,16 @@ Role = Literal["observe", "drive", "admin"]
 
 
 class Method(NamedTuple):
-    """One method. `result` is None where the handler makes the JSON itself (large or free-form answers)."""
+    """One method. `result` is None where the handler makes the JSON itself (large or free-form answers).
+
+    Answers that are `large` are made one at a time for each connection, as the client takes them.
+    """
 
     params: type[m.Params]
     result: type[m.Result] | None
     role: Role
     doc: str
+    large: bool = False
 
 
 # fmt: off
@@ -40,7 +44,7 @@ METHODS: dict[str, Method] = {
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events of a session or of all: stored ones, then live, each once and in order."),
     "session/unsubscribe": Method(m.UnsubscribeParams, m.Done, "observe", "End a subscription of this connection."),
     "session/ack": Method(m.AckParams, m.AckResult, "observe", "Move a named cursor on: what comes up to it is not given again."),
-    "session/events": Method(m.EventsParams, None, "observe", "History by page."),
-    "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page."),
+    "session/events": Method(m.EventsParams, None, "observe", "History by page.", large=True),
+    "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page.", large=True),
 }
 # fmt: on

@@ -8,6 +8,7 @@ ends it (fault 45).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ __all__ = [
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
+_BLANKS = re.compile(rb"[ \t\r\n]*")
 _ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
 _ID_BITS = 64
 
@@ -47,36 +49,55 @@ class Refusal:
 
 
 class FrameReader:
-    """Cuts the client's bytes into frames and reads them. Holds at most one frame in memory."""
+    """Cuts the client's bytes into frames and reads them one by one, so that each can wait for its turn unread.
+
+    `feed` what came, take with `next` until it gives None, then read on: so it holds one frame and one read at most.
+    """
 
     def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
         self._max = max_frame
-        self._rest = bytearray()  # grows in place: a client that drips bytes costs no object for each of them
+        self._data = bytearray()  # grows in place: a client that drips bytes costs no object for each of them
+        self._seen = 0  # bytes of it that hold no newline
+        self._end = -1  # where the first frame ends, -1: not known
 
     @property
-    def pending(self) -> bool:
-        """Half a frame has come."""
-        return len(self._rest) > 0
+    def held(self) -> int:
+        """Bytes that are not taken yet."""
+        return len(self._data)
 
-    def feed(self, data: bytes) -> list[Request | Refusal]:
-        """Take bytes; give what they complete. After a fatal refusal nothing more may be fed."""
-        out: list[Request | Refusal] = []
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            if len(self._rest) + len(line) > self._max:
-                return [*out, self._oversized()]
-            whole = bytes(self._rest) + line if self._rest else line
-            self._rest = bytearray()
-            if whole.strip():
-                out.append(read_frame(whole))
-        if rest:
-            self._rest += rest
-            if len(self._rest) > self._max:
-                out.append(self._oversized())
-        return out
+    @property
+    def ready(self) -> bool:
+        """`next` has something to give."""
+        if self._end < 0:
+            self._end = self._data.find(b"\n", self._seen)
+            self._seen = len(self._data)
+        return self._end >= 0 or len(self._data) > self._max
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes. After a fatal refusal nothing more may be fed."""
+        self._data += data
+        self._skip_blanks()
+
+    def next(self) -> Request | Refusal | None:
+        """The next frame; None where its end has not come."""
+        if not self.ready:
+            return None
+        if self._end > self._max or self._end < 0:
+            return self._oversized()
+        line = bytes(self._data[: self._end])
+        del self._data[: self._end + 1]
+        self._seen, self._end = 0, -1
+        self._skip_blanks()
+        return read_frame(line)
+
+    def _skip_blanks(self) -> None:
+        """Before a frame they are nothing; a read full of newlines is no work for 65,536 turns."""
+        if self._seen == 0 and (blanks := _BLANKS.match(self._data)) and (end := blanks.end()):
+            del blanks  # it holds the buffer, which could not shrink
+            del self._data[:end]
 
     def _oversized(self) -> Refusal:
-        self._rest = bytearray()
+        self._data, self._seen, self._end = bytearray(), 0, -1
         error = UsageError(
             f"cannot read a frame of more than {self._max} bytes",
             kind="invalid_request",

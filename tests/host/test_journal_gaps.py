@@ -13,7 +13,8 @@ from clisup.core.events import Notice
 from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import WorldError
 from clisup.host.failpoints import arm
-from clisup.host.journal_store import READ_CHUNK, Gap, JournalReader, JournalStore
+from clisup.host.journal_reader import READ_CHUNK, Gap, JournalReader
+from clisup.host.journal_store import JournalStore
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from clisup.core.events import Notice
 from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import arm
+from clisup.host.journal_reader import near
 from clisup.host.journal_store import MAX_UNSYNCED, JournalStore
 
 SEGMENT = 64 * 1024 * 1024
@@ -425,3 +426,26 @@ def test_a_journal_that_cannot_be_loaded_holds_no_file_open_once_it_is_closed(tm
         list(store.load())
     store.close()
     assert open_segments(tmp_path) == 0
+
+
+@pytest.mark.fault(47)
+def test_a_late_reader_starts_near_its_place_in_an_older_segment_too(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=1_000_000)
+    for size in (10, 500, 90_000, 500, 300_000, 500) * 20:
+        grow(store, 1, "x" * size)
+        grow(store, 20, "y" * size if size < 1000 else "z")
+    assert len(segments(tmp_path)) > 3
+    last = store.next_seq - 1
+    for seq in range(1, last + 1, 7):
+        segment, offset = store.locate(seq)
+        with Path(store.path_of(segment)).open("rb") as file:
+            file.seek(near(file.fileno(), seq) if offset is None else offset)
+            first = file.readline()
+            assert b"snapshot" in first or json.loads(first)["event"]["seq"] <= seq
+            skipped = 0
+            while (found := json.loads(first).get("event", {"seq": 0})["seq"]) < seq:
+                skipped += len(first)
+                first = file.readline()
+            assert found == seq
+        assert skipped < 500_000, "one long line and a bit at most"
+    assert seqs(store, last // 3) == list(range(last // 3 + 1, last + 1))

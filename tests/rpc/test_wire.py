@@ -141,7 +141,15 @@ def test_no_refusal_quotes_what_the_client_sent() -> None:
 
 
 def fed(reader: FrameReader, chunks: Iterable[bytes]) -> list[Request | Refusal]:
-    return [item for chunk in chunks for item in reader.feed(chunk)]
+    """All items, each chunk fed when the ones before have given theirs; nothing after a fatal one."""
+    items: list[Request | Refusal] = []
+    for chunk in chunks:
+        reader.feed(chunk)
+        while (item := reader.next()) is not None:
+            items.append(item)
+            if isinstance(item, Refusal) and item.fatal:
+                return items
+    return items
 
 
 def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
@@ -191,16 +199,44 @@ def test_no_bytes_ever_raise_and_every_refusal_is_one_line_of_json(lines: list[b
 
 def test_a_blank_line_is_nothing() -> None:
     reader = FrameReader(LIMIT)
-    assert reader.feed(b"\n\r\n  \n") == []
-    assert not reader.pending
+    assert fed(reader, [b"\n\r\n  \n"]) == []
+    assert not reader.held
 
 
-def test_half_a_frame_is_pending_until_its_end_comes() -> None:
+def test_half_a_frame_is_held_until_its_end_comes() -> None:
     reader = FrameReader(LIMIT)
-    assert reader.feed(frame()[:9]) == []
-    assert reader.pending
-    assert reader.feed(frame()[9:] + b"\n") == [Request("ping", {}, 1)]
-    assert not reader.pending
+    assert fed(reader, [frame()[:9]]) == []
+    assert (reader.held, reader.ready) == (9, False)
+    assert fed(reader, [frame()[9:] + b"\n"]) == [Request("ping", {}, 1)]
+    assert not reader.held
+
+
+def test_frames_are_read_one_at_a_time_and_those_behind_stay_bytes() -> None:
+    reader = FrameReader(LIMIT)
+    reader.feed(b"\n \r\n" + frame(id=1) + b"\n\n{\n" + frame(id=2)[:-1])
+    assert reader.next() == Request("ping", {}, 1)
+    assert (reader.ready, reader.held) == (True, 2 + len(frame(id=2)) - 1)
+    assert isinstance(reader.next(), Refusal)
+    assert reader.next() is None
+    reader.feed(b"}\n")
+    assert reader.next() == Request("ping", {}, 2)
+    assert reader.next() is None
+
+
+def test_a_read_full_of_newlines_or_of_tiny_frames_costs_its_bytes() -> None:
+    """Were each taken from the front by a copy of the rest, this would take hours and not a second."""
+    reader = FrameReader(64 * 1024 * 1024)
+    reader.feed(b"\n \t\r\n" * 4_000_000)
+    assert not reader.held
+    reader.feed(b" {\n" * 300_000)
+    reader.feed(b"x" * 30_000_000)
+    taken = 0
+    while reader.next() is not None:
+        taken += 1
+    assert taken == 300_000
+    for _ in range(100_000):
+        reader.feed(b"xy")
+        assert not reader.ready
 
 
 @pytest.mark.fault(45)
@@ -226,18 +262,18 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
     line = frame(params={"a": ""})
     line = frame(params={"a": "x" * (LIMIT - len(line))})
     assert len(line) == LIMIT
-    assert isinstance(FrameReader(LIMIT).feed(line + b"\n")[0], Request)
+    assert isinstance(fed(FrameReader(LIMIT), [line + b"\n"])[0], Request)
 
 
 def test_the_frames_before_an_oversized_one_are_still_served() -> None:
-    items = FrameReader(LIMIT).feed(frame() + b"\n" + b"x" * 9999)
+    items = fed(FrameReader(LIMIT), [frame() + b"\n" + b"x" * 9999])
     assert items[0] == Request("ping", {}, 1)
     assert isinstance(items[1], Refusal)
     assert len(items) == 2
 
 
 def test_only_an_oversized_frame_is_fatal() -> None:
-    items = FrameReader(LIMIT).feed(b"{\n[]\n" + frame(id=True) + b"\n")
+    items = fed(FrameReader(LIMIT), [b"{\n[]\n" + frame(id=True) + b"\n"])
     assert [item.fatal for item in items if isinstance(item, Refusal)] == [False, False, False]
 
 
@@ -248,7 +284,7 @@ def test_an_array_of_20_mb_is_refused_before_it_is_read() -> None:
     try:
         items: list[Request | Refusal] = []
         for _ in range(20 * 1024 * 1024 // len(chunk)):
-            if items := reader.feed(chunk):
+            if items := fed(reader, [chunk]):
                 break
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -262,7 +298,7 @@ def test_a_client_that_drips_bytes_costs_the_bytes_and_no_more() -> None:
     tracemalloc.start()
     try:
         for _ in range(200_000):
-            reader.feed(b"xy")
+            assert fed(reader, [b"xy"]) == []
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

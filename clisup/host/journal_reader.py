@@ -1,0 +1,173 @@
+"""Reading a journal at one's own pace, from any seq: what is damaged or gone is stepped over, and told."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from clisup.core.journal import event_seq, event_slice, is_intact, whole_lines
+from clisup.host.failpoints import failpoint
+from clisup.host.files import storage_error
+
+if TYPE_CHECKING:
+    from clisup.host.journal_store import JournalStore
+
+__all__ = ["Gap", "JournalReader", "StoredEvent", "near"]
+
+READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
+SEARCHED = 64 * 1024  # bytes that are read through rather than searched
+
+
+class StoredEvent(NamedTuple):
+    """An event as it lies in the journal: `line` holds `src` too, for readers that want the CLI's own line."""
+
+    seq: int
+    event: bytes
+    line: bytes
+
+
+class Gap(NamedTuple):
+    """Events that a reader cannot have: they are `damaged`, or `retention` has removed them."""
+
+    from_seq: int
+    to_seq: int
+    reason: Literal["damaged", "retention"]
+
+
+class JournalReader:
+    """Reads stored events at its own pace; nothing is queued for it, and it holds no one up.
+
+    What is damaged or gone is passed over, and `take_gap` says so: a hole in the numbers is all that it takes to know.
+    """
+
+    def __init__(self, store: JournalStore, after_seq: int) -> None:
+        self._store = store
+        self._next = after_seq + 1
+        self._fd: int | None = None
+        self._segment = 0
+        self._offset = 0
+        self._want = READ_CHUNK
+        self._gap: Gap | None = None
+        self._removed = False  # a segment that should be there is not
+
+    @property
+    def position(self) -> int:
+        """The next seq that it will give."""
+        return self._next
+
+    def take_gap(self) -> Gap | None:
+        """What is missing before the events that `read` has just given (or, where it gave none, at the journal's end)."""
+        gap, self._gap = self._gap, None
+        return gap
+
+    def read(self) -> list[StoredEvent]:
+        """The next events, in order and without a hole, about 64 KiB of them; empty at the journal's end.
+
+        Raises `WorldError(storage_failed)` where the disk cannot be read; the next call tries that again.
+        """
+        while self._next < self._store.next_seq:
+            if self._fd is None:
+                self._open(*self._store.locate(self._next))
+                continue
+            data = self._pread(self._fd)
+            whole = whole_lines(data)
+            if whole == 0 and len(data) == self._want:
+                self._want *= 2  # one line longer than the chunk
+                continue
+            self._want = READ_CHUNK
+            if whole == 0:
+                self._open(self._store.next_segment(self._segment), 0)
+            elif events := self._take(data[:whole]):
+                return events
+        return []
+
+    def _pread(self, fd: int) -> bytes:
+        try:
+            failpoint("journal.read")
+            return os.pread(fd, self._want, self._offset)
+        except OSError as error:
+            size = os.fstat(fd).st_size
+            old = self._store.next_segment(self._segment) is not None
+            if error.errno != errno.EIO or not old or self._offset >= size:
+                raise storage_error("read the journal", self._store.path_of(self._segment), error) from None
+            self._offset = min(
+                size, self._offset + READ_CHUNK
+            )  # a bad sector: what is cut by this has a wrong checksum
+            self._want = READ_CHUNK
+            return self._pread(fd)
+
+    def _take(self, data: bytes) -> list[StoredEvent]:
+        limit = self._store.next_segment(self._segment) or self._store.next_seq
+        events: list[StoredEvent] = []
+        for line in data.split(b"\n")[:-1]:
+            event = _stored(line)
+            if event is not None and self._next <= event.seq < limit:
+                if event.seq > self._next:
+                    if events:
+                        break  # it is told before the events that come after it: by the next read
+                    self._miss(event.seq)
+                events.append(event)
+                self._next += 1
+            self._offset += len(line) + 1
+        return events
+
+    def _miss(self, seq: int) -> None:
+        """There is nothing below `seq`. Segments are removed from the oldest on, so what lies after one is damage."""
+        if seq > self._next:
+            removed = self._removed or self._next < self._store.first_seq
+            self._gap = Gap(self._next, seq - 1, "retention" if removed else "damaged")
+            self._next = seq
+        self._removed = False
+
+    def _open(self, segment: int | None, offset: int | None) -> None:
+        """Go on in `segment`, or in the next one that is there. After the last, nothing readable is left."""
+        self.close()
+        while segment is not None:
+            path = self._store.path_of(segment)
+            try:
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                offset = near(self._fd, self._next) if offset is None else offset
+            except FileNotFoundError:
+                self._removed = True
+                segment, offset = self._store.next_segment(segment), 0
+            except OSError as error:
+                raise storage_error("read the journal", path, error) from None
+            else:
+                self._segment, self._offset = segment, offset
+                return
+        self._miss(self._store.next_seq)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _stored(line: bytes) -> StoredEvent | None:
+    """The event in a line; None for a snapshot, and for what is damaged."""
+    if not is_intact(line):
+        return None
+    try:
+        event = event_slice(line)
+        return None if event is None else StoredEvent(event_seq(event), event, line)
+    except ValueError:
+        return None
+
+
+def near(fd: int, seq: int) -> int:
+    """An offset at or before the line of `seq` in a segment: by halves, as its seqs only grow."""
+    with open(fd, "rb", closefd=False) as file:
+        low, high = 0, os.fstat(fd).st_size
+        while high - low > SEARCHED:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()  # the rest of a line
+            at = file.tell()
+            event = _stored(file.readline().removesuffix(b"\n"))
+            if at < high and event is not None and event.seq <= seq:
+                low = at
+            else:
+                high = middle  # too far, or damaged there: then the reader begins before it, and steps over
+    return low
