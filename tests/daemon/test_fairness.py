@@ -145,7 +145,7 @@ def test_answers_that_nobody_reads_are_bounded_and_their_client_goes(serve: Call
         for wire in deaf:
             for _ in range(20):
                 wire.post("session/events", session_id=session.id, limit=1000)
-        until(lambda: len(daemon.call("daemon/status")["clients"]) <= 8)
+        until(lambda: len(daemon.call("daemon/status")["clients"]) <= 5)  # three pages fit, and two clients hold none
         for _ in range(3):
             assert len(good.call("session/events", session_id=session.id, limit=1000)["events"]) > 100
     for wire in deaf:
