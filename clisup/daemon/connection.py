@@ -220,6 +220,12 @@ class Connection:
             await self._stream.send_all(frame)
             failpoint("send.after")
 
+    async def _send_events(self, frames: bytes) -> None:
+        """Events that a client does not read are held like its answers."""
+        self._holding.change(len(frames))
+        await self._send(frames)
+        self._holding.change(-len(frames))
+
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
     def subscribe(self, key: str, subscription: Subscription) -> None:
@@ -236,7 +242,7 @@ class Connection:
     async def _follow(self, subscription: Subscription) -> None:
         """A journal that cannot be read ends the connection, with a word that says why."""
         try:
-            await subscription.follow(self._send, self.turn)
+            await subscription.follow(self._send_events, self.turn)
         except ClisupError as error:
             _log.error("subscription failed", error=str(error))
             await self._send(encode_error(None, error))

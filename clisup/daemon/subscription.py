@@ -23,7 +23,7 @@ from clisup.rpc.wire import encode_notification
 __all__ = ["EventFilter", "Subscription"]
 
 SEND_LIMIT = 64 * 1024
-FEW = 16  # events: more than that at once are history
+FEW = 32  # events: more than that at once are history
 OPEN_READERS = 16  # files that a subscription to all sessions holds open
 _Send = Callable[[bytes], Awaitable[None]]
 
@@ -123,7 +123,10 @@ class Subscription:
         reader = self._reader(recorder)
         if reader.position >= recorder.next_seq:
             return False
-        await turn.piece(PIECE if recorder.next_seq - reader.position > FEW else TAIL)
+        with trio.CancelScope() as self._waiting:
+            await turn.piece(PIECE if recorder.next_seq - reader.position > FEW else TAIL)
+        if self._ended:
+            return False
         events = await recorder.read(reader)
         pieces = [_gap(recorder.session_id, *gap)] if (gap := reader.take_gap()) else []
         for event in events:
