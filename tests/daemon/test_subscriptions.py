@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from harness import Harness, until
 from session_probe import SessionProbe
-from wire import Wire
+from wire import Hangup, Wire
 
 from clisup.errors import ClisupError
 
@@ -259,6 +260,27 @@ def test_an_ack_of_what_was_never_given_is_refused(daemon: Harness) -> None:
         with pytest.raises(ClisupError) as refused:
             wire.call("session/ack", name="y", session_id="0d9c1c1e-0000-4000-8000-000000000000", seq=1)
         assert kind_of(refused) == "session_not_found"
+
+
+@pytest.mark.parametrize(("point", "kept"), [("cursor.before", 5), ("cursor.after", 9)])
+def test_a_kill_at_an_ack_leaves_the_cursor_before_or_after_it(
+    serve: Callable[..., Harness], point: str, kept: int
+) -> None:
+    daemon = serve(env={"CLISUP_FAILPOINTS": f"{point}=kill@2"})
+    session = daemon.new()
+    session.ask("@stream 20")
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id=session.id, after_seq=0, name="indexer")
+        wire.call("session/ack", name="indexer", session_id=session.id, seq=5)
+        with pytest.raises(Hangup):
+            wire.call("session/ack", name="indexer", session_id=session.id, seq=9)
+    assert daemon.process is not None and daemon.process.wait(40) == -signal.SIGKILL
+    del daemon.env["CLISUP_FAILPOINTS"]
+    daemon._hang_up()
+    daemon.start()
+    with daemon.wire() as wire:
+        assert wire.call("session/subscribe", session_id=session.id, name="indexer")["after_seq"] == kept
+        assert wire.event()["seq"] == kept + 1
 
 
 # -- deletion ---------------------------------------------------------------------------------------------------------
