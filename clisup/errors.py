@@ -123,12 +123,14 @@ class WorldError(ClisupError):
     kind = "internal"
 
 
-def error_from_wire(error: dict[str, Any]) -> ClisupError:
+def error_from_wire(error: Any) -> ClisupError:
     """Rebuild the error that the daemon sent, so that a client branches on `kind` just as the daemon does.
 
-    A kind that this version does not know becomes `internal`, with the sent kind kept in `data["kind_sent"]`.
+    A kind that this version does not know becomes `internal`, with the sent kind kept in `data["kind_sent"]`. What is no
+    error of ours at all becomes `internal`, too.
     """
-    data = dict(error.get("data") or {})
+    error = error if isinstance(error, dict) else {}
+    data = dict(error["data"]) if isinstance(error.get("data"), dict) else {}
     kind = str(data.pop("kind", "internal"))
     hint = str(data.pop("hint", ""))
     data.pop("retryable", None)

@@ -59,6 +59,13 @@ def test_an_error_that_says_little_is_still_an_error(sent: dict[str, Any]) -> No
     assert (error.kind, bool(error.message)) == ("internal", True)
 
 
+@pytest.mark.parametrize(
+    "sent", [None, 7, "no", [], [1], {"data": 7}, {"data": [[1, 2, 3]]}, {"data": "x", "message": None}]
+)
+def test_what_is_no_error_of_ours_becomes_internal(sent: Any) -> None:
+    assert error_from_wire(sent).kind == "internal"
+
+
 def test_people_read_the_message_and_the_next_step() -> None:
     assert str(UsageError("cannot x, because y", hint="do z")) == "cannot x, because y; do z"
     assert str(WorldError("cannot x")) == "cannot x"

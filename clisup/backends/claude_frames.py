@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 __all__ = [
     "Assistant",
@@ -50,6 +50,8 @@ __all__ = [
 
 MAX_DEPTH = 200  # pydantic writes 255 levels and raises beyond; an event adds a few of its own
 EXCERPT_CHARS = 200
+_LARGEST = 2**53  # what every reader of JSON counts exactly; sums of larger numbers could outgrow what JSON can hold
+Count = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
 class MalformedError(Exception):
@@ -57,10 +59,10 @@ class MalformedError(Exception):
 
 
 class UsageCounts(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
 
 
 class TextDelta(Struct, tag="text_delta"):
@@ -94,16 +96,16 @@ class MessageStartEvent(Struct, tag="message_start"):
 
 
 class BlockStart(Struct, tag="content_block_start"):
-    index: int
+    index: Count
 
 
 class BlockDelta(Struct, tag="content_block_delta"):
-    index: int
+    index: Count
     delta: TextDelta | ThinkingDelta | InputDelta | SignatureDelta | CitationsDelta
 
 
 class BlockStop(Struct, tag="content_block_stop"):
-    index: int
+    index: Count
 
 
 class StopDelta(Struct):
@@ -127,7 +129,7 @@ class AbandonedBlocks(Struct):
     """On a `message_stop` that the CLI made up: blocks from this index on have no assistant frame and never will."""
 
     api_message_id: str | None = None
-    from_block_index: int = 0
+    from_block_index: Count = 0
 
 
 class StreamEvent(Struct, tag="stream_event"):
@@ -164,7 +166,7 @@ class Assistant(Struct, tag="assistant"):
     is_api_error_message: bool | None = None
     api_error: str | None = None
     api_error_type: str | None = None
-    api_error_status: int | None = None
+    api_error_status: Count | None = None
 
 
 class UserBody(Struct):
@@ -286,12 +288,13 @@ def get_str(frame: dict[str, Any], name: str) -> str | None:
 
 def get_int(frame: dict[str, Any], name: str) -> int | None:
     value = frame.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None
 
 
 def get_number(frame: dict[str, Any], name: str) -> float | None:
+    """A number that can be reckoned with: 10**400 is JSON, too, and no float holds it."""
     value = frame.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST else None
 
 
 def get_dict(frame: dict[str, Any], name: str) -> dict[str, Any]:

@@ -50,6 +50,8 @@ def decode(line: bytes) -> dict[str, Any]:
         value, end = _scan(text, 0)
     except StopIteration:
         raise ValueError("not JSON") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if end != len(text) or not isinstance(value, dict):
         raise ValueError("not one JSON object")
     return value

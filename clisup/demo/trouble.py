@@ -64,6 +64,15 @@ def _line(player: Player, step: Step) -> None:
     player.turn.send(frame)
 
 
+def _bytes(player: Player, step: Step) -> None:
+    """Whatever stands in a file, also what no prompt can hold. In many small writes where a size is given."""
+    path, size = step.args
+    with open(path, "rb") as file:
+        data = file.read()
+    for at in range(0, len(data), size or len(data) or 1):
+        player.wire.bytes(data[at : at + size] if size else data)
+
+
 def _noise(player: Player, step: Step) -> None:
     for line in (b"[debug] request sent, 12 ms", b"", b"Warning: not a frame {", b"\x1b[31mred\x1b[0m"):
         player.wire.line(line)
@@ -126,6 +135,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "drip": _drip,
     "line": _line,
     "raw": lambda player, step: player.wire.line(step.args[0].encode()),
+    "bytes": _bytes,
     "noise": _noise,
     "bad": _bad,
     "unknown": _unknown,

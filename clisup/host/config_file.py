@@ -29,6 +29,9 @@ def read_config(path: str, *, required: bool) -> Config:
         raise ConfigurationError(
             f"cannot read {path}, because it is not TOML: {error}", hint="correct that line"
         ) from None
+    except (RecursionError, ValueError) as error:  # what the TOML reader lets out: a number of 5,000 digits, say
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else "one of its numbers is too long"
+        raise ConfigurationError(f"cannot read {path}, because {reason}", hint="correct it") from None
     except OSError as error:
         raise ConfigurationError(
             f"cannot read {path}, because of: {error.strerror}", hint="check its permissions"

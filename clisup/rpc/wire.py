@@ -8,7 +8,9 @@ ends it (fault 45).
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -29,6 +31,7 @@ JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
 _ID_BITS = 64
+_DEEPEST = 200  # levels of a frame: what comes in deeper could not be written again (pydantic: 255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,9 @@ def _strict_json(line: bytes) -> Any:
     text = line.decode("utf-8")
     if text.startswith("\ufeff"):
         raise _NotStrict("it begins with a byte-order mark")
-    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    if text.count("{") + text.count("[") > _DEEPEST and _too_deep(value):
+        raise _NotStrict("it is nested too deeply")
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
     return value
@@ -174,6 +179,26 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise _NotStrict(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _NotStrict("one of its numbers is too large")  # 1e400 would come in as Infinity
+    return number
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node
 
 
 def _json_reason(error: Exception) -> str:

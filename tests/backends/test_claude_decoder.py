@@ -302,6 +302,27 @@ def decode_pieces(pieces: list[bytes]) -> list[Decoded]:
     return [decoder.decode(one) for one in [*lines, *([last] if last else [])]]
 
 
+@pytest.mark.fault(29)
+@pytest.mark.parametrize("number", [2**53 + 1, -(10**30), 10**400, -(10**4000), 1e300])
+def test_a_number_that_nobody_can_reckon_with_is_an_unknown_one(number: float) -> None:
+    (retry,) = run({"type": "system", "subtype": "api_retry", "retry_delay_ms": number, "attempt": number})
+    assert (retry.delay_s, retry.attempt if isinstance(number, int) else None) == (None, None)
+    costs = {
+        "total_cost_usd": number,
+        "model_usage_since_last_result": {"m": {"costUSD": number, "inputTokens": number}},
+    }
+    decoder = ClaudeDecoder(Carried(0.0))
+    terminal = decoder.decode(line({**RESULT, **costs})).terminal
+    assert terminal is not None and (terminal.cost_usd, terminal.usage.input_tokens) == (0.0, None)
+    terminal = decoder.decode(line({**RESULT, "total_cost_usd": number})).terminal
+    assert terminal is not None and terminal.cost_usd == 0.0
+
+
+def test_token_counts_that_nobody_can_add_up_are_kept_as_they_came() -> None:
+    frame = stream({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10**400}})
+    assert only_unparsed(frame).reason == "malformed"
+
+
 ODD: list[Any] = [None, 0, -1, 10**30, 1.5, True, "", "odd", "\ud83d", [], [1], {}, {"type": "odd"}, [[]], [{}]]
 
 

@@ -135,6 +135,13 @@ def test_a_crash_cuts_its_last_line(demo: Demo) -> None:
     assert "TypeError" in run.stderr
 
 
+@pytest.mark.parametrize("size", ["", " 1", " 100"])
+def test_the_bytes_of_a_file_reach_stdout_as_they_are(demo: Demo, size: str) -> None:
+    data = bytes(range(256)) * 2
+    (demo.cwd / "bytes").write_bytes(data)
+    assert data in demo.run(f"@bytes bytes{size}\n@text end").stdout
+
+
 def test_bad_bytes_reach_stdout(demo: Demo) -> None:
     run = demo.run("@bad\n@noise\n@raw {not json\n@unknown\n@misshapen\n@drip 0 5\n@text end")
     for needle in (b"\xff\xfe", b"\\ud83d", b"\\u0000", b"[debug]", b"{not json", b"from_the_future", b"#~jun\n"):

@@ -102,6 +102,8 @@ def test_without_a_file_there_are_the_defaults_unless_one_was_asked_for(tmp_path
         (b"[daemon\n", "it is not TOML"),
         (b"[daemon]\nsocket = '\xff'\n", "it is not UTF-8 at byte 19"),
         (b"[daemon]\nsokcet = 'x'\n", "the nearest known key is 'socket'"),
+        (b"[daemon]\nmax_queue = " + b"9" * 5000 + b"\n", "one of its numbers is too long"),
+        (b"[daemon]\nsocket = " + b"[" * 5000 + b"\n", "it is nested too deeply"),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_its_name_and_the_reason(tmp_path: Path, data: bytes, reason: str) -> None:

@@ -60,6 +60,11 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
     assert item == Request("m", {"a": "😀 \\ud800"}, 1)
 
 
+def test_a_frame_may_be_nested_two_hundred_levels_deep() -> None:
+    assert isinstance(read_frame(b'{"id":1,"method":"m","params":' + b'{"a":' * 198 + b"{}" + b"}" * 199), Request)
+    assert isinstance(read_frame(b'{"id":1,"method":"m","params":{"a":[' + b"{}," * 10_000 + b"{}]}}"), Request)
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -82,6 +87,9 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
         (b'{"id":1,"id":2,"method":"m"}', "a key stands twice"),
         (b'{"id":1,"method":"m","params":{"a":{"b":1,"b":1}}}', "a key stands twice"),
         (b'{"id":1,"method":"m","params":{"a":' + b"9" * 5000 + b"}}", "one of its numbers is too long"),
+        (b'{"id":1,"method":"m","params":{"a":1e400}}', "one of its numbers is too large"),
+        (b'{"id":1,"method":"m","params":{"a":[-1E+999]}}', "one of its numbers is too large"),
+        (b'{"id":1,"method":"m","params":' + b'{"a":' * 200 + b"1" + b"}" * 201, "nested too deeply"),
         (b"\x00", "at character 0"),
         (b'{"id":1,"method":"m"} {}', "at character"),
         (b"{'id':1}", "at character 1"),
