@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,6 @@ from clisup.host.failpoints import VARIABLE
 from clisup.host.journal_store import JournalStore
 
 WORDS = {"ENOSPC": "full", "EDQUOT": "full", "EROFS": "read_only", "EIO": "failing"}
-SESSION = "abcdabcd-0000-4000-8000-000000000000"
 SCRIPT = "@stream 250 200\n@huge 3000\nbye"
 
 
@@ -114,7 +114,7 @@ CASES = [
 def test_a_disk_that_fails_for_a_while_costs_no_event_and_no_restart(serve: Callable[..., Harness], rules: str) -> None:
     daemon = armed(serve, rules)
     pid = daemon.pid
-    session = daemon.new(session_id=SESSION)
+    session = daemon.new(session_id=str(uuid.uuid4()))
     end, turns = ask_until_done(session)
     assert session.chunks() == list(range(250)) and end["blob"]
     assert [e["turn_id"] for e in session.events("prompt_accepted")] == [
@@ -137,7 +137,7 @@ def test_the_end_of_a_run_whose_keeper_was_killed_is_declared_when_the_disk_take
     serve: Callable[..., Harness], name: str
 ) -> None:
     daemon = armed(serve, f"file.write={name}@4-8")
-    session = daemon.new(session_id=SESSION)
+    session = daemon.new(session_id=str(uuid.uuid4()))
     turn = session.prompt("@stall")
     os.kill(session.keeper(), 9)
     assert session.end_of(turn)["error"]["kind"] == "crashed"
@@ -150,7 +150,7 @@ def test_a_turn_that_was_left_running_is_taken_up_on_a_bad_disk_and_goes_on(
     serve: Callable[..., Harness], tmp_path: Path
 ) -> None:
     daemon = armed(serve, "")
-    session = daemon.new(session_id=SESSION)
+    session = daemon.new(session_id=str(uuid.uuid4()))
     turn = session.prompt(f"@stream 5\n@wait-file {tmp_path}/go\n@stream 7")
     pid = session.cli()
     daemon.kill()
@@ -167,7 +167,7 @@ def test_the_status_says_loudly_what_is_wrong_and_since_when(serve: Callable[...
     daemon = armed(serve, f"journal.before={name}@2-8")
     fine = daemon.call("daemon/status")["daemon"]["storage"]
     assert (fine["state"], fine["error"], fine["failures"]) == ("ok", None, 0) and fine["free_bytes"] > 0
-    session = daemon.new(session_id=SESSION)
+    session = daemon.new(session_id=str(uuid.uuid4()))
     turn = session.prompt("hello")
     bad = until(lambda: _storage_unless_ok(daemon))
     assert bad["state"] == WORDS[name] and bad["since"] > fine["since"] and "cannot append" in bad["error"]
@@ -191,7 +191,7 @@ def test_a_prompt_whose_sync_fails_is_answered_when_its_state_is_on_disk_and_the
     serve: Callable[..., Harness],
 ) -> None:
     daemon = armed(serve, "sync.before=EIO@1")
-    session = daemon.new(session_id=SESSION)
+    session = daemon.new(session_id=str(uuid.uuid4()))
     assert session.ask("hello")["outcome"] == "completed"
     assert [e["code"] for e in session.events("notice")] == ["journal_renewed"]
     assert len(list((session.dir / "journal").iterdir())) == 2

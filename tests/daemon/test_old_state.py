@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,19 @@ from clisup.core.journal import encode_snapshot
 from clisup.errors import ClisupError
 
 FIXTURES = Path(__file__).parent / "fixtures"
-CLOSED, IDLE, BUSY = (f"{digit * 8}-0000-4000-8000-000000000000" for digit in "abc")
+NAMES = tuple(f"{digit * 8}-0000-4000-8000-000000000000" for digit in "abc")
+
+
+def unpack(fixture: Path, state: Path) -> list[str]:
+    """Put a fixture there, under ids of its own: processes are found by them, and this may run twice at once."""
+    shutil.copytree(fixture, state)
+    ids = []
+    for name in NAMES:
+        ids.append(str(uuid.uuid4()))
+        for path in (path for path in (state / "sessions" / name).rglob("*") if path.is_file()):
+            path.write_bytes(path.read_bytes().replace(name.encode(), ids[-1].encode()))
+        (state / "sessions" / name).rename(state / "sessions" / ids[-1])
+    return ids
 
 
 @pytest.mark.fault(61)
@@ -23,11 +36,11 @@ def test_a_state_directory_of_an_older_version_is_read_and_gone_on_with(
     serve: Callable[..., Harness], fixture: str
 ) -> None:
     daemon = serve(start=False)
-    shutil.copytree(FIXTURES / fixture, daemon.state)
+    ids = unpack(FIXTURES / fixture, daemon.state)
     old = {path: path.read_bytes() for path in daemon.state.rglob("*.jsonl")}
     daemon.start()
     assert daemon.call("daemon/status")["damaged_sessions"] == {}
-    closed, idle, busy = (SessionProbe(daemon, id_) for id_ in (CLOSED, IDLE, BUSY))
+    closed, idle, busy = (SessionProbe(daemon, id_) for id_ in ids)
 
     assert closed.get()["state"] == "closed"
     assert [event["text"] for event in closed.events("turn_completed")] == ["You said: the only turn"]
