@@ -47,7 +47,7 @@ def test_a_launcher_that_swallows_signals_dies_with_its_worker(
     session = daemon.new()
     session.prompt("@say-pid\n@bash sleep 300")
     session.await_event("tool_use")
-    worker = int("".join(e["text"] for e in session.events("content_delta") if e["kind"] == "text"))
+    worker = int(session.events("content_delta", kind="text")[-1]["text"].removeprefix("pid "))
     assert worker != session.cli() and worker in session.processes()
     assert session.call("interrupt")["outcome"] == "interrupted"
     assert not os.path.exists(f"/proc/{worker}") and not session.processes()

@@ -113,6 +113,7 @@ def test_who_waits_for_a_turn_that_does_not_end_is_told(
         session.cli()
         queued = waiter.post("session/prompt", session_id=session.id, prompt="next", key="2", wait=True)
         until(lambda: session.get()["queue"])
+        before = daemon.call("initialize")["server"]["instance_id"]
         daemon.call("daemon/restart") if mode == "restart" else daemon.call("daemon/shutdown", mode=mode)
         daemon._hang_up()
         if mode == "drain":
@@ -126,13 +127,14 @@ def test_who_waits_for_a_turn_that_does_not_end_is_told(
     if mode != "restart":
         assert daemon.process is not None and daemon.process.wait(60) == 0
         daemon.start()
-    until(lambda: _serves(daemon))
+    until(lambda: _serves(daemon, after=before))
     assert session.ask("whatever", key="2")["turn_id"] == "t2" and session.end_of("t1")["outcome"] == "completed"
 
 
-def _serves(daemon: Harness) -> bool:
+def _serves(daemon: Harness, after: str) -> bool:
+    """Does another daemon than that one serve?"""
     try:
-        return bool(daemon.call("ping"))
+        return bool(daemon.call("initialize")["server"]["instance_id"] != after)
     except (Hangup, OSError):
         daemon._hang_up()
         return False
