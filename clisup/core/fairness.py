@@ -87,6 +87,10 @@ class Line(Generic[T]):
         account.at = now
         return account.debt
 
+    def over(self, account: Account, now: float) -> bool:
+        """Has it asked for more than its share?"""
+        return self.reckon(account, now) >= self.share.burst
+
     def rest(self, account: Account, resting: bool, now: float) -> None:
         """From now on it rests, or does no more."""
         self.reckon(account, now)

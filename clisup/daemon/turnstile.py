@@ -71,10 +71,9 @@ class Turnstile:
                 self._line.leave(ticket, trio.current_time())
         return ticket.is_set()
 
-    @property
-    def patience_s(self) -> float:
-        """How long a request may wait for its turn."""
-        return self._patience_s
+    def patience_of(self, account: Account) -> float:
+        """How long a request of this one may wait for its turn. Who is within its share waits for a round or two, as long as they take."""
+        return self._patience_s if self._line.over(account, trio.current_time()) else float("inf")
 
 
 class _Resting:
@@ -101,8 +100,8 @@ class Turn:
         self._standing = trio.Lock()
 
     async def request(self) -> bool:
-        """Before a frame is read. False after too long a wait: the frame is to be refused."""
-        return await self._take(REQUEST, self._turnstile.patience_s)
+        """Before a frame is read. False after too long a wait of one over its share: the frame is to be refused."""
+        return await self._take(REQUEST, self._turnstile.patience_of(self._account))
 
     async def piece(self, units: float = PIECE) -> None:
         """Before a piece of history is read and sent."""

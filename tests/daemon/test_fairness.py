@@ -100,7 +100,8 @@ def test_beside_a_flood_a_good_client_waits_for_a_few_requests_and_the_floods_ta
 def test_a_wait_that_is_too_long_ends_as_overloaded_for_the_offender_alone(
     serve: Callable[..., Harness], flood: Callable[[Harness], list[Flooder]]
 ) -> None:
-    daemon = serve(daemon={"request_wait_s": 0.005})
+    # At this rate a client that rests has its share again in a moment; a flood never rests.
+    daemon = serve(daemon={"request_wait_s": 0.005, "request_rate": 10_000})
     with daemon.wire() as good:
         good.call("ping")
         floods = flood(daemon)
