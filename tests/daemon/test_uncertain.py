@@ -13,11 +13,22 @@ from harness import Harness, until
 from session_probe import SessionProbe
 
 
+def took(session: SessionProbe, times: int = 1) -> bool:
+    """Has the CLI written so many prompts into its transcript?"""
+    home = session.daemon.root / "home/.local/state/clisup-demo/projects"
+    found = list(home.glob(f"*/{session.id}.jsonl"))
+    return (
+        bool(found)
+        and found[0].read_text().count('"type": "user"') + found[0].read_text().count('"type":"user"') >= times
+    )
+
+
 def lose(daemon: Harness, text: str, *, restart: bool = False) -> SessionProbe:
     """Prompt, and kill keeper and CLI before the model has said a word."""
     session = daemon.new()
     session.prompt(text, key="k")
     session.cli()
+    until(lambda: "@no-transcript" in text or took(session))
     keeper = session.keeper()
     if restart:
         daemon.kill()
@@ -62,6 +73,7 @@ def test_only_what_this_run_wrote_is_evidence(serve: Callable[..., Harness], tmp
     (tmp_path / "go").unlink()
     turn = session.prompt(text, key="k")
     session.await_event("session_init", turn_id=turn)
+    until(lambda: took(session, 2))
     os.kill(session.keeper(), signal.SIGKILL)
     assert session.end_of(turn)["evidence"] == {"transcript": "prompt_found"}
 
