@@ -1,0 +1,58 @@
+"""The daemon's own figures, from /proc: nothing is asked of the daemon, so nothing is changed by asking."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Sample", "sample"]
+
+MIB = 1024 * 1024
+
+
+class Sample(NamedTuple):
+    """At one moment. `keepers` are children that live, `zombies` those that nobody has reaped."""
+
+    turns: int
+    seconds: float
+    rss_mb: float
+    fds: int
+    threads: int
+    zombies: int
+    keepers: int
+
+    def row(self) -> str:
+        return (f"{self.turns:8} {self.seconds:8.0f} {self.rss_mb:8.2f} {self.fds:5} {self.threads:8} "
+                f"{self.zombies:8} {self.keepers:8}")  # fmt: skip
+
+
+HEADER = f"{'turns':>8} {'seconds':>8} {'rss MB':>8} {'fds':>5} {'threads':>8} {'zombies':>8} {'keepers':>8}"
+
+
+def sample(pid: int, turns: int, seconds: float) -> Sample:
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    children = [_state(int(child)) for task in os.listdir(f"/proc/{pid}/task") for child in _children(pid, task)]
+    return Sample(
+        turns=turns,
+        seconds=seconds,
+        rss_mb=int(status["VmRSS"].split()[0]) * 1024 / MIB,
+        fds=len(os.listdir(f"/proc/{pid}/fd")),
+        threads=int(status["Threads"]),
+        zombies=children.count("Z"),
+        keepers=sum(state not in ("Z", "") for state in children),
+    )
+
+
+def _children(pid: int, task: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+    except OSError:  # the thread is gone
+        return []
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
