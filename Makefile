@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo fuzz soak record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,12 @@ e2e: e2e-install  ## drive the real claude CLI against a loopback fake of its AP
 zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more)
 	$(BIN)/python -m tests.zoo.run
 
+fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20000 SEED=7 for fewer)
+	$(BIN)/python -m tests.fuzz.run
+
+soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
+	$(BIN)/python -m tests.soak.run
+
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
 
@@ -44,4 +50,4 @@ lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	  --no-emit-find-links --no-header --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .cache .e2e .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .e2e .demo .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
