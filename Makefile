@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,12 @@ chaos: $(READY)  ## kill -9 the daemon 200 times, at every failpoint and at rand
 crowd: $(READY)  ## a well-behaved client beside slow, broken and greedy ones, a thousand at once (SECONDS=20 a scene)
 	$(BIN)/python -m tests.crowd.run
 
+fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20000 SEED=7 for fewer)
+	$(BIN)/python -m tests.fuzz.run
+
+soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
+	$(BIN)/python -m tests.soak.run
+
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
 
@@ -50,4 +56,4 @@ lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	  --no-emit-find-links --no-header --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .cache .e2e .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .e2e .demo .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

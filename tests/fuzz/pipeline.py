@@ -1,0 +1,176 @@
+"""A CLI's stdout through everything that the daemon does with it: framer, decoder, blobs, journal, ledger, and the clients' side.
+
+The daemon's own `Recorder` writes into a journal in memory. Each event must be strict JSON that reads back as itself, and the
+journal, read again, must give the ledger that the daemon holds: else a restart would change the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from clisup.backends.base import Carried, RunEnd
+from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.core.envelope import parse_event
+from clisup.core.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
+from clisup.core.framing import Line, LineFramer
+from clisup.core.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
+from clisup.core.ledger import Ledger
+from clisup.core.patience import Patience, out_of_patience
+from clisup.core.redact import Redactor
+from clisup.core.spill import spill
+from clisup.core.terminal import Terminal
+from clisup.core.verdict import ExitRecord, conclude
+from clisup.core.watchdog import PhaseTracker
+from clisup.daemon.recorder import Item, Recorder
+from clisup.host.session_dir import SessionDir
+from clisup.rpc.models import BlobParams
+from tests.fuzz.promises import promise, strict_json
+
+__all__ = ["decoder"]
+
+SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
+CARRIED = (0.0, None, 0.25, 7)
+INLINE_LIMITS = (256 * 1024, 300, 40)
+LINE_LIMITS = (64 * 1024 * 1024, 64 * 1024 * 1024, 1500)
+_ADAPTER = ClaudeAdapter()
+_EXPLAINED = TurnError(kind="crashed", message="no last word")
+_REDACT = Redactor(["a secret value"])
+
+
+class _Journal:
+    """What `Recorder` needs of a store, in memory."""
+
+    def __init__(self) -> None:
+        self.next_seq = self.first_seq = 1
+        self.lines: list[bytes] = []
+
+    def wants_snapshot(self, _more: int) -> bool:
+        return False
+
+    def append(self, lines: list[bytes], count: int, _snapshot: dict[str, Any] | None) -> None:
+        self.lines += lines
+        self.next_seq += count
+
+
+class _Storage:
+    """A disk that never refuses."""
+
+    def watched(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _Daemon:
+    """One turn after the other of one session, as `Run` and `TurnRunner` would have it."""
+
+    def __init__(self, salt: int) -> None:
+        self.journal = _Journal()
+        directory = SessionDir("/nowhere", SESSION)  # a name: nothing is written
+        self.recorder = Recorder(directory, self.journal, _Storage(), max_keys=10)  # type: ignore[arg-type]
+        self.limit = INLINE_LIMITS[salt % 3]
+        self.decoder = ClaudeDecoder(Carried(CARRIED[salt % 4]))
+        self.tracker = PhaseTracker()
+        self.turn = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.turn += 1
+        accepted = PromptAccepted(delivery="delivered", key=f"k{self.turn}")
+        started = TurnStarted(run=1)
+        memo = {"begin": {"out": 0, "err": 0}, "background": sorted(self.decoder.background)}
+        self.recorder.record([Item(accepted, self.name), Item(started, self.name, memo=memo)])
+
+    @property
+    def name(self) -> str:
+        return f"t{self.turn}"
+
+    def record(self, items: Sequence[Item]) -> None:
+        first = len(self.journal.lines)
+        self.recorder.record(items)
+        for item, line in zip(items, self.journal.lines[first:], strict=True):
+            _check_line(item, line)
+
+    def take(self, line: Line) -> None:
+        decoded = self.decoder.decode(line)
+        items = [self._item(event, line, k) for k, event in enumerate(decoded.events)]
+        if items:
+            self.record(items)
+        if decoded.terminal is not None:
+            self.end(decoded.terminal)
+
+    def _item(self, event: EventBase, line: Line, k: int) -> Item:
+        self.tracker.see(event)
+        if event.type == "retry":
+            out_of_patience(event, Patience(3, 5.0))  # type: ignore[arg-type]
+        small, blobs = spill(event, run=1, spool="out", line=line, k=k, limit=self.limit)
+        for blob in blobs:
+            BlobParams(session_id=SESSION, blob=blob.name)  # a client can ask for it
+            promise(4 * len(blob.data) > self.limit, "a blob is large")  # sizes are reckoned, [0] as nine characters
+        return Item(small, self.name, Source(1, "out", line.start, line.end, k))
+
+    def take_err(self, line: Line) -> None:
+        text = _REDACT(line.data[:32_000].decode("utf-8", "replace"))[:2000]
+        self.record([Item(StderrLine(text=text), self.name, Source(1, "err", line.start, line.end, 0))])
+        end = RunEnd(exit_code=line.end % 256, signal=line.end % 70 or None, stderr_tail=text)
+        _ADAPTER.recovery(end)
+        done = conclude(
+            terminal=None,
+            record=ExitRecord(reason="exit"),
+            ending=None,
+            explained=_ADAPTER.explain_exit(end),
+            duration_s=None,
+        )
+        self.record([Item(done, self.name)])
+
+    def end(self, terminal: Terminal) -> None:
+        record = ExitRecord(exit_code=0, reason="exit", duration_s=0.5)
+        done = conclude(terminal=terminal, record=record, ending=None, explained=_EXPLAINED, duration_s=0.5)
+        promise(done.outcome == ("completed" if not terminal.is_error else done.outcome), "a good last word completes")
+        memo = None if terminal.cost_total_usd is None else {"cost_total_usd": terminal.cost_total_usd}
+        self.record([Item(done, self.name, memo=memo)])
+        self.begin()
+
+
+def decoder(data: bytes, salt: int) -> None:
+    """Target: `data` is what the CLI said on stdout."""
+    daemon = _Daemon(salt)
+    framer = LineFramer(limit=LINE_LIMITS[salt % 3])
+    lines = framer.feed(data)
+    last = framer.close()
+    for line in [*lines, *([last] if last else [])]:
+        if line.data.strip() or line.oversize:
+            daemon.take(line)
+    if salt % 32 == 0 and lines:
+        daemon.take_err(lines[0])
+    _check_ledger(daemon, snapshot=salt % 4 == 0)
+
+
+def _check_line(item: Item, line: bytes) -> None:
+    event = event_slice(line)
+    promise(event is not None, "the event is cut out of its line")
+    assert event is not None
+    fields = strict_json(event)
+    promise(event_type(event) == item.event.type == fields["type"], "the type is found in the head")
+    promise(event_seq(event) == fields["seq"], "the seq is found in the head")
+    promise(line.endswith(b'"event":' + event + b"}\n"), "a journal line holds the event as it is")
+    back = parse_event(fields).event
+    promise(type(back) is type(item.event), "an event reads back as its type")
+    again = back.__pydantic_serializer__.to_json(back, exclude_none=True)
+    promise(event.endswith(again[len(b'{"type":""') + len(back.type) :]), "an event that was read back is the same")
+
+
+def _check_ledger(daemon: _Daemon, *, snapshot: bool) -> None:
+    data = b"".join(daemon.journal.lines)
+    records = read_lines(data)
+    promise(len(records) == len(daemon.journal.lines), "as many records as lines")
+    again = Ledger()
+    for record in records:
+        again.apply(record, max_keys=10)
+    promise(again == daemon.recorder.ledger, "the journal gives the same ledger")
+    if snapshot:
+        (record,) = read_lines(encode_snapshot(again.snapshot()))
+        restored = Ledger()
+        restored.apply(record)
+        promise(restored == again, "a snapshot gives the same ledger")

@@ -1,0 +1,169 @@
+"""What is fuzzed beside the decoder. A target is `(data, salt)`: it raises nothing, whatever the bytes; `salt` decides the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+
+from pydantic import ValidationError
+
+from clisup.client.transport import decode
+from clisup.core.framing import Line, LineFramer
+from clisup.core.journal import Record, read_lines, whole_lines
+from clisup.core.scrub import parse_list
+from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
+from clisup.host.config_file import read_config
+from clisup.rpc.methods import METHODS
+from clisup.rpc.models import PromptParams
+from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
+from tests.fuzz.pipeline import decoder
+from tests.fuzz.promises import cut, promise, strict_json
+
+__all__ = ["TARGETS", "Target"]
+
+Target = Callable[[bytes, int], None]
+_LIMITS = (7, 64, 700, 1 << 26)
+_FRAMES = (64, 1500, 1 << 24)
+
+
+def framer(data: bytes, salt: int) -> None:
+    """Any split of the bytes gives the lines that a plain split gives, at their offsets."""
+    limit, offset = _LIMITS[salt // 16 % 4], salt % 1000  # `cut` asks for the lower bits
+    expected = _plain(data, offset, limit)
+    for pieces in ([data], cut(data, salt)):
+        reader = LineFramer(offset=offset, limit=limit)
+        lines = [line for piece in pieces for line in reader.feed(piece)]
+        promise(
+            reader.offset - reader.pending == (lines[-1].end if lines else offset), "pending is what has no newline"
+        )
+        last = reader.close()
+        promise([*lines, *([last] if last else [])] == expected, "any split gives the same lines")
+        promise(reader.offset == offset + len(data) and not reader.pending, "the offsets are those of the bytes")
+
+
+def _plain(data: bytes, offset: int, limit: int) -> list[Line]:
+    lines, at = [], offset
+    *whole, rest = data.split(b"\n")
+    for piece in whole:
+        lines.append(_line(at, piece, limit, newline=1))
+        at = lines[-1].end
+    return [*lines, _line(at, rest, limit, newline=0)] if rest else lines
+
+
+def _line(at: int, piece: bytes, limit: int, *, newline: int) -> Line:
+    over = len(piece) > limit
+    return Line(at, at + len(piece) + newline, piece[: min(512, limit)] if over else piece, over, newline == 1)
+
+
+def wire(data: bytes, salt: int) -> None:
+    """Each frame is a request or a refusal, for every split; refusals and the answers to bad params are good JSON."""
+    limit = _FRAMES[salt % 3]
+    items = _read(limit, [data])
+    promise(items == _read(limit, cut(data, salt)), "any split gives the same requests and refusals")
+    lines = [line for line in data.split(b"\n")[:-1] if line.strip()]
+    for item, line in zip(items, lines, strict=False):  # half a frame gives nothing, or the one refusal of its size
+        if isinstance(item, Request):
+            strict_json(line.strip(b"\r"), "a request that is taken is strict JSON")
+            _check_request(item)
+    for item in items:
+        if isinstance(item, Refusal):
+            _check_answer(item.answer)
+
+
+def _read(limit: int, pieces: list[bytes]) -> list[Request | Refusal]:
+    reader, items = FrameReader(limit), []
+    for piece in pieces:
+        reader.feed(piece)
+        while (item := reader.next()) is not None:
+            items.append(item)
+            if isinstance(item, Refusal) and item.fatal:
+                promise(not reader.held, "nothing is held of a frame that was refused for its size")
+                return items
+    return items
+
+
+def _check_answer(line: bytes) -> None:
+    promise(line.endswith(b"\n"), "an answer is a line")
+    frame = strict_json(line[:-1])
+    promise(frame["jsonrpc"] == "2.0" and frame["error"]["data"]["kind"] in KINDS, "a refusal has a known kind")
+    promise(len(line) < 4096, "a refusal is small, whatever was sent")
+
+
+def _check_request(request: Request) -> None:
+    raw = json.dumps(request.params, ensure_ascii=False, allow_nan=False).encode()  # no NaN, no lone surrogate got in
+    promise(request.id is None or type(request.id) in (int, str), "an id is a string or an integer")
+    if request.id is not None:
+        promise(strict_json(encode_result(request.id, b"null")[:-1])["id"] == request.id, "an answer carries its id")
+    method = METHODS.get(request.method)
+    if method is None or len(raw) > 100_000:
+        return
+    try:
+        params = method.params.model_validate(request.params)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])[:128]
+        _check_answer(encode_error(request.id, UsageError(f"{where!r} is wrong: {problem['msg']}", param=where)))
+        return
+    strict_json(params.model_dump_json().encode())
+    if isinstance(params, PromptParams):
+        params.text.encode()
+
+
+def client(data: bytes, _salt: int) -> None:
+    """A line of the daemon's is a frame or a ValueError; its error becomes one that a program can branch on."""
+    try:
+        frame = decode(data)
+    except ValueError:
+        return
+    promise(isinstance(frame, dict), "a frame is an object")
+    if "error" in frame:
+        promise(isinstance(error_from_wire(frame["error"]), ClisupError), "an error of ours")
+
+
+def journal(data: bytes, _salt: int) -> None:
+    """A damaged journal is a ValueError; what is read are records."""
+    size = whole_lines(data)
+    promise(0 <= size <= len(data) and b"\n" not in data[size:], "the torn tail is what has no newline")
+    try:
+        records = read_lines(data[:size])
+    except ValueError:
+        return
+    for record in records:
+        promise(
+            isinstance(record, Record) and (record.event is None) != (record.snapshot is None), "an event or a snapshot"
+        )
+
+
+def lists(data: bytes, salt: int) -> None:
+    """A scrub list parses, or the error names what is wrong."""
+    kind = ("scrub", "allow", "deny")[salt % 3]
+    try:
+        parse_list("claude", kind, data.decode("utf-8", "replace"))  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        promise("cannot" in error.message, "an error says what cannot be done")
+
+
+def config(data: bytes, _salt: int) -> None:
+    """A configuration file is read, or the error names what is wrong."""
+    path = _scratch()
+    with open(path, "wb") as file:
+        file.write(data)
+    try:
+        read_config(path, required=True)
+    except ConfigurationError as error:
+        promise("cannot" in error.message, "an error says what cannot be done")
+
+
+@cache
+def _scratch() -> str:
+    """One file of this process's own, without a name in any directory."""
+    fd = os.memfd_create("config") if hasattr(os, "memfd_create") else tempfile.mkstemp()[0]
+    return f"/proc/self/fd/{fd}"
+
+
+TARGETS: dict[str, Target] = {
+    "decoder": decoder, "framer": framer, "wire": wire, "client": client, "journal": journal, "lists": lists, "config": config,
+}  # fmt: skip
