@@ -19,6 +19,8 @@ NOT_MET_HERE = {
     "restart.": "nobody asks for a restart in place",
 }
 """Failpoints that this workload does not come to, by prefix: a life that waits for one would wait in vain."""
+TROUBLE = {"journal.mend": "journal.before=EIO@4", "segment.mend": "segment.after=EIO@1"}
+"""What has to fail first, so that a failpoint of the repair is met: the daemon dies before anybody hears of the error."""
 REACH = {"journal.": 100.0, "send.": 200.0, "keeper.push": 12.0, "keeper.ack": 12.0, "file.": 8.0, "sync.": 4.0}
 """About how often a failpoint is met in one life; learnt from here on. What is not named: once."""
 AT_FAILPOINTS = 0.65  # of all kills
@@ -46,7 +48,10 @@ class Strike:
     @property
     def spec(self) -> str:
         """For CLISUP_FAILPOINTS."""
-        return f"{self.failpoint}=kill@{self.nth}" if self.failpoint else ""
+        if self.failpoint is None:
+            return ""
+        first = TROUBLE.get(self.failpoint)
+        return (f"{first}," if first else "") + f"{self.failpoint}=kill@{self.nth}"
 
 
 class Plan:
@@ -63,6 +68,8 @@ class Plan:
         chance = self._chance
         if self.struck and chance.random() < AT_FAILPOINTS:
             name = min(self.struck, key=lambda name: (self.struck[name] + self.missed[name] / 2, chance.random()))
+            if name in TROUBLE:
+                return Strike(name, nth=1)
             # Small numbers are as likely as large ones: the first journal write is another than the hundredth.
             return Strike(name, nth=round(math.exp(chance.uniform(0, math.log(self._reach[name])))))
         from_launch = chance.random() < IN_START

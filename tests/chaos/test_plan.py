@@ -43,6 +43,7 @@ def test_a_strike_is_something_that_a_daemon_can_be_armed_with() -> None:
     try:
         assert arm(Strike("journal.torn", nth=7).spec) == ["journal.torn"]
         assert arm(Strike(delay_s=1.0).spec) == []
+        assert arm(Strike("segment.mend", nth=1).spec) == ["segment.after", "segment.mend"]
     finally:
         arm("")
 
