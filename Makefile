@@ -27,10 +27,11 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-e2e-install: $(READY)  ## fetch the pinned real claude CLI into .e2e (npm)
+e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 	@bash tests/e2e/install_claude.sh .e2e/claude
+	@for cli in tests/e2e/clis/*/; do sh tests/e2e/install_cli.sh $$(basename $$cli) || exit 1; done
 
-e2e: e2e-install  ## drive the real claude CLI against a loopback fake of its API
+e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs
 	CLISUP_E2E=1 $(BIN)/python -m pytest tests/e2e -m e2e -p no:randomly
 
 zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more)
@@ -50,6 +51,7 @@ soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TUR
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
+	$(BIN)/python -m tests.backends.known_fields
 
 lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url \

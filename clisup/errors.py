@@ -43,6 +43,7 @@ KINDS: dict[str, ErrorKind] = {
     "internal":                    ErrorKind(-32603, EXIT_TURN_FAILED),
     "request_cancelled":           ErrorKind(-32800, EXIT_INTERRUPTED),
     "overloaded":                  ErrorKind(-32001, EXIT_BUSY, retryable=True),
+    "rate_limited":                ErrorKind(-32002, EXIT_BUSY, retryable=True),
     "session_not_found":           ErrorKind(-32010, EXIT_NO_SESSION),
     "session_busy":                ErrorKind(-32011, EXIT_BUSY, retryable=True),
     "session_closed":              ErrorKind(-32012, EXIT_USAGE),

@@ -23,14 +23,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.errors": set(),
     "clisup.locations": set(),
     "clisup.core": {"clisup.errors"},
-    "clisup.backends": CORE,
+    "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
     "clisup.rpc": CORE,
     "clisup.host": CORE | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
     "clisup.daemon": CORE | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
+    # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
+    "clisup.recordings": CORE
+    | SHARED
+    | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     "clisup.client": SHARED,
     "clisup.keeper": set(),
     "clisup.demo": set(),
-    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start"},
+    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }

@@ -44,7 +44,8 @@ def test_a_checkout_finds_the_lists_beside_the_package(tmp_path: Path) -> None:
 
 
 def test_a_wheel_brings_the_keeper_the_demo_and_the_unit(unpacked: Path) -> None:
-    for name in ("keeper/keeper.py", "demo/__main__.py", "systemd_units/clisup.service", "py.typed"):
+    wanted = ("keeper/keeper.py", "demo/__main__.py", "systemd_units/clisup.service", "py.typed")
+    for name in (*wanted, "backends/known_fields/claude.json"):
         assert (unpacked / "clisup" / name).is_file(), name
 
 

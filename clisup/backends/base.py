@@ -5,17 +5,22 @@ An adapter never opens a file, never reads a clock or the environment and never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from clisup.backends.taxonomy import ErrorRule
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
+from clisup.core.stale_lock import StaleLock
 from clisup.core.terminal import Terminal
+from clisup.core.usage import Usage
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
+Recovery = Literal["resume", "fresh"]
 
 __all__ = [
+    "END_OF_INPUT",
     "Adapter",
     "Capabilities",
     "Carried",
@@ -23,15 +28,41 @@ __all__ = [
     "Decoder",
     "LaunchRequest",
     "LaunchSpec",
+    "LoginQuestion",
+    "Recovery",
+    "Reply",
     "RunEnd",
+    "StaleLock",
     "Terminal",
     "TranscriptWord",
+    "fields_of",
+    "login_question",
+    "refused_as_root",
 ]
+
+
+class _EndOfInput:
+    """The type of `END_OF_INPUT`."""
+
+
+END_OF_INPUT = _EndOfInput()
+"""A reply that closes the CLI's stdin; nothing can be said after it."""
+
+Reply = str | _EndOfInput
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend can do; shown by `backend/list`."""
+    """What a backend can do; shown by `backend/list`, and the source of the table in docs/backends.md.
+
+    `events` are the event types that its CLI can give (the daemon's own come from every backend). `tokens` are the fields
+    of `usage` that it reports for a turn; `running_usage`: the CLI itself tells totals, which have to be carried.
+    `chosen_id`: the caller may choose the native session id; it is then the session's own with `native_id_prefix` before it,
+    and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
+    second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
+    in the CLI's own protocol. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
+    what it does not have.
+    """
 
     one_shot: bool = True
     live: bool = False
@@ -43,12 +74,25 @@ class Capabilities:
     approvals: bool = False
     system_prompt: bool = True
     mcp: bool = True
-    permission_modes: tuple[str, ...] = ()
+    permission_modes: tuple[str, ...] | None = ()
+    running_usage: bool = False
+    chosen_id: bool = True
+    native_id_prefix: str = ""
+    ids_once: bool = False
+    interrupt: Literal["signal", "request"] = "signal"
+    tokens: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """All that an adapter needs to know for one run. Paths are absolute; `prompt` goes to stdin only."""
+    """All that an adapter needs to know for one run. Paths are absolute; `prompt` goes to stdin only.
+
+    A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
+    `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
+    (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
+    `native_session_id` is None where the CLI chooses the id of a new session.
+    """
 
     command: tuple[str, ...]
     prompt: str
@@ -57,16 +101,25 @@ class LaunchRequest:
     cwd: str
     model: str | None = None
     permission_mode: str | None = None
+    system_prompt: str | None = None
     system_prompt_file: str | None = None
+    mcp_servers: Mapping[str, Any] | None = None
     mcp_config_file: str | None = None
     setting_sources: str | None = "user"
     expand: bool = False
     args: tuple[str, ...] = ()
+    scratch: str = "/nonexistent"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """How to start the CLI. `env` is what the adapter itself sets; `prompt_altered` says what was done to the prompt."""
+    """How to start the CLI. `env` is what the adapter itself sets; `prompt_altered` says what was done to the prompt.
+
+    `stdin` is written at the start; with `stdin_eof` it is then closed, else the decoder's replies follow it. `files`
+    (name to text) are written into the request's `scratch` before the start, 0600. `closed_env` are names that are set to
+    nothing where no one else sets them: a CLI that reads variables from a repository leaves them alone then. `stale_locks`
+    are removed before the start where no process can hold them.
+    """
 
     argv: tuple[str, ...]
     stdin: str
@@ -74,25 +127,34 @@ class LaunchSpec:
     stdin_eof: bool = True
     stdout_mode: Literal["pipe", "file"] = "pipe"
     prompt_altered: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    closed_env: tuple[str, ...] = ()
+    stale_locks: tuple[StaleLock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
     """What a CLI carries from turn to turn, known at the turn's start.
 
-    `cost_usd` is its running total, so that a turn's share can be told; `background` the ids of the background tasks that
-    the process still works on.
+    `cost_usd` and `usage` are its running totals, so that a turn's share can be told; None means unknown, a fresh session
+    has zeros. `background` are the ids of the background tasks that the process still works on.
     """
 
     cost_usd: float | None = None
+    usage: Usage | None = None
     background: frozenset[str] = frozenset()
 
 
 class Decoded(NamedTuple):
-    """What one line gave: events to journal in this order, and the turn's end where the line was that."""
+    """What one line gave: events to journal in this order, the turn's end where the line was that, and what to answer.
+
+    `replies` go to the CLI's stdin, each exactly once, also across a restart of the daemon: they are known by the place of
+    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline.
+    """
 
     events: Sequence[EventBase]
     terminal: Terminal | None = None
+    replies: Sequence[Reply] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +179,45 @@ class Decoder(Protocol):
     def decode(self, line: Line) -> Decoded:
         """Decode one complete line. Oversize and incomplete lines come here too."""
 
+    def interrupt(self) -> str | None:
+        """What to say on stdin to have the running turn ended, or None where only signals do that."""
+
 
 class Adapter(Protocol):
-    """One kind of backend."""
+    """One kind of backend.
+
+    For `clisup doctor` an adapter may have more, each with a default (`login_question`, `refused_as_root` and `fields_of`
+    read them):
+
+    - `login_args: tuple[str, ...]`, what to call the CLI with to learn whether it is logged in, without a request to its API;
+      `parse_login(output: str, exit_code: int) -> bool | None` for stdout and stderr together; and, where the command is
+      only then silent on the network, `login_env: Mapping[str, str]` to set for it. `login_elsewhere: str` says what else can
+      stand in for a login that the command knows nothing of. Default: cannot tell.
+    - `refused_as_root(env: Mapping[str, str]) -> tuple[str, ...]`: the permission modes and flags that the CLI refuses where
+      it runs as root with this environment. Default: none.
+    - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
+    """
 
     kind: str
+    lists: str
     default_command: tuple[str, ...]
     default_versions: str
     version_args: tuple[str, ...]
     capabilities: Capabilities
+    errors: tuple[ErrorRule, ...]
+
+    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
+        """Where `launcher` (a real path) is only a launcher: argv prefixes of the real worker, best first; else none.
+
+        Launchers of npm packages swallow signals or leave the worker behind. An element with a slash is a glob of files,
+        one without is a command on PATH; the first prefix that is there whole is run in the launcher's place.
+        """
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Argv, stdin and own variables for one run. Raises `UsageError(kind="unsupported")` for what the CLI cannot do."""
 
-    def decoder(self, carried: Carried) -> Decoder:
-        """A decoder for one turn's stdout, from the turn's first line on."""
+    def decoder(self, carried: Carried, request: LaunchRequest) -> Decoder:
+        """A decoder for one turn's stdout, from the turn's first line on. `request` is what the run was launched with."""
 
     def parse_version(self, output: str) -> str | None:
         """The version in the output of `command + version_args`, or None where it holds none."""
@@ -139,7 +225,7 @@ class Adapter(Protocol):
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Why a run ended without a terminal frame, as far as exit code and stderr tell."""
 
-    def recovery(self, failed: TurnError | RunEnd) -> Literal["resume", "fresh"] | None:
+    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """Was the run refused only for how it named its native session? Then: how to name it in another run."""
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
@@ -147,3 +233,31 @@ class Adapter(Protocol):
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """What the CLI appended to its transcript in a run says of the run's prompt. Never raises; a torn last line is nothing."""
+
+
+class LoginQuestion(NamedTuple):
+    """How a CLI is asked whether it is logged in; no `args` where it cannot be."""
+
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    elsewhere: str
+    parse: Callable[[str, int], bool | None]
+
+
+def login_question(adapter: Adapter) -> LoginQuestion:
+    """What the adapter says of it; an adapter need not say anything."""
+    args: tuple[str, ...] = getattr(adapter, "login_args", ())
+    env: Mapping[str, str] = getattr(adapter, "login_env", {})
+    elsewhere: str = getattr(adapter, "login_elsewhere", "")
+    return LoginQuestion(args, env, elsewhere, getattr(adapter, "parse_login", lambda output, exit_code: None))
+
+
+def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]:
+    """What the adapter's CLI refuses as root; nothing where the adapter does not say."""
+    words: Callable[[Mapping[str, str]], tuple[str, ...]] = getattr(adapter, "refused_as_root", lambda env: ())
+    return words(env)
+
+
+def fields_of(adapter: Adapter) -> str:
+    """The kind whose recorded fields hold for the adapter's frames."""
+    return str(getattr(adapter, "fields", adapter.kind))

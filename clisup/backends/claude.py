@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd, TranscriptWord
+from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.backends.claude_errors import Recovery, explain_end, recovery_of
+from clisup.backends.claude_errors import ERRORS, explain_end, recovery_of
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
@@ -23,9 +24,13 @@ __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
 PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
 _SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _VERSION = re.compile(r"^(\d+\.\d+\.\d+\S*) \(Claude Code\)\s*$", re.MULTILINE)
-_UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+_LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
+_TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_EVENTS = (
+    "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
+    "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
+)  # fmt: skip
 _NEWLINE_ADDED = "newline before a leading slash"
 
 
@@ -33,10 +38,21 @@ class ClaudeAdapter:
     """Launch rules of Claude Code in one-shot mode: one process a turn, the prompt on stdin, then its end."""
 
     kind = "claude"
+    lists = "claude"
     default_command: tuple[str, ...] = ("claude",)
     default_versions = ">=2.1.197,<3"
     version_args: tuple[str, ...] = ("--version",)
-    capabilities = Capabilities(cost=True, permission_modes=PERMISSION_MODES)
+    login_args: tuple[str, ...] = ("auth", "status")
+    login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
+    fields = "claude"
+    capabilities = Capabilities(
+        cost=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
+    )
+    errors = ERRORS
+
+    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
+        """None: the command that npm and the installer leave is the native binary (2.1.197 and later)."""
+        return ()
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Argv, stdin and own variables for one turn.
@@ -58,7 +74,7 @@ class ClaudeAdapter:
             prompt_altered=altered,
         )
 
-    def decoder(self, carried: Carried) -> ClaudeDecoder:
+    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> ClaudeDecoder:
         """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
         return ClaudeDecoder(carried)
 
@@ -66,6 +82,17 @@ class ClaudeAdapter:
         """`2.1.329 (Claude Code)` gives `2.1.329`."""
         found = _VERSION.search(output)
         return found[1] if found else None
+
+    def parse_login(self, output: str, exit_code: int) -> bool | None:
+        """`"loggedIn": true` of `claude auth status` (2.1.329: no request, 0.2 s, exit code 1 where it is false)."""
+        found = _LOGGED_IN.search(output)
+        return found[1] == "true" if found else None
+
+    def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        """2.1.329 refuses to skip permissions as root, except where it is told that it runs in a sandbox."""
+        if env.get("IS_SANDBOX") == "1" or env.get("CLAUDE_CODE_BUBBLEWRAP"):
+            return ()
+        return ("bypassPermissions", "--dangerously-skip-permissions")
 
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Why a run ended without a result: a known refusal to start, with its way out, else `crashed`.
@@ -93,7 +120,7 @@ class ClaudeAdapter:
         """
         home = env.get("HOME")
         config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
-        if config is None or not _UUID.fullmatch(native_session_id):
+        if config is None or not UUID.fullmatch(native_session_id):
             return None
         return f"{glob.escape(config.rstrip('/'))}/projects/*/{native_session_id}.jsonl"
 
@@ -104,25 +131,21 @@ def _flags(request: LaunchRequest) -> list[str]:
         flags += ["--setting-sources", _setting_sources(request.setting_sources)]
     flags += _session_flags(request)
     if request.model is not None:
-        flags.append(f"--model={_text('model', request.model)}")
+        flags.append(f"--model={argv_text('model', request.model)}")
     if request.system_prompt_file is not None:
-        flags += ["--append-system-prompt-file", _path("system_prompt_file", request.system_prompt_file)]
+        flags += ["--append-system-prompt-file", argv_path("system_prompt_file", request.system_prompt_file)]
     if request.mcp_config_file is not None:
         # --mcp-config takes any number of values: the flag after it ends the list.
-        flags += ["--mcp-config", _path("mcp_config_file", request.mcp_config_file), "--strict-mcp-config"]
+        flags += ["--mcp-config", argv_path("mcp_config_file", request.mcp_config_file), "--strict-mcp-config"]
     if request.permission_mode is not None:
-        flags += ["--permission-mode", _permission_mode(request.permission_mode)]
+        flags += ["--permission-mode", check_mode("claude", request.permission_mode, PERMISSION_MODES)]
     return flags
 
 
 def _session_flags(request: LaunchRequest) -> list[str]:
-    session = request.native_session_id
+    session = check_uuid("claude", request)
     if session is None:
-        if request.resume:
-            raise UsageError("cannot resume a claude session without its id", hint="give its native session id")
         return []
-    if not _UUID.fullmatch(session):
-        raise UsageError(f"cannot use {session!r} as a claude session id, because it is not a UUID")
     # --resume takes an optional value, so only the equals form binds the id to it.
     return [f"--resume={session}"] if request.resume else ["--session-id", session]
 
@@ -138,40 +161,13 @@ def _setting_sources(value: str) -> str:
     return value
 
 
-def _permission_mode(mode: str) -> str:
-    if mode not in PERMISSION_MODES:
-        raise UsageError(
-            f"cannot use permission mode {mode!r}, because claude has no such mode",
-            hint=f"take one of {', '.join(PERMISSION_MODES)}",
-        )
-    return mode
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip() or _UNSENDABLE.search(value):
-        raise UsageError(f"cannot use {value!r} as {name}, because it is empty or holds what argv cannot")
-    return value
-
-
-def _path(name: str, value: str) -> str:
-    if not value.startswith("/"):
-        raise UsageError(f"cannot use {value!r} as {name}, because it is not an absolute path")
-    return _text(name, value)
-
-
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
     """The prompt as the CLI gets it, and what was done to it.
 
     Only a slash as the very first character makes it a command (2.1.329: not after a space, tab, newline or BOM).
     """
     prompt = request.prompt
-    if not prompt.strip():
-        raise UsageError("cannot prompt claude with an empty text, because it exits without asking the model")
-    odd = _UNSENDABLE.search(prompt)
-    if odd:
-        raise UsageError(
-            f"cannot send the prompt, because its character {odd.start()} is no text (NUL or half of a surrogate pair)"
-        )
+    check_prompt("claude", prompt)
     if request.expand or not prompt.startswith("/"):
         return prompt, None
     return "\n" + prompt, _NEWLINE_ADDED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from clisup.backends.base import Carried, Decoded
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
@@ -31,7 +31,6 @@ from clisup.backends.claude_frames import (
     User,
     decode_any,
     decode_hot,
-    excerpt,
     get_dict,
     get_str,
     mend,
@@ -42,7 +41,8 @@ from clisup.backends.claude_messages import DeltaKind, Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
 from clisup.backends.claude_tasks import Tasks
-from clisup.core.events import AssistantMessage, EventBase, Unparsed
+from clisup.backends.lines import unparsed
+from clisup.core.events import AssistantMessage, EventBase
 from clisup.core.framing import Line
 
 __all__ = ["ClaudeDecoder"]
@@ -53,7 +53,6 @@ _SYNTHETIC = "<synthetic>"
 _LOCAL_OUTPUT = "<local-command-"
 _STREAM_EVENTS = STREAM_SILENT.keys() | {"message_start", "content_block_delta", "message_stop"}
 _DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_delta"}
-Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
 
 
 class ClaudeDecoder:
@@ -87,10 +86,14 @@ class ClaudeDecoder:
         """
         return self._tasks.background
 
+    def interrupt(self) -> str | None:
+        """One-shot claude listens to signals alone."""
+        return None
+
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where it was a `result`. Never raises."""
         if line.oversize:
-            return _unparsed(line, "oversize")
+            return unparsed(line, "oversize")
         try:
             frame = decode_hot(line.data)
         except (ValueError, RecursionError):  # no frequent frame, or no frame at all
@@ -115,7 +118,7 @@ class ClaudeDecoder:
                 raise ValueError("nothing to mend")
             value = decode_any(data)
         except (ValueError, RecursionError):
-            return _unparsed(line, "malformed" if line.complete else "truncated")
+            return unparsed(line, "malformed" if line.complete else "truncated")
         try:
             frame = decode_hot(data)
         except (ValueError, RecursionError):
@@ -134,7 +137,7 @@ class ClaudeDecoder:
                 return Decoded(self._assistant(frame, data))
             return Decoded(self._user(frame, data)) if type(frame) is User else _NOTHING
         except MalformedError:
-            return _unparsed(line, "malformed")
+            return unparsed(line, "malformed")
 
     # The frequent frames
 
@@ -222,7 +225,7 @@ class ClaudeDecoder:
 
     def _rare(self, value: object, line: Line, data: bytes) -> Decoded:
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-            return _unparsed(line, "malformed")
+            return unparsed(line, "malformed")
         key = _key(value)
         if key in SILENT:
             return _NOTHING
@@ -234,9 +237,9 @@ class ClaudeDecoder:
             handle = self._stateful.get(key) or RARE[key]
             return Decoded(handle(value))
         except LookupError:
-            return _unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
+            return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
         except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
-            return _unparsed(line, "malformed")
+            return unparsed(line, "malformed")
 
     def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
         event = rate_limit(frame)
@@ -272,8 +275,3 @@ def _is_known(key: str, frame: dict[str, Any]) -> bool:
     if kind == "content_block_delta":
         return get_str(delta, "type") in _DELTAS or "type" not in delta
     return kind is None or kind in _STREAM_EVENTS
-
-
-def _unparsed(line: Line, reason: Reason) -> Decoded:
-    size = line.end - line.start if line.oversize else len(line.data)
-    return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))

@@ -8,20 +8,18 @@ types, its result subtypes and terminal reasons, and its lines on stderr. A fail
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from signal import Signals
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from clisup.backends.base import RunEnd
+from clisup.backends.base import Recovery, RunEnd
+from clisup.backends.endings import crashed, last_words
+from clisup.backends.taxonomy import RETRYABLE, ErrorRule
 from clisup.core.events import TurnError, TurnErrorKind
 
-__all__ = ["INTERRUPTED", "Recovery", "Report", "explain_end", "explain_report", "explain_retry", "recovery_of"]
-
-Recovery = Literal["resume", "fresh"]
+__all__ = ["ERRORS", "INTERRUPTED", "Report", "explain_end", "explain_report", "explain_retry", "recovery_of"]
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
-_RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network"})
-_STDERR_TAIL = 2048  # characters of stderr that go into a message
 _MESSAGE_MAX = 4096
 _DIAGNOSTIC = "[ede_diagnostic]"
 
@@ -121,7 +119,7 @@ def explain_report(report: Report) -> TurnError:
     return TurnError(
         kind=kind,
         message=message,
-        retryable=kind in _RETRYABLE or resets_at is not None,
+        retryable=kind in RETRYABLE or resets_at is not None,
         resets_at=resets_at,
         http_status=report.status,
     )
@@ -139,7 +137,7 @@ def explain_retry(*, code: str | None, status: int | None) -> TurnError:
     """The error behind one `api_retry`: 401 is told at the first one, long before the CLI gives up (177 s)."""
     kind = _http_kind(Report(code=code, status=status)) or ("network" if status is None else "server")
     message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
-    return TurnError(kind=kind, message=message, retryable=kind in _RETRYABLE, http_status=status)
+    return TurnError(kind=kind, message=message, retryable=kind in RETRYABLE, http_status=status)
 
 
 def _kind_of(report: Report) -> TurnErrorKind:
@@ -219,38 +217,31 @@ _EXITS: tuple[_Exit, ...] = (
         re.compile(r"Not logged in|Please run /login"), "authentication", "run `claude auth login` as the daemon's user"
     ),
 )
-_SIGNALLED_EXIT = range(129, 129 + 64)
+
+
+def _rules() -> Iterator[ErrorRule]:
+    """All tables above as rules, for the table in the docs; the code below asks the tables themselves."""
+    words: tuple[dict[str, TurnErrorKind], ...] = (
+        _BY_SUBTYPE, _BY_TERMINAL_REASON, _BY_API_ERROR, _BY_EXACT_CODE, _BY_API_TYPE, _BY_CODE,
+    )  # fmt: skip
+    yield ErrorRule("code", "refusal", "refusal")
+    for table in words:
+        yield from (ErrorRule("code", word, kind) for word, kind in table.items())
+    yield from (ErrorRule("status", str(status), kind) for status, kind in _BY_STATUS.items())
+    yield from (ErrorRule("text", pattern.pattern, kind) for pattern, kind in _BY_TEXT)
+    yield from (ErrorRule("stderr", known.pattern.pattern, known.kind, known.advice) for known in _EXITS)
+
+
+ERRORS = tuple(dict.fromkeys(_rules()))
 
 
 def explain_end(end: RunEnd) -> TurnError:
     """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
-    tail = end.stderr_tail.strip()[-_STDERR_TAIL:]
+    tail = last_words(end)
     for known in _EXITS:
         if known.pattern.search(tail):
             return TurnError(kind=known.kind, message=f"{tail}; {known.advice}")
-    said = f"its last words on stderr: {tail}" if tail else "stderr holds nothing"
-    return TurnError(kind="crashed", message=f"claude {_how(end)} without a result; {said}", retryable=_was_killed(end))
-
-
-def _was_killed(end: RunEnd) -> bool:
-    return end.signal is not None or end.exit_code in _SIGNALLED_EXIT
-
-
-def _how(end: RunEnd) -> str:
-    if end.signal is not None:
-        return f"was killed by {_signal_name(end.signal)}"
-    if end.exit_code is None:
-        return "ended in an unknown way"
-    if end.exit_code in _SIGNALLED_EXIT:  # claude's own handler: 143 on SIGTERM, 129 on SIGHUP
-        return f"exited with code {end.exit_code} (as on {_signal_name(end.exit_code - 128)})"
-    return f"exited with code {end.exit_code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return crashed("claude", end, codes_tell=True)  # its own handler: 143 on SIGTERM, 129 on SIGHUP
 
 
 _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (

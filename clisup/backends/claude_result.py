@@ -15,7 +15,7 @@ from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.core.usage import Usage
 
-__all__ = ["terminal_of"]
+__all__ = ["denied_tools", "terminal_of"]
 
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _MODEL_USAGE = {
@@ -47,7 +47,7 @@ def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Re
         error=explain_report(report) if is_error else None,
         interrupted=is_error
         and (report.terminal_reason in INTERRUPTED or frame.get("interrupted_by_shutdown") is True),
-        denied=_denied(frame),
+        denied=denied_tools(frame),
         structured=frame.get("structured_output"),
         follow_up=get_dict(frame, "origin").get("kind") == "task-notification",
     )
@@ -120,7 +120,7 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
     return (total if total < carried else total - carried), total
 
 
-def _denied(frame: dict[str, Any]) -> tuple[str, ...]:
+def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
     """The names of the refused tools, each once, in order."""
     denials = frame.get("permission_denials")
     names = (

@@ -10,20 +10,15 @@ import json
 from typing import Any
 
 from clisup.backends.base import TranscriptWord
+from clisup.backends.transcripts import find_prompt
 
 __all__ = ["transcript_says"]
 
 
 def transcript_says(appended: bytes, prompt: str) -> TranscriptWord:
     """Does what was appended hold the prompt, and an answer after it?"""
-    wanted, found = prompt.strip(), False
-    for line in appended.splitlines():
-        entry = _entry(line)
-        if entry.get("type") == "user" and _text(entry).strip() == wanted:
-            found = True
-        elif found and entry.get("type") == "assistant":
-            return "answered"
-    return "prompt_found" if found else "prompt_not_found"
+    entries = (_entry(line) for line in appended.splitlines())
+    return find_prompt(((str(entry.get("type")), _text(entry)) for entry in entries), [prompt], answerer="assistant")
 
 
 def _entry(line: bytes) -> dict[str, Any]:

@@ -21,12 +21,17 @@ class DemoAdapter(ClaudeAdapter):
     """What differs from claude: the command, the versions, and where the transcripts lie."""
 
     kind = "demo"
+    lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    login_args = ()
 
     def parse_version(self, output: str) -> str | None:
         match = _VERSION.search(output)
         return match[1] if match else None
+
+    def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        return ()
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)

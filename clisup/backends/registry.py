@@ -16,13 +16,20 @@ from typing import cast
 from clisup.backends.base import Adapter
 from clisup.errors import ConfigurationError
 
-__all__ = ["BUILT_IN", "GROUP", "get_adapter", "kinds"]
+__all__ = ["BUILT_IN", "GROUP", "adapter_name", "get_adapter", "kinds"]
 
 GROUP = "clisup.backends"
 BUILT_IN: dict[str, str] = {
+    "acp": "clisup.backends.acp:AcpAdapter",
     "claude": "clisup.backends.claude:ClaudeAdapter",
+    "codex": "clisup.backends.codex:CodexAdapter",
+    "codex-exec": "clisup.backends.codex_exec:CodexExecAdapter",
     "demo": "clisup.backends.demo:DemoAdapter",
+    "gemini": "clisup.backends.gemini:GeminiAdapter",
+    "qwen": "clisup.backends.qwen:QwenAdapter",
 }
+ONE_SHOT: dict[str, str] = {"codex": "codex-exec"}
+"""Where a kind's `mode = "one-shot"` is another adapter's work: kind to kind."""
 
 
 def kinds() -> tuple[str, ...]:
@@ -30,14 +37,23 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted(_targets()))
 
 
-def get_adapter(kind: str) -> Adapter:
-    """A new adapter of this kind. Raises ConfigurationError for an unknown kind, or one whose code cannot be loaded."""
+def get_adapter(kind: str, mode: str = "auto") -> Adapter:
+    """A new adapter of this kind, for this `mode` of the configuration.
+
+    Raises ConfigurationError for an unknown kind, or one whose code cannot be loaded.
+    """
     targets = _targets()
     if kind not in targets:
         near = difflib.get_close_matches(kind, targets, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(targets))}"
         raise ConfigurationError(f"cannot use the backend kind {kind!r}, because no adapter has that name", hint=hint)
-    return _load(kind, targets[kind])
+    chosen = adapter_name(kind, mode)
+    return _load(chosen, targets[chosen])
+
+
+def adapter_name(kind: str, mode: str = "auto") -> str:
+    """The kind whose adapter does the work: what a recording is decoded with."""
+    return ONE_SHOT.get(kind, kind) if mode == "one-shot" else kind
 
 
 def _targets() -> dict[str, str]:

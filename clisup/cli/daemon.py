@@ -50,7 +50,8 @@ def restart(as_json: bool) -> int:
     with Client.connect(name="clisup-restart") as client:
         path, before = client.path, client.server["server"]["instance_id"]
         running = client.call("daemon/restart")["running"]
-    print(f"restarting the daemon; {running} running turns go on", file=sys.stderr)
+    turns = "1 running turn goes on" if running == 1 else f"{running} running turns go on"
+    print(f"restarting the daemon; {turns}", file=sys.stderr)
     server = _successor(path, before)
     print(json.dumps(server) if as_json else f"restarted: clisup {server['version']}, pid {server['pid']}")
     return 0

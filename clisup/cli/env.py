@@ -39,4 +39,8 @@ def command(backend: str, as_json: bool) -> int:
         if rows:
             print(table(["  NAME", "RULE"], rows))
         print()
+    rows = [["  " + stamp["list"], stamp["source"], stamp["date"]] for stamp in report.get("lists") or []]
+    if rows:
+        print(ink("bold", "Scrub lists, and what they were checked with"))
+        print(table(["  LIST", "SOURCE", "DATE"], rows))
     return 0

@@ -14,7 +14,8 @@ __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "logs", "interrupt", "sessions", "close", "delete"),
     "Daemon": ("serve", "status", "stop", "daemon"),
-    "Backends": ("backends", "env"),
+    "Backends": ("backends", "env", "doctor"),
+    "Recordings": ("record", "replay"),
     "Other": ("demo", "version"),
 }
 SHORT_HELP = 90

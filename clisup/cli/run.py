@@ -38,8 +38,16 @@ _FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "label
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
 @click.option("--expand", is_flag=True, help="Let the CLI take /commands and @files in the prompt as its own.")
+@click.option(
+    "--no-wait-limit",
+    "refuse_limited",
+    is_flag=True,
+    help="Give up (exit 75) where the account's rate limit holds new turns.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line, and nothing else, on stdout.")
-def command(prompt: str | None, as_json: bool, expand: bool, session: str | None, **options: Any) -> int:
+def command(
+    prompt: str | None, as_json: bool, expand: bool, refuse_limited: bool, session: str | None, **options: Any
+) -> int:
     """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
 
     The answer goes to stdout, all the rest to stderr. Ctrl-C interrupts the turn, a second one kills it, a third leaves it.
@@ -60,7 +68,9 @@ def command(prompt: str | None, as_json: bool, expand: bool, session: str | None
         session_id = _session(client, session, options)
         about = client.call("session/get", session_id=session_id)
         path = client.path
-    turn = Turn(path, session_id, about["backend"], text, Screen(), expand=expand, json=as_json)
+    turn = Turn(
+        path, session_id, about["backend"], text, Screen(), expand=expand, refuse_limited=refuse_limited, json=as_json
+    )
     return turn.run(about["next_seq"] - 1)
 
 

@@ -87,6 +87,9 @@ def _ladder(steps: list[list[Any]]) -> str:
 
 
 def _idle(detail: dict[str, Any]) -> str:
+    if held := detail.get("held"):
+        until = f"until {held['until']}" if held.get("until") else "until another turn has tried it"
+        return f"the next turn is held {until}: the account {held['account']} is limited; place {held['position']} in the line"
     if waiting := len(detail.get("queue") or ()):
         return f"nothing runs; {waiting} waiting prompt{'s' if waiting != 1 else ''} will be run as soon as there is a slot"
     return "nothing, because no turn runs"

@@ -41,8 +41,15 @@ def show_status(session: str | None, as_json: bool, why: bool = False) -> int:
 
 def _page(status: dict[str, Any], ink: Ink) -> str:
     parts = ["\n".join(daemon_lines(status, ink))]
-    if backends := status["backends"]:
+    absent = [b["name"] for b in status["backends"] if b.get("default") and not b.get("path")]
+    if backends := [b for b in status["backends"] if b["name"] not in absent]:
         parts.append(_bold_head(_backend_table(backends), ink))
+    if absent:
+        parts.append(
+            ink("dim", f"Not installed: {', '.join(absent)} (clisup backends says where they were looked for)")
+        )
+    if limited := [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]:
+        parts.append(_bold_head(_account_table(limited), ink))
     if sessions := status["sessions"]:
         parts.append(_bold_head(session_table(sessions), ink))
     else:
@@ -70,7 +77,15 @@ def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
         f"    Turns: {outcomes}; watchdog fired {totals['watchdog_fired']} times",
         f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
     ]
+    lines += _drift(status.get("drift") or [])
     return [lines[0], *[plain(line) for line in lines[1:]]]
+
+
+def _drift(entries: list[dict[str, Any]]) -> list[str]:
+    """What the CLIs said and this clisup does not know, in one line; none where there is nothing."""
+    words = [f"{e['kind']} {e['version']}: {len(e['frames'])} frames, {len(e['fields'])} fields" for e in entries]
+    more = f"; and {len(words) - 3} more versions" if len(words) > 3 else ""
+    return [f"    Drift: unknown of {'; '.join(words[-3:])}{more} (clisup doctor)"] if words else []
 
 
 def _trouble(storage: dict[str, Any]) -> str:
@@ -123,6 +138,21 @@ def _backend_table(backends: list[dict[str, Any]]) -> str:
         for b in backends
     ]
     return table(["BACKEND", "VERSION", "PATH", "SESSIONS", "STATUS"], rows)
+
+
+def _account_table(accounts: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            a["account"],
+            a["state"],
+            a.get("limit_type") or "-",
+            f"{a['utilization']:.0%}" if a.get("utilization") is not None else "-",
+            a.get("until") or "-",
+            str(len(a["waiting"])),
+        ]
+        for a in accounts
+    ]
+    return table(["ACCOUNT", "LIMIT", "TYPE", "USED", "UNTIL", "HELD"], rows)
 
 
 def _word(backend: dict[str, Any]) -> str:

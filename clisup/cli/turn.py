@@ -73,6 +73,7 @@ class Turn:
     prompt: str
     screen: Screen
     expand: bool = False
+    refuse_limited: bool = False
     json: bool = False
 
     def run(self, cursor: int) -> int:
@@ -97,6 +98,7 @@ class Turn:
     def _send(self) -> str:
         """The turn's id."""
         params = {"session_id": self.session_id, "prompt": self.prompt} | ({"expand": True} if self.expand else {})
+        params |= {"when_limited": "refuse"} if self.refuse_limited else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         if accepted["delivery"] == "queued":
             self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")

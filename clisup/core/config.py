@@ -113,18 +113,25 @@ class DaemonConfig(_Table):
     on_stop: Literal["drain", "detach", "kill"] = "drain"
     drain_s: Seconds = 60
     lease_s: Seconds = 86_400
+    limit_hold_s: Seconds = 691_200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     retention: RetentionConfig = RetentionConfig()
 
 
 class Config(_Table):
-    """The whole configuration. Without a file: the built-in backends `claude` and `demo`, all defaults."""
+    """The whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
 
+    @property
+    def defaults(self) -> frozenset[str]:
+        """The backends that are there by themselves: the file has no table for them."""
+        return frozenset(name for name, backend in self.backends.items() if backend is _DEFAULTS.get(name))
 
-BUILT_IN_BACKENDS = ("claude", "demo")
+
+BUILT_IN_BACKENDS = ("claude", "codex", "demo", "gemini", "qwen")
+_DEFAULTS = {name: BackendConfig(kind=name) for name in BUILT_IN_BACKENDS}  # known by identity: see Config.defaults
 
 
 def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -> Config:
@@ -133,7 +140,7 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
         config = Config.model_validate(dict(raw))
     except ValidationError as error:
         raise ConfigurationError(_explain(error, source), hint=f"correct {source} and start again") from None
-    backends = {name: BackendConfig(kind=name) for name in BUILT_IN_BACKENDS} | config.backends
+    backends = _DEFAULTS | config.backends
     named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
     return config.model_copy(update={"backends": named})
 

@@ -16,6 +16,8 @@ from zlib import crc32
 
 import msgspec
 
+from clisup.core.literals import is_json
+
 __all__ = [
     "JOURNAL_VERSION",
     "DamagedLine",
@@ -95,10 +97,10 @@ def _sealed(rest: bytes) -> bytes:
 
 
 def is_intact(line: bytes) -> bool:
-    """Is a line (without its newline) as it was written? One of version 1 has nothing to tell by but its beginning."""
+    """Is a line (without its newline) as it was written? One of version 1 has nothing to tell by but that it can be read."""
     if line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:]):
         return True
-    return line.startswith(_UNSEALED)
+    return line.startswith(_UNSEALED) and is_json(line)
 
 
 def version_of(head: bytes) -> int:

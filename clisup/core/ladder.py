@@ -10,7 +10,7 @@ from typing import Literal
 
 from clisup.core.watchdog import Timeouts
 
-__all__ = ["Ladder", "LadderKind", "ladder_for"]
+__all__ = ["Ladder", "LadderKind", "is_polite", "ladder_for"]
 
 Ladder = list[tuple[str, float]]
 LadderKind = Literal["graceful", "term", "kill"]
@@ -24,3 +24,8 @@ def ladder_for(kind: LadderKind, timeouts: Timeouts) -> Ladder:
         "kill": [],
     }
     return steps[kind]
+
+
+def is_polite(ladder: Ladder) -> bool:
+    """Does it begin by letting the CLI end its turn in its own way?"""
+    return bool(ladder) and ladder[0][0] == "INT"

@@ -65,6 +65,7 @@ class Ledger:
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
     cost_total_usd: float | None = None
+    usage_total: dict[str, Any] | None = None
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
@@ -124,6 +125,8 @@ class Ledger:
         turn = self.current
         if "cost_total_usd" in memo:
             self.cost_total_usd = memo["cost_total_usd"]
+        if "usage_total" in memo:
+            self.usage_total = memo["usage_total"]
         if "native_lost" in memo:
             self.native_lost = memo["native_lost"]
         if turn is None:
@@ -168,6 +171,7 @@ _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
+    "usage_total",
     "keys", "ends", "accepted", "uncertain", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-__all__ = ["Redactor"]
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "spellings", "united"]
 
-_MIN_LENGTH = 8  # a shorter "secret" would blank out ordinary words
-_MASK = "[redacted]"
+MIN_LENGTH = 8
+"""A shorter "secret" would blank out ordinary words, so none is looked for."""
+
+MASK = "[redacted]"
+
+Span = tuple[int, int]
+
 _SHAPES = re.compile(
     r"""(
       (?:(?<![A-Za-z0-9])|(?<=\\[nrt]))sk-[A-Za-z0-9_-]{16,}   # but no "task-..."; Anthropic and OpenAI keys
@@ -21,6 +27,7 @@ _SHAPES = re.compile(
     )""",
     re.VERBOSE,
 )
+_PLAIN_IN_URLS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class Redactor:
@@ -29,15 +36,48 @@ class Redactor:
     __slots__ = ("_values",)
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        # The longest first, so that a secret inside another one does not leave the rest of it.
-        self._values = sorted({value for value in values if len(value) >= _MIN_LENGTH}, key=len, reverse=True)
+        self._values = sorted({word for value in values if len(value) >= MIN_LENGTH for word in spellings(value)})
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._values)} values>"
 
     def __call__(self, text: str) -> str:
         """The text with every secret replaced."""
-        for value in self._values:
-            if value in text:
-                text = text.replace(value, _MASK)
-        return _SHAPES.sub(_MASK, text)
+        at, kept = 0, []
+        for start, end in self.spans(text):
+            kept += [text[at:start], MASK]
+            at = end
+        return "".join([*kept, text[at:]])
+
+    def spans(self, text: str) -> list[Span]:
+        """Where secrets stand, in order; those that overlap are one, so that none leaves the rest of another."""
+        found = [span for value in self._values if value in text for span in _everywhere(value, text)]
+        return united([*found, *(match.span() for match in _SHAPES.finditer(text))])
+
+
+def spellings(value: str) -> set[str]:
+    """A value as it may stand in text: as it is, escaped by JSON once or twice (a tool's JSON inside a frame), in a URL."""
+    words, last = {value}, {value}
+    for _ in range(2):
+        last = {json.dumps(word, ensure_ascii=ascii_)[1:-1] for word in last for ascii_ in (True, False)}
+        words |= last
+    octets = value.encode("utf-8", "surrogatepass")
+    return {*words, "".join(chr(byte) if byte in _PLAIN_IN_URLS else f"%{byte:02X}" for byte in octets)}
+
+
+def united(spans: Iterable[Span]) -> list[Span]:
+    """The same places, in order, with those that overlap made one."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _everywhere(value: str, text: str) -> Iterator[Span]:
+    at = text.find(value)
+    while at >= 0:
+        yield at, at + len(value)
+        at = text.find(value, at + 1)

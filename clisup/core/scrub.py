@@ -21,15 +21,16 @@ from typing import Literal, Protocol
 from clisup.errors import ClisupError, ConfigurationError, UsageError
 
 __all__ = [
+    "MARKER_PREFIX",
     "EnvReport",
     "Pair",
     "Rule",
     "RuleKind",
     "RuleSet",
     "ScrubList",
+    "Stamp",
     "build_environment",
     "check_configuration",
-    "parse_list",
 ]
 
 RuleKind = Literal["allow", "scrub", "deny"]
@@ -41,8 +42,8 @@ MAX_TOTAL_BYTES = 1_048_576  # half of what execve takes for argv and environmen
 MARKER_PREFIX = "CLISUP_"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
-_MIN_PREFIX = 3
+PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
+MIN_PREFIX = 3
 _SET = ("backend", "env", "request", "marker")  # where a value that was set on purpose came from, weakest first
 
 
@@ -88,12 +89,27 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a list was checked against last, and when: `# checked: claude 2.1.329, 2026-11-20`."""
+
+    list_name: str
+    source: str
+    date: str
+
+    def version_of(self, name: str) -> str | None:
+        """The version of the CLI `name` that the source is; None where it is another source."""
+        found, _, version = self.source.rpartition(" ")
+        return version if found == name and version[:1].isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
 class ScrubList:
     """One parsed file. `includes` are the lists of the same kind that the loader has to put before it."""
 
     rules: tuple[Rule, ...]
     pairs: tuple[Pair, ...] = ()
     includes: tuple[str, ...] = ()
+    checked: Stamp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     pairs: tuple[Pair, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
     _allow: _Index = field(init=False, repr=False, compare=False)
     _scrub: _Index = field(init=False, repr=False, compare=False)
     _deny: _Index = field(init=False, repr=False, compare=False)
@@ -176,70 +193,6 @@ class RuleSet:
         return [rule for rule in self.rules if rule.kind != "allow" and _overlap(prefix, rule.pattern.upper())]
 
 
-def parse_list(list_name: str, kind: RuleKind, text: str, *, origin: str = "") -> ScrubList:
-    """Parse one list. `origin` is the file's path for messages. Raises `ConfigurationError` that names file and line.
-
-    A line is `PATTERN | reason | source`, `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only), `@include LIST`,
-    empty, or a comment that begins with `#`. Anything else is an error, and so is a file that holds no rule.
-    """
-    parser = _ListParser(list_name, kind, origin or f"{list_name}.{kind}")
-    for number, line in enumerate(text.split("\n"), 1):
-        parser.feed(number, line.strip())
-    if not text.endswith("\n"):
-        raise parser.error(text.count("\n") + 1, "it does not end in a newline and may be cut off")
-    if not parser.rules and not parser.includes:
-        raise parser.error(1, "the file holds no rule")
-    return ScrubList(tuple(parser.rules.values()), tuple(parser.pairs), tuple(parser.includes))
-
-
-class _ListParser:
-    def __init__(self, list_name: str, kind: RuleKind, origin: str) -> None:
-        self.list_name, self.kind, self.origin = list_name, kind, origin
-        self.rules: dict[str, Rule] = {}
-        self.pairs: list[Pair] = []
-        self.includes: list[str] = []
-
-    def feed(self, number: int, line: str) -> None:
-        if not line or line.startswith("#"):
-            return
-        if line.startswith("@include "):
-            self.includes.append(self._list_to_include(number, line))
-            return
-        columns = [column.strip() for column in line.split("|")]
-        if len(columns) != 3 or not all(columns):
-            raise self.error(number, "a line is `PATTERN | reason | source`, with none of them empty")
-        subject, reason, source = columns
-        if subject.startswith("@"):
-            self.pairs.append(Pair(*self._pair(number, subject), self.list_name, number, reason, source))
-            return
-        self._check_pattern(number, subject)
-        self.rules[subject] = Rule(subject, self.kind, self.list_name, number, reason, source)
-
-    def _list_to_include(self, number: int, line: str) -> str:
-        name = line.removeprefix("@include ").strip()
-        if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (self.list_name, "common"):
-            raise self.error(number, "`@include` takes the name of one other backend's lists")
-        return name
-
-    def _check_pattern(self, number: int, pattern: str) -> None:
-        if not _PATTERN.fullmatch(pattern) or len(pattern) > MAX_NAME:
-            raise self.error(number, "a pattern is a variable's name, or the beginning of one and a last `*`")
-        if pattern.endswith("*") and len(pattern) <= _MIN_PREFIX:
-            raise self.error(number, f"a prefix has at least {_MIN_PREFIX} characters before its `*`")
-        if pattern in self.rules:
-            raise self.error(number, f"{pattern} is in line {self.rules[pattern].line} already")
-
-    def _pair(self, number: int, subject: str) -> tuple[str, tuple[str, ...]]:
-        match = re.fullmatch(r"@pair ([A-Za-z_][A-Za-z0-9_]*):((?: +[A-Za-z_][A-Za-z0-9_]*)+)", subject)
-        if match is None or self.kind != "scrub":
-            raise self.error(number, "a directive is `@include LIST`, or in a scrub list `@pair ENDPOINT: KEY ...`")
-        return match[1], tuple(match[2].split())
-
-    def error(self, number: int, why: str) -> ConfigurationError:
-        message = f"cannot use the scrub list {self.origin}, because of line {number}: {why}"
-        return ConfigurationError(message, hint="correct that line (docs/environment.md says how)", line=number)
-
-
 def check_configuration(
     rules: RuleSet, *, pass_env: Sequence[str], env_names: Iterable[str], request_env: Iterable[str]
 ) -> None:
@@ -267,16 +220,20 @@ def build_environment(
     request_env_allowed: Collection[str] = (),
     request_env: Mapping[str, Secret | str] | None = None,
     backend_sets: Mapping[str, str] | None = None,
+    closed: Collection[str] = (),
     markers: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], EnvReport]:
     """The whole environment of one child, sorted by name, and the report about it.
 
     What is set on purpose goes over what is inherited; among that, a later one wins: `backend_sets` (the adapter's own),
-    `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after everything).
+    `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after everything). `closed` names
+    that nothing has set are set to nothing, so that the CLI cannot take them from elsewhere.
     Raises `ConfigurationError`, or `UsageError(kind="permission_denied")` where the request is at fault.
     """
     env, request_env, backend_sets = env or {}, request_env or {}, backend_sets or {}
-    check_configuration(rules, pass_env=pass_env, env_names=(*backend_sets, *env), request_env=request_env_allowed)
+    check_configuration(
+        rules, pass_env=pass_env, env_names=(*backend_sets, *closed, *env), request_env=request_env_allowed
+    )
     _check_request(rules, request_env_allowed, request_env)
     result, origin, dropped = _inherit(inherited, rules, pass_env)
     for label, values in (("backend", backend_sets), ("env", env), ("request", request_env)):
@@ -284,6 +241,8 @@ def build_environment(
             result[name] = _checked_value(name, value, label)
             origin[name] = label
     _check_pairs(rules.pairs, inherited, origin)
+    for name in set(closed) - result.keys():
+        result[name], origin[name] = "", "backend"
     for name in [name for name in result if rules.denied(name)]:  # holds by now; kept last so that no merge can undo it
         del result[name]
     _set_markers(result, origin, markers or {})
@@ -323,7 +282,7 @@ def _why_kept(name: str, rule: Rule | None, by_name: Collection[str], prefixes: 
 
 
 def _check_pass_pattern(rules: RuleSet, entry: str) -> None:
-    if not _PATTERN.fullmatch(entry) or len(entry) <= _MIN_PREFIX:
+    if not PATTERN.fullmatch(entry) or len(entry) <= MIN_PREFIX:
         message = f"cannot use the pass_env entry {_shown(entry)!r}, because it is no name and no prefix pattern"
         raise ConfigurationError(message, hint="write a name, or its beginning (three characters or more) and `*`")
     held = rules.held_back_by(entry)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from clisup.core.events import TurnError
+from clisup.core.events import AssistantMessage, EventBase, MessageStart, SessionInit, TurnError
 from clisup.core.usage import Usage
 
-__all__ = ["Terminal"]
+__all__ = ["Terminal", "begins_turn"]
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """The CLI's last word on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
-    `cost_total_usd` is the CLI's running total to carry over. `follow_up` marks a turn that the CLI began by itself.
+    `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI began by itself.
     """
 
     is_error: bool
@@ -23,8 +24,14 @@ class Terminal:
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
     cost_total_usd: float | None = None
+    usage_total: Usage | None = None
     error: TurnError | None = None
     interrupted: bool = False
     denied: tuple[str, ...] = ()
     structured: object = None
     follow_up: bool = False
+
+
+def begins_turn(events: Sequence[EventBase]) -> bool:
+    """Do these events, which come after a last word, show that the CLI goes on with a turn of its own?"""
+    return any(isinstance(event, SessionInit | MessageStart | AssistantMessage) for event in events)

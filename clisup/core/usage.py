@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Usage", "UsageSource"]
+__all__ = ["NO_USAGE", "Usage", "UsageSource"]
 
 UsageSource = Literal["reported", "estimated", "unknown"]
 
@@ -46,6 +46,23 @@ class Usage(BaseModel):
         """The sum; a count unknown on one side is the other's, unknown on both stays unknown."""
         counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
         return Usage(**counts, source=_weaker(self, other))
+
+    def since(self, earlier: Usage | None) -> Usage:
+        """This running total without an `earlier` one: a turn's share.
+
+        Unknown where the earlier total is (None, or without a count). A total that has fallen was begun anew, so all of it is the turn's.
+        """
+        if earlier is None or earlier.total_input_tokens is None:
+            return Usage()
+        pairs = {name: (getattr(self, name), getattr(earlier, name) or 0) for name in _COUNTS}
+        if any(now is not None and now < before for now, before in pairs.values()):
+            return self
+        counts = {name: None if now is None else now - before for name, (now, before) in pairs.items()}
+        return Usage(**counts, source=self.source)
+
+
+NO_USAGE = Usage(**dict.fromkeys(_COUNTS, 0), source="reported")
+"""Nothing used yet, and that is known: where a fresh session's running totals begin."""
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

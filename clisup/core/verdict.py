@@ -71,12 +71,14 @@ class ExitRecord:
     known: bool = True
 
 
-def ended_by(record: ExitRecord) -> str:
-    """Who ended the process, for `process_exited`."""
+def ended_by(record: ExitRecord, asked: str | None = None) -> str:
+    """Who ended the process, for `process_exited`. `asked` is why the CLI was asked, in its own protocol, to end its turn."""
     if not record.known:
         return "unknown"
     if record.reason != "exit":
         return record.reason
+    if asked is not None:
+        return asked
     stranger = record.signal is not None or record.exit_code in _KILLED_CODES
     return "unknown" if stranger else "cli"
 

@@ -14,7 +14,9 @@ import trio
 
 from clisup import __version__
 from clisup.core.config import Config
+from clisup.core.finding import Finding
 from clisup.daemon.backends import Backends
+from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
 from clisup.daemon.manager import Manager
 from clisup.daemon.retention import Retention
@@ -224,14 +226,16 @@ class Daemon:
         """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning."""
         sessions = [session for session in self.manager if session.state != "closed"]
         counts = {name: sum(s.spec.backend == name for s in sessions) for name in self.backends.names()}
-        rows = [await backend.describe() for backend in self.backends]
+        rows = await self.backends.describe()
         return {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),
             "backends": [{**row, "sessions": counts[row["name"]]} for row in rows],
             "sessions": [session.summary() for session in sessions],
+            "accounts": self.manager.services.accounts.describe(),
             "damaged_sessions": self.manager.damaged,
             "totals": self.manager.totals(),
+            "drift": self.manager.services.drift.describe(),
             "clients": [
                 {
                     "uid": c.peer.uid,
@@ -243,6 +247,24 @@ class Daemon:
                 for c in self.server.connections
             ],
         }
+
+    async def diagnose(self, name: str | None, cwd: str | None) -> list[Finding]:
+        """What `clisup doctor` shows. Raises `UsageError(backend_not_found)`."""
+        services = self.manager.services
+        storage = services.storage.describe()
+        around = Surroundings(
+            state_dir=self.state_dir,
+            socket=self.socket_path,
+            env=self.succession.env,
+            configuration=f"as the daemon read it at {self.started_at}",
+            cgroup=services.cgroups.path,
+            cwd=cwd,
+            daemon={**self.identity(), "state": self.state},
+            storage=(storage["state"], storage["error"]),
+            drift=tuple(services.drift),
+        )
+        named = list(self.backends) if name is None else [self.backends.get(name)]
+        return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())
 
     def _daemon_status(self) -> dict[str, Any]:
         slots = self.manager.services.slots

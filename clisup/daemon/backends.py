@@ -6,21 +6,26 @@ import dataclasses
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clisup.backends.base import Adapter, LaunchRequest
+import trio
+
+from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter
 from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
-from clisup.core.scrub import EnvReport, RuleSet, build_environment, check_configuration
+from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.core.versions import in_range
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
-from clisup.host.executables import Executable, VersionProbe, find_executable
+from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.scrub_files import load_rules
 
 __all__ = ["Backend", "Backends"]
+
+DESCRIBE_WAIT_S = 2.0
+"""How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
 
@@ -29,18 +34,21 @@ class Backend:
     """One `[backends.NAME]`: everything that does not depend on a session."""
 
     def __init__(
-        self, name: str, config: BackendConfig, inherited: Mapping[str, str], rules: RuleSet, probe: VersionProbe
+        self, name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
     ):
         self.name = name
         self.config = config
-        self.adapter: Adapter = get_adapter(config.kind)
+        self.adapter: Adapter = get_adapter(config.kind, config.mode)
+        rules = load_rules(self.adapter.lists, lists)
         self._inherited = inherited
-        self._rules = rules
+        self.rules = rules
         self._probe = probe
+        self.version: str | None = None  # that was told last
         self.versions = config.versions or self.adapter.default_versions
         in_range("0", self.versions)  # a range that cannot be read is an error of the start, not of the first turn
         check_configuration(rules, pass_env=config.pass_env, env_names=config.env, request_env=config.request_env)
         _check_not_yet(name, config)
+        _check_command(name, self.command)
         self.environment(request_env={}, sets={}, markers={})  # shows a key whose endpoint is held back, or the reverse
 
     @property
@@ -49,26 +57,32 @@ class Backend:
         return tuple(self.config.command) or self.adapter.default_command
 
     def environment(
-        self, *, request_env: Mapping[str, str], sets: Mapping[str, str], markers: Mapping[str, str]
+        self,
+        *,
+        request_env: Mapping[str, str],
+        sets: Mapping[str, str],
+        closed: Collection[str] = (),
+        markers: Mapping[str, str],
     ) -> tuple[dict[str, str], EnvReport]:
         """The child's whole environment, and what was kept, dropped and set. Raises `UsageError` for a refused name."""
         return build_environment(
             self._inherited,
-            self._rules,
+            self.rules,
             pass_env=self.config.pass_env,
             env=self.config.env,
             request_env_allowed=self.config.request_env,
             request_env=request_env,
             backend_sets=sets,
+            closed=closed,
             markers=markers,
         )
 
-    def own_variables(self) -> Mapping[str, str]:
-        """What the adapter itself sets for an ordinary prompt."""
+    def own_launch(self) -> LaunchSpec:
+        """What the adapter makes of an ordinary prompt: the variables that it sets and closes by itself."""
         request = LaunchRequest(
             command=self.command, prompt="-", native_session_id=str(uuid.UUID(int=0)), resume=False, cwd="/"
         )
-        return self.adapter.launch(request).env
+        return self.adapter.launch(request)
 
     def executable(self) -> Executable:
         """The command's file. Raises `WorldError(backend_unavailable)`."""
@@ -76,21 +90,38 @@ class Backend:
             os.path.expanduser(self.command[0]), search_path=self._inherited.get("PATH", os.defpath), backend=self.name
         )
 
-    async def ready(self) -> tuple[tuple[str, ...], str]:
-        """The argv prefix with an absolute path, and the version. Raises `WorldError` where the backend cannot be used."""
+    def argv(self) -> tuple[str, ...]:
+        """What is really started: the command with an absolute path, or the worker behind a launcher that the adapter knows.
+
+        Raises `WorldError(backend_unavailable)`.
+        """
         executable = self.executable()
-        argv = (executable.path, *self.command[1:])
-        env, _ = self.environment(request_env={}, sets={}, markers={})
+        search_path = self._inherited.get("PATH", os.defpath)
+        worker = find_worker(self.adapter.workers(os.path.realpath(executable.path)), search_path=search_path)
+        return (*(worker or (executable.path,)), *self.command[1:])
+
+    async def ready(self, *, patience_s: float | None = None) -> tuple[tuple[str, ...], str | None]:
+        """The argv prefix to start, and the version; None where the adapter knows no way to ask for one.
+
+        Raises `WorldError` where the backend cannot be used, or has told no version within `patience_s`.
+        """
+        executable, argv = self.executable(), self.argv()
+        if not self.adapter.version_args:
+            return argv, None
+        own = self.own_launch()
+        env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
         version = await self._probe.version(
-            executable, argv + self.adapter.version_args, env, self.adapter.parse_version
+            executable, argv + self.adapter.version_args, env, self.adapter.parse_version, patience_s=patience_s
         )
         if version is None:
+            so_far = "" if patience_s is None else " so far"
             raise WorldError(
-                f"cannot use backend {self.name!r}, because {executable.path} told no version",
+                f"cannot use backend {self.name!r}, because {executable.path} told no version{so_far}",
                 kind="backend_unavailable",
                 hint=f"run {' '.join((*argv, *self.adapter.version_args))!r} and see what it says",
                 backend=self.name,
             )
+        self.version = version
         if not in_range(version, self.versions):
             raise WorldError(
                 f"cannot use backend {self.name!r}, because {executable.path} is version {version}, "
@@ -118,7 +149,7 @@ class Backend:
         }
         try:
             row["path"] = self.executable().path
-            _, row["version"] = await self.ready()
+            _, row["version"] = await self.ready(patience_s=DESCRIBE_WAIT_S)
             row["supported"] = True
         except ClisupError as error:
             row["version"] = error.data.get("installed")
@@ -131,11 +162,30 @@ class Backend:
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets.values()])
 
+    def unexplained(self, names: Iterable[str]) -> list[str]:
+        """Of the variables that a run had: those whose values may be secret and that this configuration does not give.
+
+        What an allow list names is no secret. Empty where the run was started with this configuration and environment.
+        """
+        own = self.own_launch()
+        given, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+        strange = {name for name in names if not given.get(name) and not name.startswith(MARKER_PREFIX)}
+        return sorted(name for name in strange if (rule := self.rules.verdict(name)) is None or rule.kind != "allow")
+
     def _is_credential(self, name: str) -> bool:
         """Scrubbed or let through on purpose, and named like a secret: a scrubbed region or path is none."""
-        rule = self._rules.verdict(name)
+        rule = self.rules.verdict(name)
         kept_away = rule is not None and rule.kind == "scrub"
         return (kept_away or name in self.config.pass_env) and _CREDENTIAL.search(name) is not None
+
+
+def _check_command(name: str, command: tuple[str, ...]) -> None:
+    """A generic adapter has no command of its own."""
+    if not command:
+        raise ConfigurationError(
+            f"cannot use backend {name!r}, because it names no command",
+            hint=f'say what to start: backends.{name}.command = ["agent", "--acp"]',
+        )
 
 
 def _check_not_yet(name: str, config: BackendConfig) -> None:
@@ -154,13 +204,25 @@ class Backends:
     def __init__(self, config: Config, inherited: Mapping[str, str]) -> None:
         override = Path(config.daemon.scrub_lists).expanduser() if config.daemon.scrub_lists else None
         probe = VersionProbe()
+        self._defaults = config.defaults
         self._all = {
-            name: Backend(name, backend, inherited, load_rules(backend.kind, override), probe)
-            for name, backend in config.backends.items()
+            name: Backend(name, backend, inherited, override, probe) for name, backend in config.backends.items()
         }
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Backend]:
         return iter(self._all.values())
+
+    async def describe(self) -> list[dict[str, Any]]:
+        """The rows of `backend/list`. All CLIs are asked at once, and none is waited for longer than `DESCRIBE_WAIT_S`."""
+        rows: dict[str, dict[str, Any]] = {}
+
+        async def ask(backend: Backend) -> None:
+            rows[backend.name] = await backend.describe()
+
+        async with trio.open_nursery() as nursery:
+            for backend in self:
+                nursery.start_soon(ask, backend)
+        return [{**rows[backend.name], "default": backend.name in self._defaults} for backend in self]
 
     def names(self) -> list[str]:
         return sorted(self._all)

@@ -103,7 +103,7 @@ class Guard:
                 continue
             if verdict.action == "warn":
                 await self._warn(verdict)
-            await self._sleep_until(self._leash.hung_at if self._leash.ending else verdict.next_at)
+            await self._sleep_until(self._leash.press_at if self._leash.ending else verdict.next_at)
 
     async def _sleep_until(self, deadline: float | None) -> None:
         if deadline is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -71,15 +72,21 @@ class _Handlers:
     # -- backends ----------------------------------------------------------------------------------------------------
 
     async def backend_list(self, connection: Connection, params: m.Empty) -> bytes:
-        return json.dumps([await backend.describe() for backend in self._daemon.backends]).encode()
+        return json.dumps(await self._daemon.backends.describe()).encode()
 
     async def backend_env(self, connection: Connection, params: m.BackendEnvParams) -> bytes:
         backend = self._daemon.backends.get(params.name)
-        _, report = backend.environment(request_env=params.env, sets=backend.own_variables(), markers={})
+        own = backend.own_launch()
+        _, report = backend.environment(request_env=params.env, sets=own.env, closed=own.closed_env, markers={})
         groups = {
             name: [m.NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
         }
-        return _json(m.BackendEnvResult(**groups))
+        lists = [m.CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
+        return _json(m.BackendEnvResult(**groups, lists=lists))
+
+    async def backend_check(self, connection: Connection, params: m.BackendCheckParams) -> bytes:
+        found = await self._daemon.diagnose(params.name, params.cwd)
+        return json.dumps([dataclasses.asdict(finding) for finding in found]).encode()
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 

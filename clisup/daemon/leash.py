@@ -5,7 +5,8 @@ A keeper that cannot be reached is starting, busy, gone with a record, or dead w
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections import deque
+from typing import Any, Literal, Protocol
 
 import structlog
 import trio
@@ -21,13 +22,25 @@ from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 
-__all__ = ["Leash", "LeashOwner"]
+__all__ = ["Leash", "LeashOwner", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
 UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown"}
 
 _log = structlog.get_logger()
+
+
+STDIN_RETRY_S = 0.5  # a keeper whose stdin queue is full has 64 MiB that the CLI has not read
+_STDIN_PLACES = {"reply": 0, "ask": 1, "end": 2}
+
+
+def stdin_id(offset: int, what: Literal["reply", "ask", "end"]) -> int:
+    """The id of a message to the CLI's stdin: by the end of the stdout line that it answers, or after which it was said.
+
+    So a line that is decoded again after a restart gives the same id, and the keeper writes each id once, in their order.
+    """
+    return offset * len(_STDIN_PLACES) + _STDIN_PLACES[what] + 1
 
 
 class LeashOwner(Protocol):
@@ -55,6 +68,10 @@ class Leash:
         self._link: KeeperLink | None = None
         self._end_op: dict[str, Any] | None = None
         self._end_sent = False
+        self._end_at: float | None = None  # the order waits until then
+        self._says: deque[tuple[int, str | None]] = deque()  # not yet written by the keeper
+        self._sent_to = 0  # the highest id that went over this link
+        self._news = trio.Event()
         self.hung_at: float | None = None
         self.keeper_pid: int | None = None
         self.exited: ExitRecord | None = None
@@ -69,18 +86,65 @@ class Leash:
         """The steps of the order; empty before there is one."""
         return [(name, grace) for name, grace in self._end_op["ladder"]] if self._end_op else []
 
-    def order_end(self, reason: str, ladder: Ladder) -> None:
-        """The keeper shall end the run; `press` tells it. A later order only shortens an earlier one."""
+    def say(self, number: int, text: str | None) -> None:
+        """Hand a message to the CLI's stdin (None: its end), exactly once; `talk` delivers it."""
+        self._says.append((number, text))
+        self._news.set()
+
+    async def talk(self) -> None:
+        """Deliver what was said, in order, over whichever link there is. Until cancelled."""
+        while True:
+            self._news = trio.Event()
+            await self._send_says()
+            await self._news.wait()
+
+    async def _send_says(self) -> None:
+        for number, text in list(self._says):
+            link = self._link
+            if link is None:
+                return  # `listen` brings the next one
+            if number > self._sent_to:
+                self._sent_to = number
+                message = {"op": "eof", "id": number} if text is None else {"op": "stdin", "id": number, "data": text}
+                failpoint("keeper.stdin.before")
+                await link.send(message)
+                failpoint("keeper.stdin.after")
+
+    def _written(self, number: int) -> None:
+        while self._says and self._says[0][0] <= number:
+            self._says.popleft()
+
+    async def _refused(self, number: int, error: str) -> None:
+        """A full queue takes it later; a CLI that has shut its stdin, or has left, never does."""
+        if error == "full":
+            await trio.sleep(STDIN_RETRY_S)
+            self._sent_to = min(self._sent_to, number - 1)
+            self._news.set()
+        else:
+            self._says.clear()
+
+    def order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
+        """The keeper shall end the run, in `after_s` seconds; `press` tells it. A later order only shortens an earlier one."""
+        now = clock.monotonic()
         self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
         self._end_sent = False
-        self.hung_at = clock.monotonic() + sum(grace for _, grace in ladder) + LADDER_SLACK_S
+        self._end_at = now + after_s
+        self.hung_at = now + after_s + sum(grace for _, grace in ladder) + LADDER_SLACK_S
         self._owner.rearm()
 
+    @property
+    def press_at(self) -> float | None:
+        """When `press` is due again, once there is an order."""
+        waits = self._end_at is not None and self._end_at > clock.monotonic()
+        return self._end_at if waits else self.hung_at
+
     async def press(self) -> None:
-        """Hand the order to end to the keeper; one that does not even then report an end is killed with its CLI."""
-        if self._link is not None and self._end_op is not None and not self._end_sent:
+        """Hand a due order to end to the keeper; one that does not even then report an end is killed with its CLI."""
+        now = clock.monotonic()
+        due = self._end_op is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
+        if self._link is not None and due:
             failpoint("keeper.order.before")
-            self._end_sent = await self._link.send(self._end_op)
+            self._end_sent = await self._link.send(self._end_op or {})
             failpoint("keeper.order.after")
         if self.hung_at is not None and clock.monotonic() >= self.hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
@@ -98,6 +162,9 @@ class Leash:
             failpoint("keeper.hello")
             self.keeper_pid = self._link.hello.get("keeper_pid")
             self._end_sent = False
+            self._written(int(self._link.hello.get("last_id") or 0))
+            self._sent_to = 0
+            self._news.set()
             self._owner.rearm()
             self._owner.spool_blocked(bool(self._link.hello.get("blocked")))
             self._owner.grew()
@@ -115,6 +182,10 @@ class Leash:
 
     async def _heed(self, message: dict[str, Any]) -> None:
         failpoint("keeper.push")
+        if "ack" in message:
+            self._written(int(message["ack"]))
+        elif "nack" in message:
+            await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
                 self._owner.grew()

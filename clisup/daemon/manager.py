@@ -19,7 +19,9 @@ from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SPEC_VERSION, SessionSpec, params_digest
 from clisup.core.usage import Usage
+from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.drift import Drift
 from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -57,7 +59,10 @@ class Manager:
         self._opening = trio.Lock()
         slots = Slots(config.daemon.max_running or default_max_running())
         keeper_file, cgroups = compile_keeper(state_dir), CgroupHome.find()
-        self.services = Services(config, slots, state_dir, keeper_file, cgroups, Storage(state_dir))
+        storage = Storage(state_dir)
+        accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
+        drift = Drift(state_dir, storage)
+        self.services = Services(config, slots, state_dir, keeper_file, cgroups, storage, accounts, drift)
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False
@@ -297,9 +302,10 @@ def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilitie
             kind="unsupported",
             hint="see backend/list",
         )
-    if params.permission_mode is not None and params.permission_mode not in can.permission_modes:
+    modes = can.permission_modes
+    if params.permission_mode is not None and modes is not None and params.permission_mode not in modes:
         raise UsageError(
             f"cannot use permission mode {params.permission_mode!r}, because backend {backend!r} does not have it",
             kind="invalid_params",
-            hint=f"it has: {', '.join(can.permission_modes) or 'none'}",
+            hint=f"it has: {', '.join(modes) or 'none'}",
         )

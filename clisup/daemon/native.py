@@ -21,19 +21,28 @@ class NativeSession:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def name(self, mode: str | None) -> tuple[str, bool]:
-        """(native id, resume it?): the CLI's own transcript decides, or a turn that had completed.
+    def name(self, mode: str | None, run: int) -> tuple[str | None, bool]:
+        """(native id, resume it?) for this run: the CLI's own transcript decides, or a turn that had completed.
 
-        `mode` ("resume" or "fresh") is what a first try has shown to be right.
+        The id is None where the CLI chooses it for a new session. `mode` ("resume" or "fresh") is what a first try has
+        shown to be right.
         """
+        native = self._session.native_id
+        resume = mode == "resume" if mode is not None else self._known(native)
+        return (native, True) if resume else (self._fresh(native, run), False)
+
+    def _fresh(self, native: str, run: int) -> str | None:
+        can = self._session.backend.adapter.capabilities
+        if not can.chosen_id:
+            return None
+        return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._session.id}"
+
+    def _known(self, native: str) -> bool:
         session, ledger = self._session, self._session.ledger
-        native = session.native_id
-        if mode is not None:
-            return native, mode == "resume"
-        if ledger.native_lost:
-            return native, False
+        if ledger.native_lost or (native == session.id and not session.backend.adapter.capabilities.chosen_id):
+            return False  # the second: it has never told an id
         known = ledger.completed > 0 or session.spec.resume_native_id == native
-        return native, known or transcript_exists(self._transcript())
+        return known or transcript_exists(self._transcript())
 
     def written(self) -> int:
         """The size of its transcript: what a run adds to it comes after that."""

@@ -27,7 +27,7 @@ class PromptDesk:
     async def accept(self, params: PromptParams, actor: Actor) -> PromptResult:
         """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
 
-        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError(storage_failed)`.
+        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError`: storage_failed, rate_limited.
         """
         if not params.text.strip():
             raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
@@ -36,6 +36,8 @@ class PromptDesk:
             if params.key is not None and (known := self._known(params.key)) is not None:
                 return known
             self._check_room(params)
+            if params.when_limited == "refuse":
+                self._session.gate.refuse()
             return await self._enqueue(params, actor)
 
     def _known(self, key: str) -> PromptResult | None:
@@ -51,14 +53,17 @@ class PromptDesk:
         session, ledger = self._session, self._session.ledger
         turn_id = session.next_turn_id()
         stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+        stored["when_limited"] = params.when_limited
         try:
             with session.services.storage.watched():
                 await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)
-        delivery: Literal["queued", "delivered"] = "queued" if waiting else "delivered"
-        accepted = PromptAccepted(key=params.key, delivery=delivery, position=waiting or None, actor=actor)
+        held = session.gate.held()
+        delivery: Literal["queued", "delivered"] = "queued" if waiting or held else "delivered"
+        position = waiting or (held.position if held else None)
+        accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor)
         try:
             seq = session.recorder.record([Item(accepted, turn_id)])
         except WorldError:
@@ -66,7 +71,8 @@ class PromptDesk:
             raise
         session.work_came()
         await session.sync()
-        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=waiting or None)
+        words = held.words() if held else None
+        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=position, held=words)
 
     def _drop_if_closed(self, turn_id: str) -> None:
         """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""

@@ -13,13 +13,12 @@ from typing import Any, Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.backends.base import Adapter, Carried, Decoder
+from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, LaunchRequest, Reply
 from clisup.core.config import LimitsConfig
+from clisup.core.drift import FrameSample
 from clisup.core.events import (
-    AssistantMessage,
     BackendRetry,
     EventBase,
-    MessageStart,
     Notice,
     SessionInit,
     StderrLine,
@@ -28,16 +27,16 @@ from clisup.core.events import (
 )
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source
-from clisup.core.ladder import Ladder, ladder_for
+from clisup.core.ladder import Ladder, is_polite, ladder_for
 from clisup.core.ledger import Turn
 from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
-from clisup.core.terminal import Terminal
+from clisup.core.terminal import Terminal, begins_turn
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.guard import Guard
-from clisup.daemon.leash import Leash
+from clisup.daemon.leash import Leash, stdin_id
 from clisup.daemon.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
@@ -64,8 +63,9 @@ class RunSettings:
     number: int
     timeouts: Timeouts
     limits: LimitsConfig
-    expected_native_id: str | None
+    request: LaunchRequest
     storage: Storage
+    frames: FrameSample
 
 
 class RunSink(Protocol):
@@ -92,12 +92,13 @@ class Run:
         self._adapter = adapter
         self._settings = settings
         self._redact = redact
-        self._decoder: Decoder = adapter.decoder(sink.carried)
+        self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
         self._out = _Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
         self._err = _Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
         self._batch: list[Item] = []
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
+        self._decoded_to = self._sink.turn.begin["out"]
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
@@ -121,6 +122,7 @@ class Run:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
+                nursery.start_soon(self._leash.talk)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
                 await self._pump()
@@ -133,11 +135,21 @@ class Run:
         return self._leash.exited
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens."""
+        """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens.
+
+        A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
+        for one that does not leave then.
+        """
         if self._sink.turn.ending is None and not self._leash.ending:
+            asked = self._decoder.interrupt() if is_polite(ladder) and self.terminal is None else None
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
-            self.note(message, memo={"ending": {"reason": reason, **why}})
+            ending = {"reason": reason, **why} | ({"asked": reason} if asked is not None else {})
+            self.note(message, memo={"ending": ending})
             self._store_before_order()
+            if asked is not None:
+                self._leash.say(stdin_id(self._decoded_to, "ask"), asked)
+                self._order_end(reason, ladder[1:], after_s=ladder[0][1])
+                return
         self._order_end(reason, ladder)
 
     def _store_before_order(self) -> None:
@@ -147,9 +159,9 @@ class Run:
         except WorldError:
             pass  # the pump tries again, and tells of it
 
-    def _order_end(self, reason: str, ladder: Ladder) -> None:
+    def _order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
         self._sink.ending()
-        self._leash.order_end(reason, ladder)
+        self._leash.order_end(reason, ladder, after_s=after_s)
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended: a new window, and a word in the journal."""
@@ -232,9 +244,12 @@ class Run:
         if not line.data.strip() and not line.oversize:
             return
         decoded = self._decoder.decode(line)
-        if self.terminal is not None and _begins_turn(decoded.events):
+        if self.terminal is not None and begins_turn(decoded.events):
             await self._begin_follow_up(self.terminal, line)
             decoded = self._decoder.decode(line)
+        self._settings.frames.see(line, decoded.events)
+        self._decoded_to = line.end
+        self._answer(decoded.replies, line)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         for k, event in enumerate(decoded.events):
             self._take_event(event, line, k)
@@ -243,6 +258,13 @@ class Run:
             self.terminal = decoded.terminal
             self.tracker.finish()
         self.guard.phase_changed()
+
+    def _answer(self, replies: Sequence[Reply], line: Line) -> None:
+        """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""
+        if text := "".join(reply for reply in replies if isinstance(reply, str)):
+            self._leash.say(stdin_id(line.end, "reply"), text)
+        if END_OF_INPUT in replies:
+            self._leash.say(stdin_id(line.end, "end"), None)
 
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
         if not self.tracker.started:
@@ -267,7 +289,7 @@ class Run:
         self.terminal = None
         self.tracker.follow_up()
         self.guard.new_turn()
-        self._decoder = self._adapter.decoder(self._sink.carried)
+        self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
 
     def _take_err(self, line: Line) -> None:
         turn = self._sink.turn
@@ -327,8 +349,10 @@ class Run:
             return
         if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
             self._end_soon(f"retry:{error.kind}", error)
-        elif isinstance(event, SessionInit) and _is_another(event.native_session_id, self._settings.expected_native_id):
-            self._end_soon("wrong_session", _wrong_session(self._settings.expected_native_id))
+        elif isinstance(event, SessionInit) and _is_another(
+            event.native_session_id, self._settings.request.native_session_id
+        ):
+            self._end_soon("wrong_session", _wrong_session(self._settings.request.native_session_id))
 
     def _end_soon(self, reason: str, error: TurnError) -> None:
         said = error.model_dump(mode="json", exclude_none=True)
@@ -348,10 +372,6 @@ class _Stream:
         self.framer = LineFramer(offset=offset, limit=limit)
         self.read: Callable[[], bytes] = self.reader.read
         self.close: Callable[[], None] = self.reader.close
-
-
-def _begins_turn(events: Sequence[EventBase]) -> bool:
-    return any(isinstance(event, SessionInit | MessageStart | AssistantMessage) for event in events)
 
 
 def _only_progress(events: Sequence[EventBase]) -> bool:

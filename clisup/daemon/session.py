@@ -16,7 +16,10 @@ from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
+from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend
+from clisup.daemon.drift import Drift
+from clisup.daemon.gate import Gate
 from clisup.daemon.prompts import PromptDesk
 from clisup.daemon.recorder import Item, Recorder, Watcher
 from clisup.daemon.slots import Slots
@@ -47,6 +50,8 @@ class Services:
     keeper_file: str
     cgroups: CgroupHome
     storage: Storage
+    accounts: Accounts
+    drift: Drift
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
 
 
@@ -66,9 +71,10 @@ class Session:
         self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere)
         self.timeouts = spec.merged_timeouts(backend.config.timeouts)
         self.state = SessionState.IDLE
-        self.redact = backend.redactor(self.dir.secrets())
+        brought = self.dir.secrets()
+        self.redact = backend.redactor(brought)
         self._runner: TurnRunner | None = None
-        self._work = trio.Event()
+        self.work = trio.Event()
         self._waiting: trio.CancelScope | None = None
         self._waits_for: str | None = None
         self._draining = False
@@ -77,6 +83,7 @@ class Session:
         self._failures = 0
         self._last_turn = 0
         self.prompts = PromptDesk(self)
+        self.gate = Gate(self, brought)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -87,7 +94,8 @@ class Session:
     @property
     def native_id(self) -> str:
         """The CLI's own id of this session, as far as it is known: the next turn writes there."""
-        return self.ledger.native_session_id or self.spec.resume_native_id or self.id
+        known = self.ledger.native_session_id or self.spec.resume_native_id
+        return known or self.backend.adapter.capabilities.native_id_prefix + self.id
 
     @property
     def busy(self) -> bool:
@@ -122,6 +130,7 @@ class Session:
         turn = turn_id or (current.id if current else None)
         done = self._spilled(done, current.run if current else 0)
         error = done.error.kind if done.error else None
+        self.gate.account.see(done)
         _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
         return Item(done, turn, memo=memo or None)
 
@@ -141,13 +150,18 @@ class Session:
         if self.adoptable:
             await self._adopt()
         while self.state is not SessionState.CLOSED:
-            self._work = trio.Event()
+            self.work = trio.Event()
+            if not self.ledger.queue:
+                self.gate.account.leave(self)
             if self._closing and not self.busy:
                 await self._finish_close()
             elif self.ledger.queue and not self._draining:
-                await self._next_turn(self.ledger.queue[0])
+                if (held := self.gate.held()) is not None:
+                    await self.gate.hold(self.ledger.queue[0], held)
+                else:
+                    await self._next_turn(self.ledger.queue[0])
             else:
-                await self._work.wait()
+                await self.work.wait()
 
     async def _adopt(self) -> None:
         turn = self.ledger.current
@@ -169,14 +183,19 @@ class Session:
         self._waits_for = turn.id
         with trio.CancelScope() as self._waiting:
             await self.services.slots.acquire()
-        if self._waiting.cancelled_caught:
+        limited = not self._waiting.cancelled_caught and self.gate.held() is not None  # while it waited for the slot
+        if limited:
+            self.services.slots.release()
+        if limited or self._waiting.cancelled_caught:
             self.advance(Cause.TURN_OVER)
             return
         try:
             self.advance(Cause.SLOT)
+            self.gate.account.start(self)
             self._runner = TurnRunner(self)
             await self._guarded(self._runner.execute(turn))
         finally:
+            self.gate.account.stop(self)
             self._runner = None
             self.services.slots.release()
         self.advance(Cause.TURN_OVER)
@@ -233,8 +252,8 @@ class Session:
             )
 
     def work_came(self) -> None:
-        """There is a prompt in the queue."""
-        self._work.set()
+        """There is something to do, or to look at again."""
+        self.work.set()
 
     async def finished(self, turn_id: str) -> int:
         """Wait until the turn has ended; give the seq of its turn_completed.
@@ -291,6 +310,7 @@ class Session:
         done = TurnCompleted(outcome="interrupted", error=error)
         self.recorder.record([self.completion(done, {}, turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
+        self.work.set()  # it may be the one that is held
         if self._waiting is not None and self._waits_for == turn.id:
             self._waiting.cancel()  # another turn keeps its place in the line for a slot
 
@@ -309,7 +329,7 @@ class Session:
         while self.busy:
             turn_id = self.ledger.current.id if self.ledger.current else self.ledger.queue[0].id
             await self.interrupt(turn_id, "graceful", actor)
-        self._work.set()
+        self.work.set()
         await self._closed.wait()
 
     async def _finish_close(self) -> None:
@@ -364,6 +384,7 @@ class Session:
             "idle_s": run.guard.idle_s if run else None,
             "age_s": clock.age_of(self.spec.created_at),
             "turns": ledger.turns,
+            "held": held.words() if ledger.queue and (held := self.gate.held()) else None,
             "queue": [
                 {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)
             ],

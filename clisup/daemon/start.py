@@ -21,7 +21,7 @@ from clisup.host.hardening import (
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir
 
-__all__ = ["Flags", "serve"]
+__all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 
 class Flags(NamedTuple):
@@ -43,7 +43,6 @@ def serve(flags: Flags) -> int:
     carry_environment_over(sys.argv[1:])
     env, descriptors = taken_environment(), taken_descriptors()
 
-    from clisup.core.config import Config
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
@@ -51,10 +50,9 @@ def serve(flags: Flags) -> int:
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
 
-    path = os.path.abspath(flags.config or config_file(env))
-    named = flags.config is not None or "CLISUP_CONFIG" in env
-    config: Config = read_config(path, required=named)
-    place = _place(flags, config.daemon.socket, config.daemon.state_dir, env)
+    path, named = config_path(flags, env)
+    config = read_config(path, required=named)
+    place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if flags.check:
         Backends(config, env)
         return EXIT_OK
@@ -72,17 +70,25 @@ def serve(flags: Flags) -> int:
     return EXIT_OK
 
 
-class _Place(NamedTuple):
+def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:
+    """The configuration file, and whether somebody named it: then it has to be there."""
+    return os.path.abspath(flags.config or config_file(env)), flags.config is not None or "CLISUP_CONFIG" in env
+
+
+class Place(NamedTuple):
+    """Where the daemon keeps its state, and where it listens."""
+
     state_dir: str
     socket: str
 
 
-def _place(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) -> _Place:
+def place_of(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) -> Place:
     uid = os.getuid()
-    state = os.path.abspath(flags.state_dir or _expand(state_dir, env) or default_state_dir(env, uid))
+    chosen = flags.state_dir or env.get("CLISUP_STATE_DIR") or _expand(state_dir, env)
+    state = os.path.abspath(chosen or default_state_dir(env, uid))
     own = {**env, "CLISUP_STATE_DIR": state}
     sock = flags.socket or env.get("CLISUP_SOCKET") or _expand(socket, env) or default_socket(own, uid)
-    return _Place(state, os.path.abspath(sock))
+    return Place(state, os.path.abspath(sock))
 
 
 def _expand(path: str, env: Mapping[str, str]) -> str:

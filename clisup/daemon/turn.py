@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from clisup.backends.base import Carried, LaunchRequest, LaunchSpec, RunEnd
+from clisup.backends.base import Carried, LaunchRequest, LaunchSpec, RunEnd, fields_of
 from clisup.core.events import (
     Actor,
     Notice,
@@ -25,17 +25,20 @@ from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause
 from clisup.core.terminal import Terminal
+from clisup.core.usage import NO_USAGE, Usage
 from clisup.core.verdict import ExitRecord, conclude, ended_by
+from clisup.daemon.launching import Launcher, drop_cgroup
 from clisup.daemon.native import NativeSession
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.errors import ClisupError, WorldError
 from clisup.host import cgroups, clock
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import KEEPER_PROTO, start_keeper
+from clisup.host.keepers import start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import tail_text
+from clisup.host.stale_locks import remove_stale_locks
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -46,9 +49,6 @@ MAX_RUNS = (
     3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
 )
 PREVIEW = 200
-WALL_SLACK_S = (
-    10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
-)
 STDERR_TAIL = 4096
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
@@ -67,6 +67,7 @@ class TurnRunner:
         self._session = session
         self._backend = session.backend
         self._native = NativeSession(session)
+        self._launcher = Launcher(session, self._native)
         self._storage = session.services.storage
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
@@ -87,9 +88,13 @@ class TurnRunner:
         ledger = self._session.ledger
         nothing_yet = 0.0 if self._session.spec.resume_native_id is None else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
-        return Carried(cost_usd=cost, background=frozenset(self.turn.background))
+        unused = None if nothing_yet is None else NO_USAGE
+        usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
+        return Carried(cost_usd=cost, usage=usage, background=frozenset(self.turn.background))
 
     def record(self, items: Sequence[Item]) -> int:
+        for item in items:
+            self._session.gate.account.see(item.event)
         return self._session.recorder.record(items)
 
     def first_frame(self) -> None:
@@ -111,7 +116,7 @@ class TurnRunner:
         new_id = self._session.next_turn_id()
         memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background), "pid": old.pid}
         started = Item(TurnStarted(run=old.run, origin="backend"), new_id, memo=memo)
-        return [self._session.completion(done, _carry(terminal)), started]
+        return [self._session.completion(done, self._carry(terminal, answered=True)), started]
 
     def _lap(self) -> float:
         now = clock.monotonic()
@@ -148,7 +153,7 @@ class TurnRunner:
                 return
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
             await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
-            correction = await self._follow(turn)
+            correction = await self._follow(turn, await self._launcher.again(run_dir, prompt))
             if correction is not None and prompt is not None:
                 self._mode = correction
                 await self._runs(turn, prompt)
@@ -170,7 +175,7 @@ class TurnRunner:
                 return False
             if run_dir.start_record() is None and run_dir.exit_record() is None:
                 run_dir.declare_dead(NEVER_STARTED)
-                _drop_cgroup(run_dir)
+                drop_cgroup(run_dir)
                 return True
             return False
         except WorldError as error:
@@ -185,9 +190,9 @@ class TurnRunner:
             if self.cancelled:
                 await self._end_with(turn, _CANCELLED)
                 return
-            await self._launch(turn, prompt)
+            request = await self._launch(turn, prompt)
             self.starting = None
-            self._mode = await self._follow(turn)
+            self._mode = await self._follow(turn, request)
             if self._mode is None:
                 return
         await self._fail(
@@ -195,38 +200,26 @@ class TurnRunner:
             TurnError(kind="session_not_found", message="the CLI takes this session neither as new nor as old"),
         )
 
-    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> None:
+    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> LaunchRequest:
         """Journal the intent, then start the keeper: a crash between the two leaves no CLI that nobody knows of."""
-        session, backend = self._session, self._backend
-        argv, _ = await backend.ready()
-        secrets = session.dir.secrets()
-        launch = backend.adapter.launch(self._request(argv, prompt))
-        number = session.dir.next_run(session.ledger.runs)
-        markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
-        env, _ = backend.environment(request_env=secrets, sets=launch.env, markers=markers)
-        run_dir = session.dir.run(number)
-        cgroup = session.services.cgroups.make(session.id, number)
-        if cgroup is not None:
-            limits = backend.config.limits
-            cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
-        intent = {"turn_id": turn.id, "argv": list(launch.argv), "env_names": list(env), "cgroup": cgroup,
-                  "transcript_at": self._native.written()}  # fmt: skip
-        failpoint("intent.before")
-        with self._storage.watched():
-            await trio.to_thread.run_sync(run_dir.create, intent)
-        failpoint("intent.after")
-        self._announce(turn, number, prompt, launch)
-        failpoint("announce.after")
+        session = self._session
+        launch = await self._launcher.prepare(turn.id, prompt, self._mode)
+        self._announce(turn, launch.number, prompt, launch.spec)
+        await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.env)
         failpoint("spawn.before")
         keeper = start_keeper(session.services.keeper_file)
         failpoint("spawn.after")
         session.nursery.start_soon(keeper.reap)
-        word = await keeper.hand_over({**self._spec(run_dir, launch, env, markers), "cgroup": cgroup})
+        word = await keeper.hand_over(self._launcher.keeper_spec(launch))
         failpoint("handover.after")
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
-            _drop_cgroup(run_dir)
+            drop_cgroup(launch.run_dir)
             raise _not_kept(word)
-        _log.info("run started", session=session.id, turn=turn.id, run=number, keeper=keeper.pid, pid=word.get("pid"))
+        _log.info(
+            "run started",
+            session=session.id, turn=turn.id, run=launch.number, keeper=keeper.pid, pid=word.get("pid"),
+        )  # fmt: skip
+        return launch.request
 
     def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
         if turn.started:
@@ -245,55 +238,6 @@ class TurnRunner:
         )
         self.record([Item(event, turn.id, memo={"begin": {"out": 0, "err": 0}})])
 
-    def _request(self, argv: tuple[str, ...], prompt: dict[str, Any]) -> LaunchRequest:
-        session, spec = self._session, self._session.spec
-        native, resume = self._native.name(self._mode)
-        return LaunchRequest(
-            command=argv,
-            prompt=str(prompt["text"]),
-            native_session_id=native,
-            resume=resume,
-            cwd=spec.cwd,
-            model=spec.model,
-            permission_mode=spec.permission_mode,
-            system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
-            mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
-            setting_sources=self._backend.config.setting_sources,
-            expand=bool(prompt.get("expand")),
-            args=tuple(self._backend.config.args),
-        )
-
-    def _spec(
-        self, run_dir: RunDir, launch: LaunchSpec, env: dict[str, str], markers: dict[str, str]
-    ) -> dict[str, Any]:
-        """The keeper's launch spec. It passes through a pipe only: the environment in it holds what was set on purpose."""
-        session, limits = self._session, self._backend.config.limits
-        timeouts = session.timeouts
-        return {
-            "proto": KEEPER_PROTO,
-            "run_dir": run_dir.path,
-            "marker": markers,
-            "argv": list(launch.argv),
-            "env": env,
-            "cwd": session.spec.cwd,
-            "stdin": launch.stdin,
-            "stdin_eof": launch.stdin_eof,
-            "stdout_mode": launch.stdout_mode,
-            "limits": {
-                "spool_bytes": limits.spool_bytes,
-                "stderr_bytes": limits.stderr_bytes,
-                "memory": limits.memory,
-                "pids": limits.pids,
-            },
-            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn else 0,
-            "lease_s": session.services.config.daemon.lease_s,
-            "term_grace_s": timeouts.term_grace,
-            "int_grace_s": timeouts.int_grace,
-            "orphans": self._backend.config.orphans,
-            "orphan_grace_s": 0,
-            "oom_score_adj": 300,
-        }
-
     async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
         intent = await self._storage.surely(run_dir.intent)
         return ProcessStarted(
@@ -305,13 +249,15 @@ class TurnRunner:
             cgroup=intent.get("cgroup"),
         )
 
-    async def _follow(self, turn: Turn) -> str | None:
+    async def _follow(self, turn: Turn, request: LaunchRequest) -> str | None:
         """Drive the turn's run to its end. Gives the correction ("resume" or "fresh") where the turn needs another run."""
         session = self._session
         run_dir = session.dir.run(turn.run)
         limits = self._backend.config.limits
-        settings = RunSettings(session.id, turn.run, session.timeouts, limits, session.native_id, self._storage)
-        run = Run(self, run_dir, self._backend.adapter, settings, session.redact)
+        adapter, drift = self._backend.adapter, session.services.drift
+        frames = drift.sample(fields_of(adapter))
+        settings = RunSettings(session.id, turn.run, session.timeouts, limits, request, self._storage, frames)
+        run = Run(self, run_dir, adapter, settings, session.redact)
         word = await self._storage.surely(run_dir.start_record)
         if not turn.process_started and word and word.get("pid"):
             run.note(
@@ -321,10 +267,12 @@ class TurnRunner:
         if self.cancelled:
             self.run.end("client", ladder_for("graceful", session.timeouts))
         record = await self.run.drive()
+        drift.add(adapter.kind, frames, self._backend.version)
         return await self._close_run(self.run, record, run_dir)
 
     async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
         turn = self.turn  # a follow-up may have taken the place of the turn that started the run
+        run_dir.drop_scratch()
         record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         if not turn.process_exited:
             await self._session.recorder.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
@@ -343,7 +291,7 @@ class TurnRunner:
             evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
             done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
         lost = done.error is not None and done.error.kind == "session_not_found"
-        memo = _carry(run.terminal) | ({"native_lost": True} if lost else {})
+        memo = self._carry(run.terminal, answered=turn.answered) | ({"native_lost": True} if lost else {})
         failpoint("end.before")
         await self._session.recorder.record_surely(lambda: [self._session.completion(done, memo)])
         failpoint("end.after")
@@ -359,6 +307,21 @@ class TurnRunner:
         if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
             return None  # there was a history, and it is gone: the client has to know
         return wanted
+
+    def _carry(self, terminal: Terminal | None, *, answered: bool) -> dict[str, Any]:
+        """The CLI's running totals after this turn.
+
+        Where the model had answered and the CLI did not live to tell its total of usage, that is unknown from here on: the next
+        turn must not be charged for this one.
+        """
+        carried: dict[str, Any] = {}
+        if terminal is not None and terminal.cost_total_usd is not None:
+            carried["cost_total_usd"] = terminal.cost_total_usd
+        if terminal is not None and terminal.usage_total is not None:
+            carried["usage_total"] = terminal.usage_total.model_dump(exclude_none=True)
+        elif answered and self._backend.adapter.capabilities.running_usage:
+            carried["usage_total"] = Usage().model_dump(exclude_none=True)
+        return carried
 
     async def _fail(self, turn: Turn, error: TurnError) -> None:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
@@ -376,18 +339,12 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
     return dataclasses.replace(record, reason="oom") if starved else record
 
 
-def _drop_cgroup(run_dir: RunDir) -> None:
-    """A run that never came to be leaves no empty cgroup behind."""
-    if (cgroup := run_dir.intent().get("cgroup")) is not None:
-        cgroups.remove(cgroup)
-
-
 def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:
     actor = (ending or {}).get("actor")
     return ProcessExited(
         exit_code=record.exit_code,
         signal=record.signal,
-        ended_by=ended_by(record),
+        ended_by=ended_by(record, (ending or {}).get("asked")),
         actor=Actor.model_validate(actor) if actor else None,
         survivors=_named(record.survivors),
         kept=_named(record.kept) or None,
@@ -411,12 +368,6 @@ _CORRECTIONS = {
     "resume": "the CLI has a transcript of this session already: the prompt is sent again as a resume",
     "fresh": "the CLI had not yet kept anything of this session: the prompt is sent again under the same id",
 }
-
-
-def _carry(terminal: Terminal | None) -> dict[str, Any]:
-    if terminal is None or terminal.cost_total_usd is None:
-        return {}
-    return {"cost_total_usd": terminal.cost_total_usd}
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:

@@ -38,6 +38,10 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def _run(argv: list[str]) -> int:
+    if argv[:1] == ["--play"]:
+        from clisup.demo.recorded import play_as_command  # another program, in truth: it plays any CLI
+
+        play_as_command(argv[1:])
     options = parse_arguments(argv)
     if "--version" in options.switches or "--help" in options.switches:
         return _explain(options)
@@ -82,8 +86,10 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
         wire.frame(frames.init(cwd=os.getcwd(), permission_mode=options.permission_mode, mcp_servers=servers))
 
     hold_signals(True)  # a signal that comes after the init frame is answered by the player, once it is there
-    begin()
     steps, mistake = _parse(prompt)
+    if steps and steps[0].name == "play":
+        mistake = _play_recording(session, prompt, *steps[0].args)
+    begin()
     if any(step.name == "no-transcript" for step in steps):
         session.forget()
     session.add_prompt(prompt)
@@ -100,6 +106,33 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     player = Player(wire, turn, session)
     player.begin_again = begin
     return _play_until_stopped(player, steps)
+
+
+def _why_not_played(kind: str | None) -> str:
+    """What is wrong with a recording of this kind here; empty where nothing is."""
+    from clisup.demo.recorded import OWN_KINDS
+
+    if kind is None or kind in OWN_KINDS:
+        return ""
+    return (
+        f"line 1: @play: cannot play a recording of {kind}, because the demo speaks claude's stream-json; "
+        "make a backend of that kind whose command is: python -m clisup.demo --play FILE"
+    )
+
+
+def _play_recording(session: Session, prompt: str, path: str, speed: float) -> str:
+    """Play it to its end, which is that of the process; comes back only with what is wrong."""
+    from clisup.demo.recorded import load, play
+
+    try:
+        recording = load(path)
+    except BadArguments as error:
+        return f"line 1: @play: {str(error).removeprefix('Error: ')}"
+    if not (mistake := _why_not_played(recording.kind)):
+        session.add_prompt(prompt)
+        hold_signals(False)
+        play(recording, session.id, speed)
+    return mistake
 
 
 def _parse(prompt: str) -> tuple[list[Step], str]:

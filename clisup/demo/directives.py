@@ -84,6 +84,7 @@ _TABLE: tuple[tuple[str, str, str, str, Reader], ...] = (
     ("Errors", "error", "KIND",
      f"End the turn as the real CLI does when the API fails. KIND: {', '.join(ERROR_KINDS)}.",
      fields(one_of(*ERROR_KINDS))),
+    ("Errors", "limit", "S", "End the turn as when the account's limit is used up, and resets in S seconds.", fields(seconds)),
     ("Errors", "retry", "KIND N",
      f"N announced retries of the model request, 50 ms apart. KIND: {', '.join(RETRY_KINDS)}.",
      fields(one_of(*RETRY_KINDS), count)),
@@ -100,6 +101,9 @@ _TABLE: tuple[tuple[str, str, str, str, Reader], ...] = (
     ("Bytes", "bytes", "PATH [SIZE]",
      "The bytes of the file PATH on stdout as they are, SIZE bytes with each write (all at once).",
      fields(str, count, defaults=(0,))),
+    ("Bytes", "play", "FILE [SPEED]",
+     "Play the recording FILE (docs/recordings.md) in place of all else, SPEED times as fast (1; 0: as fast as it goes).",
+     fields(str, seconds, defaults=(1.0,))),
     ("Bytes", "noise", "", "Lines on stdout that are no JSON.", NOTHING),
     ("Bytes", "bad", "", "Text deltas with invalid UTF-8, with a NUL and with a lone surrogate.", NOTHING),
     ("Bytes", "unknown", "", "A frame of an unknown type, and one of an unknown subtype.", NOTHING),
@@ -144,6 +148,7 @@ def markdown_table() -> str:
 
 _INTRODUCTION = """\
 usage: python -m clisup.demo -p --output-format stream-json --verbose [claude's flags] < PROMPT
+       python -m clisup.demo --play FILE [SPEED] [any CLI's flags]     plays a recording of any CLI, at SPEED times its pace
 
 A pretended model CLI that speaks claude's stream-json. The prompt is its script: each line that begins with @name is a
 directive, any other line is text of the answer. A prompt without a directive is echoed: "You said: ...".

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from clisup.demo.turn import Turn
 
-__all__ = ["API_FAILURES", "RETRIES", "fail_turn", "refuse_script"]
+__all__ = ["API_FAILURES", "RETRIES", "fail_turn", "refuse_script", "use_up"]
 
 _RESETS_AT = 4102444800  # the year 2100: a limit that no clock of a test reaches
 
@@ -62,9 +62,19 @@ def fail_turn(turn: Turn, kind: str) -> None:
     else:
         failure = API_FAILURES[kind]
         if kind == "usage_limit":
-            turn.send(turn.frames.rate_limit(status="rejected", resetsAt=_RESETS_AT, rateLimitType="five_hour",
-                                             overageStatus="rejected", isUsingOverage=False))  # fmt: skip
+            _reject(turn, _RESETS_AT)
         _fail(turn, failure._replace(text=failure.text.replace("MODEL", turn.frames.model)))
+
+
+def use_up(turn: Turn, resets_at: float) -> None:
+    """End the turn as with a used-up limit that resets at `resets_at` (seconds since the epoch; the CLI knows whole ones)."""
+    _reject(turn, int(resets_at))
+    _fail(turn, API_FAILURES["usage_limit"])
+
+
+def _reject(turn: Turn, resets_at: int) -> None:
+    turn.send(turn.frames.rate_limit(status="rejected", resetsAt=resets_at, rateLimitType="five_hour",
+                                     overageStatus="rejected", isUsingOverage=False))  # fmt: skip
 
 
 def refuse_script(turn: Turn, message: str) -> None:

@@ -43,6 +43,9 @@ class Player:
             if step.name == "error":
                 failures.fail_turn(self.turn, step.args[0])
                 return self._after(1)
+            if step.name == "limit":
+                failures.use_up(self.turn, time.time() + step.args[0])
+                return self._after(1)
             PLAYS[step.name](self, step)
         self.turn.succeed()
         for task in self.tools.background:

@@ -45,7 +45,10 @@ def parse_script(prompt: str) -> list[Step]:
         steps += _text_step(text)
         text.clear()
         steps.append(_directive(number, match[1], (match[2] or "").strip()))
-    return _fold_parallel(steps + _text_step(text))
+    steps = _fold_parallel(steps + _text_step(text))
+    if len(steps) > 1 and (played := next((step for step in steps if step.name == "play"), None)):
+        raise BadScript(f"line {played.line}: @play stands alone: a recording has a beginning and an end of its own")
+    return steps
 
 
 def _text_step(lines: list[tuple[int, str]]) -> list[Step]:

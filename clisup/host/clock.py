@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from datetime import UTC, datetime
 
-__all__ = ["age_of", "boot_id", "monotonic", "suspended", "timestamp", "wall"]
+__all__ = ["age_of", "boot_id", "monotonic", "suspended", "synchronised", "timestamp", "wall"]
+
+_TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised to a reliable server
+_TIMEX_BYTES = 1024  # struct timex is 208 bytes on 64-bit Linux; its first field, modes, is 0: only read
 
 monotonic = time.monotonic
 """Seconds that no change of the wall clock touches. Stands still while the machine is suspended."""
@@ -36,3 +40,12 @@ def boot_id() -> str:
     """This boot's id: a pid means nothing across a reboot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+def synchronised() -> bool | None:
+    """Does a time service keep the wall clock right? None where the kernel does not say (adjtimex(2))."""
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import trio
 
 from clisup.errors import WorldError
+from clisup.host import clock
 
-__all__ = ["Executable", "VersionProbe", "find_executable"]
+__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker"]
 
-PROBE_LIMIT_S = 10.0
+PROBE_LIMIT_S = (
+    30.0  # gemini 0.61.0 takes 1.7 s of processor time to tell its version: 10 s are not enough on a machine at load 10
+)
 PROBE_OUTPUT_LIMIT = 4096
+FAILED_PROBE_S = 30.0  # for so long, who is in a hurry takes a probe's failure for an answer
 PIPE_GRACE_S = 0.25  # for the rest of the output, where a child of the command still holds its stdout
 
 
@@ -48,11 +54,39 @@ def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
     return Executable(path, (real, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
+def find_worker(candidates: Sequence[Sequence[str]], *, search_path: str) -> tuple[str, ...] | None:
+    """The first argv prefix that is there whole: an element with a slash is a glob of files, another a command or a flag.
+
+    The first element must be executable; only it is looked up on `search_path`.
+    """
+    for candidate in candidates:
+        parts = [_part(part, search_path, first=at == 0) for at, part in enumerate(candidate)]
+        if parts and all(part is not None for part in parts):
+            return tuple(part for part in parts if part is not None)
+    return None
+
+
+def _part(part: str, search_path: str, *, first: bool) -> str | None:
+    if os.sep not in part:
+        return shutil.which(part, path=search_path) if first else part
+    found = sorted(path for path in glob.glob(part) if os.access(path, os.X_OK if first else os.R_OK))
+    return found[0] if found else None
+
+
+class Answer(NamedTuple):
+    """What a short command said on stdout and stderr, and its exit code: negative for a signal, None where it did not leave."""
+
+    output: str
+    exit_code: int | None
+
+
 class VersionProbe:
-    """Runs `command --version` once for each binary that it meets."""
+    """Runs `command --version` once for each binary that it meets; who asks while it runs waits for the same answer."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], str | None] = {}
+        self._asking: dict[tuple[object, ...], _Asking] = {}
+        self._failed: dict[tuple[object, ...], float] = {}
 
     async def version(
         self,
@@ -60,44 +94,102 @@ class VersionProbe:
         argv: tuple[str, ...],
         env: Mapping[str, str],
         parse: Callable[[str], str | None],
+        *,
+        patience_s: float | None = None,
     ) -> str | None:
-        """The version, or None where the command gave none within `PROBE_LIMIT_S`. A failed probe is tried again next time."""
+        """The version, or None where the command gave none within `PROBE_LIMIT_S`. A failed probe is tried again next time.
+
+        With `patience_s` it waits no longer than that, while the probe goes on for whoever asks later, and a probe that
+        failed in the last `FAILED_PROBE_S` is not waited for again.
+        """
         key = (executable.identity, argv)
-        if key not in self._known:
-            version = parse(await _output(argv, env))
-            if version is None:
-                return None
-            self._known[key] = version
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        failed = self._failed.get(key)
+        if patience_s is not None and failed is not None and clock.monotonic() - failed < FAILED_PROBE_S:
+            return None
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = _Asking()
+            # Nobody's child: it outlives the request that began it, is bounded by its own limit, and ends with the daemon.
+            trio.lowlevel.spawn_system_task(self._ask, key, argv, dict(env), parse, asking)
+        with trio.move_on_after(inf if patience_s is None else patience_s):
+            await asking.done.wait()
+        if asking.error is not None:
+            raise asking.error
+        return asking.version
+
+    async def _ask(
+        self,
+        key: tuple[object, ...],
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        parse: Callable[[str], str | None],
+        asking: _Asking,
+    ) -> None:
+        try:
+            asking.version = parse(await _output(argv, env))
+        except Exception as error:  # an adapter's code may raise anything: that is for whoever asked
+            asking.error = error
+        finally:
+            del self._asking[key]
+            asking.done.set()
+        if asking.version is None:
+            self._failed[key] = clock.monotonic()
+        else:
+            self._known[key] = asking.version
+            self._failed.pop(key, None)
+
+
+class _Asking:
+    """A probe under way."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.version: str | None = None
+        self.error: Exception | None = None
+
+
+async def ask(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float = PROBE_LIMIT_S) -> Answer:
+    """Run a short command in `/` and give what it says, at most `PROBE_OUTPUT_LIMIT` bytes of stdout and stderr together."""
+    return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s)
 
 
 async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    """What the command says, at most `PROBE_OUTPUT_LIMIT` bytes. One that does not leave is killed with its children."""
+    """What the command says on stdout."""
+    return (await _run(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)).output
+
+
+async def _run(argv: tuple[str, ...], env: Mapping[str, str], *, stderr: int, limit_s: float) -> Answer:
+    """At most `PROBE_OUTPUT_LIMIT` bytes of output. A command that does not leave is killed with its children."""
     try:
         process = await trio.lowlevel.open_process(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             env=dict(env),
+            cwd="/",
             start_new_session=True,
         )
     except OSError:
-        return ""
+        return Answer("", None)
     assert process.stdout is not None
     said = bytearray()
+    left = False
     try:
-        with trio.move_on_after(PROBE_LIMIT_S):
+        with trio.move_on_after(limit_s):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_collect, process, said)
                 await process.wait()
+                left = True
                 nursery.cancel_scope.deadline = trio.current_time() + PIPE_GRACE_S
     finally:
         with trio.CancelScope(shield=True):
             _kill_group(process)
             await process.wait()
             await process.stdout.aclose()
-    return said[:PROBE_OUTPUT_LIMIT].decode("utf-8", "replace")
+    return Answer(said[:PROBE_OUTPUT_LIMIT].decode("utf-8", "replace"), process.returncode if left else None)
 
 
 async def _collect(process: trio.Process, said: bytearray) -> None:

@@ -29,7 +29,7 @@ from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
 from clisup.host.journal_reader import JournalReader
 
-__all__ = ["JournalStore"]
+__all__ = ["JournalStore", "check_version"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
@@ -92,7 +92,7 @@ class JournalStore:
             with open(path, "rb") as file:
                 head = file.readline()
             if head.endswith(b"\n"):
-                _check_version(path, head)
+                check_version(path, head)
                 self._head = len(head)
                 return
             os.unlink(path)
@@ -289,7 +289,8 @@ class JournalStore:
         return JournalReader(self, after_seq)
 
 
-def _check_version(path: str, head: bytes) -> None:
+def check_version(path: str, head: bytes) -> None:
+    """Raises `UsageError(unsupported)` where a segment's first line is of a later format than this code knows."""
     version = version_of(head)
     if version > JOURNAL_VERSION:
         raise UsageError(

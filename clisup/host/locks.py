@@ -64,9 +64,8 @@ class FileLock:
 def lock_holder(path: str) -> int | None:
     """The pid that holds `path`'s lock, None where nobody does. Never call it for a lock of this process (see above)."""
     try:
-        fd = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC
-        )  # to ask needs no right to write: the disk may be read-only by now
+        # To ask needs no right to write: the disk may be read-only by now.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from clisup.core.scrub import RuleKind, RuleSet, ScrubList, parse_list
+from clisup.core.scrub import RuleKind, RuleSet, ScrubList
+from clisup.core.scrub_list import parse_list
 from clisup.errors import ConfigurationError
 
 __all__ = ["SYSTEM_DIRECTORY", "list_names", "lists_directory", "load_rules", "search_path"]
@@ -40,7 +41,8 @@ def load_rules(kind: str, override: Path | None = None, *, search: Sequence[Path
     directory = lists_directory(kind, override, search=search)
     parts = [part for name in ("common", kind) for rule_kind in KINDS for part in _read(directory, name, rule_kind)]
     rules = tuple(rule for part in parts for rule in part.rules)
-    return RuleSet(rules, tuple(pair for part in parts for pair in part.pairs))
+    stamps = tuple(part.checked for part in parts if part.checked is not None)
+    return RuleSet(rules, tuple(pair for part in parts for pair in part.pairs), stamps)
 
 
 def lists_directory(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -39,7 +39,7 @@ class SessionDir:
     def run_numbers(self) -> list[int]:
         """All runs that have a directory, in order."""
         try:
-            names = os.listdir(os.path.join(self.path, "runs"))
+            names = os.listdir(self.runs)
         except OSError:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
@@ -81,6 +81,19 @@ class SessionDir:
     @property
     def mcp_config(self) -> str:
         return os.path.join(self.path, "private", "mcp.json")
+
+    def read_system_prompt(self) -> str | None:
+        """The system prompt that the request brought."""
+        try:
+            with open(self.system_prompt, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def read_mcp_servers(self) -> dict[str, Any] | None:
+        """The `mcpServers` of the MCP configuration that the request brought."""
+        servers = (read_json(self.mcp_config) or {}).get("mcpServers")
+        return servers if isinstance(servers, dict) else None
 
     def secrets(self) -> dict[str, str]:
         """The values of variables that the request brought."""
@@ -145,11 +158,23 @@ class RunDir:
         self.out = os.path.join(path, "out.spool")
         self.err = os.path.join(path, "err.spool")
         self.lock = os.path.join(path, "keeper.lock")
+        self.scratch = os.path.join(path, "scratch")
 
-    def create(self, intent: dict[str, Any]) -> None:
-        """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable)."""
+    def create(self, intent: dict[str, Any], files: Mapping[str, str]) -> None:
+        """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
+
+        `files` are written for the CLI to read; they may hold secrets and go with `drop_scratch`.
+        """
         make_private_dir(os.path.join(self.path, "blobs"))
+        if files:
+            make_private_dir(self.scratch)
+        for name, text in files.items():
+            write_atomic(os.path.join(self.scratch, name), text.encode(), sync=False)
         write_json(os.path.join(self.path, "intent.json"), intent)
+
+    def drop_scratch(self) -> None:
+        """The run is over: what was written for its CLI goes."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def intent(self) -> dict[str, Any]:
         """What `create` was told; empty where that is gone."""

@@ -21,7 +21,7 @@ class SpoolReader:
         self.offset = offset
 
     def read(self) -> bytes:
-        """The next bytes, up to 256 KiB; empty where there are none now. Raises `WorldError(storage_failed)`."""
+        """The next bytes, up to `READ_CHUNK`; empty where there are none now. Raises `WorldError(storage_failed)`."""
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

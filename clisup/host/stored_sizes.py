@@ -32,7 +32,7 @@ def look_at(directory: SessionDir) -> Stored:
     """Read names, sizes and the head of each segment but the first. Blocks: call it in a thread. Raises `OSError`."""
     names = sorted(name for name in _names(directory.journal) if name.removesuffix(".jsonl").isdecimal())
     segments = [_segment(os.path.join(directory.journal, name), head=at > 0) for at, name in enumerate(names)]
-    runs = {int(name): _tree_size(directory.run(int(name)).path) for name in _names(directory.runs) if name.isdecimal()}
+    runs = {number: _tree_size(directory.run(number).path) for number in directory.run_numbers()}
     return Stored(segments, runs)
 
 

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import trio
 
-__all__ = ["Unit", "job_of", "restart_job", "unit_of"]
+from clisup.core.doctor_machine import ServiceFacts
+
+__all__ = ["Unit", "job_of", "properties_of", "restart_job", "service_facts", "unit_of"]
 
 ASK_LIMIT_S = 2.0  # a manager that is too busy to answer: then it counts as a stop
 _USER_MANAGER = re.compile(r"user@[0-9]+\.service")
@@ -35,16 +37,52 @@ async def restart_job(env: Mapping[str, str]) -> bool:
 
     False where there is no unit, no `systemctl`, no connection to the manager or no answer within `ASK_LIMIT_S`.
     """
-    if "INVOCATION_ID" not in env or env.get("SYSTEMD_EXEC_PID", str(os.getpid())) != str(os.getpid()):
-        return False  # not from a unit, or from a shell that a unit (a terminal, cron) has started; systemd.exec(5)
+    if not _is_main_process(env):
+        return False
     unit = unit_of(_own_cgroups())
-    systemctl = shutil.which("systemctl", path=env.get("PATH", os.defpath))
-    if unit is None or systemctl is None:
+    if unit is None:
         return False
     # All jobs: a name on the command line would be a pattern, and names have backslashes.
-    command = [systemctl, *(["--user"] if unit.user else []), "list-jobs", "--no-legend", "--plain", "--full"]
+    jobs = await _ask(unit, env, "list-jobs", "--no-legend", "--plain", "--full")
+    return job_of(unit.name, jobs) == "restart"
+
+
+async def service_facts(env: Mapping[str, str], user: str) -> ServiceFacts:
+    """How systemd runs this process, for `clisup doctor`. `env` is the one it was started with, `user` its user's name."""
+    unit = unit_of(_own_cgroups()) if _is_main_process(env) else None
+    if unit is None:
+        return ServiceFacts(_booted())
+    said = await _ask(unit, env, "show", "--property=KillMode", "--", unit.name)
+    return ServiceFacts(_booted(), unit.name, unit.user, _lingers(user), properties_of(said))
+
+
+def _booted() -> bool:
+    """Is systemd the init system here (sd_booted(3))?"""
+    return os.path.isdir("/run/systemd/system")
+
+
+def _lingers(user: str) -> bool:
+    """Does systemd keep this user's services without a login (`loginctl enable-linger`)?"""
+    return os.path.exists(f"/var/lib/systemd/linger/{user}")
+
+
+def properties_of(said: str) -> dict[str, str]:
+    """What `systemctl show` prints: a line `Name=value` for each property."""
+    return {name: value for name, mark, value in (line.partition("=") for line in said.splitlines()) if mark}
+
+
+def _is_main_process(env: Mapping[str, str]) -> bool:
+    """False from a shell that a unit (a terminal, cron) has started, and where there is no unit; systemd.exec(5)."""
+    return "INVOCATION_ID" in env and env.get("SYSTEMD_EXEC_PID", str(os.getpid())) == str(os.getpid())
+
+
+async def _ask(unit: Unit, env: Mapping[str, str], *words: str) -> str:
+    """What the unit's manager answers; nothing where there is no `systemctl`."""
+    systemctl = shutil.which("systemctl", path=env.get("PATH", os.defpath))
+    if systemctl is None:
+        return ""
     passed = {name: env[name] for name in _PASSED if name in env}
-    return job_of(unit.name, await _output(command, passed)) == "restart"
+    return await _output([systemctl, *(["--user"] if unit.user else []), *words], passed)
 
 
 def unit_of(cgroups: str) -> Unit | None:

@@ -34,6 +34,7 @@ METHODS: dict[str, Method] = {
     "daemon/restart": Method(m.Empty, m.RestartResult, "admin", "Start anew in place, with the code and configuration that are there now; turns go on."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
     "backend/env": Method(m.BackendEnvParams, m.BackendEnvResult, "observe", "What a backend's environment keeps, drops and sets: names and rules, never values."),
+    "backend/check": Method(m.BackendCheckParams, None, "drive", "What `clisup doctor` finds: one backend or all, and the machine. Runs the CLIs, asks no model."),
     "session/new": Method(m.SessionNewParams, m.SessionNewResult, "drive", "Open a session. The same id with the same params gives the same session."),
     "session/list": Method(m.SessionListParams, m.SessionListResult, "observe", "Sessions by page, newest first."),
     "session/get": Method(m.SessionParams, m.SessionDetail, "observe", "One session with its timers and last events."),

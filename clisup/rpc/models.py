@@ -11,6 +11,7 @@ from clisup.core.usage import Usage
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]{0,15}$")]
+NativeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 Label = Annotated[str, Field(max_length=256)]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
 Seq = Annotated[int, Field(ge=0, le=2**53)]
@@ -74,6 +75,7 @@ class BackendInfo(Result):
     supported_versions: str
     capabilities: dict[str, Any]
     unavailable_reason: str | None
+    default: bool
 
 
 class BackendEnvParams(Params):
@@ -86,10 +88,40 @@ class NameRule(Result):
     rule: str
 
 
+class CheckedList(Result):
+    list: str
+    source: str
+    date: str
+
+
 class BackendEnvResult(Result):
     kept: list[NameRule]
     dropped: list[NameRule]
     set: list[NameRule]
+    lists: list[CheckedList] = []
+
+
+class BackendCheckParams(Params):
+    name: Annotated[str, Field(max_length=64)] | None = None
+    cwd: Path | None = None
+
+
+class CheckFinding(Result):
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str
+    backend: str | None
+
+
+class DriftCounts(Result):
+    kind: str
+    version: str
+    first_seen: str
+    last_seen: str
+    frames: dict[str, int]
+    fields: dict[str, int]
+    more: int
 
 
 class Timeouts(Params):
@@ -110,12 +142,12 @@ class SessionNewParams(Params):
     session_id: SessionId | None = None
     model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")] | None = None
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
-    permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z-]{1,64}$")] | None = None
+    permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] | None = None
     env: dict[str, str] | None = None
     mcp_config: dict[str, Any] | None = None
     timeouts: Timeouts | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
-    resume_native_id: SessionId | None = None
+    resume_native_id: NativeId | None = None
 
 
 class SessionNewResult(Result):
@@ -145,6 +177,7 @@ class SessionSummary(Result):
     idle_s: float | None
     age_s: float | None
     turns: int
+    held: dict[str, Any] | None
     queue: list[dict[str, Any]]
     tokens: Usage
     cost_usd: float | None
@@ -180,6 +213,7 @@ class PromptParams(Params):
     prompt: str | list[TextBlock]
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     when_busy: Literal["queue", "refuse", "steer"] = "queue"
+    when_limited: Literal["wait", "refuse"] = "wait"
     expand: bool = False
     wait: bool = False
 
@@ -194,6 +228,7 @@ class PromptResult(Result):
     seq: int
     delivery: Literal["delivered", "queued", "duplicate", "uncertain"]
     position: int | None = None
+    held: dict[str, Any] | None = None
     evidence: dict[str, Any] | None = None
 
 

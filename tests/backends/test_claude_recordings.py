@@ -1,125 +1,27 @@
-"""Every recording of the real CLI decodes to the events that are written down beside it.
-
-`expected/<version>/<name>.txt` holds a line for each line of the recording: the frame, and what it became. After a new recording
-or a wanted change, run these tests with CLISUP_UPDATE_EXPECTED=1 and review the difference.
-"""
+"""What claude's recordings must say beyond their stories in expected/: the facts that a program depends on."""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clisup.backends.base import Carried, Decoded, Terminal
+from clisup.backends.base import Carried, Terminal
 from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.core.envelope import encode_event
-from clisup.core.events import EventBase, Retracted
-from clisup.core.framing import Line, LineFramer
+from clisup.core.events import Retracted
+from tests.backends.recorded import Recording
 
-RECORDINGS = Path(__file__).parents[1] / "recordings" / "claude"
-EXPECTED = Path(__file__).parent / "expected"
-PATHS = sorted(RECORDINGS.glob("*/*.jsonl"))
-IDS = [f"{path.parent.name}/{path.stem}" for path in PATHS]
-UPDATE = "CLISUP_UPDATE_EXPECTED" in os.environ
-
-pytestmark = pytest.mark.skipif(not PATHS, reason="no recordings in this checkout")
-
-
-def lines_of(path: Path) -> list[Line]:
-    framer = LineFramer()
-    lines = framer.feed(path.read_bytes())
-    last = framer.close()
-    return [*lines, last] if last else lines
-
-
-def decode(path: Path, carried: float | None = 0.0) -> list[Decoded]:
-    decoder = ClaudeDecoder(Carried(carried))
-    return [decoder.decode(line) for line in lines_of(path)]
+VERSION = "claude/2.1.329"
 
 
 def terminals(name: str, carried: float | None = 0.0) -> list[Terminal]:
-    results = decode(RECORDINGS / "2.1.329" / f"{name}.jsonl", carried)
+    decoder = ClaudeDecoder(Carried(carried))
+    results = [decoder.decode(line) for line in Recording.of(f"{VERSION}/{name}").lines()]
     return [result.terminal for result in results if result.terminal]
 
 
 def events(name: str) -> list[Any]:
-    return [event for result in decode(RECORDINGS / "2.1.329" / f"{name}.jsonl") for event in result.events]
-
-
-def frame_name(line: Line) -> str:
-    frame = json.loads(line.data)
-    event = frame.get("event", {})
-    parts = (frame["type"], frame.get("subtype"), event.get("type"), event.get("delta", {}).get("type"))
-    return "/".join(part for part in parts if part)
-
-
-def event_name(event: EventBase) -> str:
-    """The type, and the one field that tells what kind of it."""
-    detail = next((value for name in ("state", "status", "kind") if (value := getattr(event, name, None))), None)
-    if event.type == "message":
-        detail = "+".join(block.kind for block in getattr(event, "blocks", ()))
-    return f"{event.type}({detail})" if detail else event.type
-
-
-def terminal_name(terminal: Terminal) -> str:
-    kind = terminal.error.kind if terminal.error else "good"
-    marks = [mark for mark, on in (("interrupted", terminal.interrupted), ("follow_up", terminal.follow_up)) if on]
-    return "TERMINAL(" + ", ".join([kind, *marks]) + ")"
-
-
-def story(path: Path) -> str:
-    told: list[list[str | int]] = []
-    for line, result in zip(lines_of(path), decode(path), strict=True):
-        names = [event_name(event) for event in result.events]
-        if result.terminal:
-            names.append(terminal_name(result.terminal))
-        text = f"{frame_name(line)} -> {', '.join(names) or '-'}"
-        if told and told[-1][0] == text:
-            told[-1][1] = int(told[-1][1]) + 1
-        else:
-            told.append([text, 1])
-    return "".join(f"{text}{f'  x{count}' if count != 1 else ''}\n" for text, count in told)
-
-
-@pytest.mark.parametrize("path", PATHS, ids=IDS)
-def test_a_recording_gives_the_events_that_are_written_down(path: Path) -> None:
-    expected = EXPECTED / path.parent.name / f"{path.stem}.txt"
-    if UPDATE:
-        expected.parent.mkdir(parents=True, exist_ok=True)
-        expected.write_text(story(path))
-    assert expected.exists(), "a new recording: run with CLISUP_UPDATE_EXPECTED=1 and review what it writes"
-    assert story(path) == expected.read_text()
-
-
-@pytest.mark.parametrize("path", PATHS, ids=IDS)
-def test_no_frame_of_the_real_cli_is_unparsed_and_every_event_can_be_written(path: Path) -> None:
-    for result in decode(path):
-        for event in result.events:
-            assert event.type != "unparsed", event
-            encode_event(event, session_id="s", seq=1, ts="t", turn_id=None, source="backend")
-
-
-@pytest.mark.parametrize("path", PATHS, ids=IDS)
-def test_deltas_and_messages_tell_the_same_text(path: Path) -> None:
-    """What was shown and neither confirmed nor retracted would be a lie to whoever reads deltas."""
-    results = decode(path)
-    if not any(result.terminal for result in results):
-        return  # killed in the middle: nothing more could be said
-    shown: dict[str | None, str] = {}
-    whole: dict[str | None, str] = {}
-    told: list[Any] = [event for result in results for event in result.events]
-    for event in told:
-        if event.type == "content_delta" and event.kind == "text":
-            shown[event.message_id] = shown.get(event.message_id, "") + event.text
-        elif event.type == "message":
-            text = "".join(block.text or "" for block in event.blocks if block.kind == "text")
-            whole[event.message_id] = whole.get(event.message_id, "") + text
-        elif isinstance(event, Retracted):
-            shown.pop(event.message_id, None)
-    assert {key: text for key, text in shown.items() if text != whole.get(key)} == {}
+    return Recording.of(f"{VERSION}/{name}").events()
 
 
 @pytest.mark.fault(63)
@@ -192,7 +94,7 @@ def test_a_background_task_gives_a_second_turn_that_says_it_is_a_follow_up() -> 
 @pytest.mark.fault(20)
 def test_background_work_is_known_from_its_announcement_to_its_end() -> None:
     decoder = ClaudeDecoder(Carried(0.0))
-    lines = lines_of(RECORDINGS / "2.1.329" / "background_bash.jsonl")
+    lines = Recording.of(f"{VERSION}/background_bash").lines()
     assert [len(decoder.background) for line in lines if decoder.decode(line).terminal] == [1, 0]
 
 

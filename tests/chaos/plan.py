@@ -16,6 +16,7 @@ __all__ = ["NOT_MET_HERE", "Plan", "Strike", "placed"]
 NOT_MET_HERE = {
     "cursor.": "no client here stores a cursor",
     "retention.": "nothing here grows old",
+    "keeper.stdin.": "no backend here is a dialogue",
     "restart.": "nobody asks for a restart in place",
 }
 """Failpoints that this workload does not come to, by prefix: a life that waits for one would wait in vain."""

@@ -239,7 +239,7 @@ def test_a_restart_in_place_is_no_end_for_a_turn_nor_for_who_follows_it(service:
     pid = service.process.pid
     restarted = service.run("daemon", "restart")
     assert (restarted.returncode, restarted.stdout) == (0, f"restarted: clisup {clisup.__version__}, pid {pid}\n")
-    assert "1 running turns go on" in restarted.stderr
+    assert "1 running turn goes on" in restarted.stderr
     (tmp_path / "go").touch()
     out, err = run.communicate(timeout=BOUND_S)
     assert (run.returncode, out.count("chunk 0000")) == (0, 40), err

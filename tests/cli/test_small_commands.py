@@ -109,11 +109,13 @@ def test_env_shows_names_and_rules(clisup: Run, daemon: FakeDaemon) -> None:
         "kept": [{"name": "PATH", "rule": "common.allow: PATH"}],
         "dropped": [{"name": "AWS_SECRET_ACCESS_KEY", "rule": "common.scrub: AWS_*"}],
         "set": [],
+        "lists": [{"list": "claude.allow", "source": "claude 2.1.329", "date": "2026-11-20"}],
     }
     daemon.handlers["backend/env"] = lambda peer, params: report
     out = clisup("env", "demo").out
     assert "Kept from the daemon's environment: 1" in out
     assert "AWS_SECRET_ACCESS_KEY  common.scrub: AWS_*" in out
+    assert "claude.allow  claude 2.1.329  2026-11-20" in out
     assert json.loads(clisup("env", "demo", "--json").out) == report
     assert daemon.calls("backend/env")[0] == {"name": "demo"}
 

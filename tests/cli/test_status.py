@@ -59,6 +59,27 @@ def answered(daemon: FakeDaemon) -> FakeDaemon:
     return daemon
 
 
+def test_backends_that_nobody_configured_or_installed_take_one_line(clisup: Run, daemon: FakeDaemon) -> None:
+    absent = [CLAUDE | {"name": name, "default": True} for name in ("codex", "gemini")]
+    wanted = CLAUDE | {"name": "claude", "default": False}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"backends": [wanted, *absent]}
+    page = clisup("status").out
+    assert "Not installed: codex, gemini" in page
+    assert "claude" in page and "cannot find claude" in page
+
+
+def test_accounts_are_shown_where_a_limit_is_near_or_holds_somebody(clisup: Run, daemon: FakeDaemon) -> None:
+    limited = {
+        "account": "claude", "kind": "claude", "state": "limited", "until": "2100-01-01T00:00:00Z", "limit_type": "five_hour",
+        "utilization": 0.93, "message": None, "said_at": None, "waiting": [SESSION], "probe": None,
+    }  # fmt: skip
+    fine = limited | {"account": "claude#aa", "state": "ok", "waiting": []}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"accounts": [limited, fine]}
+    page = clisup("status").out
+    assert "2100-01-01T00:00:00Z" in page and "five_hour" in page and "93%" in page
+    assert "claude#aa" not in page
+
+
 def test_the_head_says_who_runs_where_and_how_much(clisup: Run) -> None:
     head = clisup("status").out.split("\n\n")[0].splitlines()
     assert head[0] == "● clisup 0.1.0 — ready (pid 123, up 3 min)"
@@ -189,3 +210,13 @@ def test_the_daemon_has_the_last_word_on_a_whole_id(clisup: Run, daemon: FakeDae
 
     daemon.handlers["session/get"] = gone
     assert clisup("status", SESSION).code == 4
+
+
+def test_drift_is_a_line_where_there_is_any(clisup: Run, daemon: FakeDaemon) -> None:
+    assert "Drift" not in clisup("status").out
+    entry = {"kind": "claude", "frames": {"a": 1, "b": 7}, "fields": {"c: d": 1}, "more": 0}
+    entries = [entry | {"version": f"2.{n}"} for n in range(5)]
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"drift": entries[:1]}
+    assert "    Drift: unknown of claude 2.0: 2 frames, 1 fields (clisup doctor)\n" in clisup("status").out
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"drift": entries}
+    assert "claude 2.4: 2 frames, 1 fields; and 2 more versions" in clisup("status").out

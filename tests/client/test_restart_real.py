@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from harness import Harness, until
+from harness import Harness
 from session_probe import SessionProbe
-from wire import Hangup
 
 from clisup.client.aio import open_client
 from clisup.client.sync import Client
@@ -34,19 +33,7 @@ def restart(daemon: Harness) -> None:
 
 
 def restart_over(daemon: Harness) -> None:
-    """Another daemon serves, in the same process."""
-
-    def changed() -> bool:
-        try:
-            with daemon.wire() as wire:
-                server = wire.call("initialize")["server"]
-        except (Hangup, OSError):
-            return False
-        assert server["pid"] == daemon.pid
-        return bool(server["instance_id"] != daemon.before)  # type: ignore[attr-defined]
-
-    daemon._hang_up()
-    until(changed, "no other daemon serves")
+    daemon.await_successor(daemon.before)  # type: ignore[attr-defined]
 
 
 WAYS = pytest.mark.parametrize(

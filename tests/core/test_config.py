@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from clisup.core.config import BackendConfig, Config, DaemonConfig, LimitsConfig, TimeoutsConfig, parse_config
+from clisup.core.config import (
+    BUILT_IN_BACKENDS,
+    BackendConfig,
+    Config,
+    DaemonConfig,
+    LimitsConfig,
+    TimeoutsConfig,
+    parse_config,
+)
 from clisup.core.session_spec import SessionSpec, params_digest
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ConfigurationError
@@ -19,7 +27,7 @@ DEFAULTS = {
         "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000, "max_running": 0, "max_cursors": 256, "max_queue": 100,
         "max_frame_bytes": 16 * MIB, "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
-        "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400,
+        "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
         "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600},
     },
     "backend": {
@@ -47,7 +55,7 @@ def refusal(toml: str) -> str:
 def test_without_a_file_every_key_has_its_documented_default() -> None:
     config = parse_config({})
     assert config.daemon.model_dump() == DEFAULTS["daemon"]
-    assert sorted(config.backends) == ["claude", "demo"]
+    assert sorted(config.backends) == ["claude", "codex", "demo", "gemini", "qwen"]
     assert config.backends["claude"].model_dump() == DEFAULTS["backend"]
     assert config.backends["demo"].kind == "demo"
 
@@ -61,7 +69,7 @@ def test_the_kind_of_a_backend_is_its_name_where_nothing_else_is_said() -> None:
     config = config_of('[backends.fast]\nkind = "claude"\n[backends.demo]\nargs = ["-x"]')
     assert {name: backend.kind for name, backend in config.backends.items()} == {
         "claude": "claude",
-        "demo": "demo",
+        **{name: name for name in ("codex", "demo", "gemini", "qwen")},
         "fast": "claude",
     }
 
@@ -183,3 +191,9 @@ def test_the_digest_tells_params_apart_and_depends_on_the_session() -> None:
     assert params_digest("s", {"a": 1}) != params_digest("s", {"a": 2})
     assert params_digest("s", {"a": 1}) != params_digest("t", {"a": 1})
     assert "canary" not in params_digest("s", {"env": {"KEY": "canary"}})
+
+
+def test_a_backend_without_a_table_of_its_own_is_a_default() -> None:
+    assert parse_config({}).defaults == {*BUILT_IN_BACKENDS}
+    configured = parse_config({"backends": {"claude": {}, "mine": {"kind": "demo"}}})
+    assert configured.defaults == {*BUILT_IN_BACKENDS} - {"claude"}

@@ -18,8 +18,8 @@ from clisup.core.scrub import (
     RuleSet,
     build_environment,
     check_configuration,
-    parse_list,
 )
+from clisup.core.scrub_list import parse_list
 from clisup.errors import ClisupError, ConfigurationError, UsageError
 
 CANARY = "canary-7f3a-value"
@@ -328,3 +328,56 @@ def test_whatever_is_asked_the_promises_hold(
 @given(st.permutations([*RULES.rules]), ENVIRONMENTS)
 def test_the_order_of_the_lines_does_not_matter(rules: list[object], inherited: dict[str, str]) -> None:
     assert build_environment(inherited, RuleSet(tuple(rules)))[0] == build_environment(inherited, RULES)[0]  # type: ignore[arg-type]
+
+
+def test_a_list_that_is_meant_to_be_empty_says_so() -> None:
+    assert parse_list("acp", "allow", "# why\n@nothing\n").rules == ()
+    with pytest.raises(ConfigurationError, match="holds rules beside"):
+        parse_list("acp", "allow", "@nothing\nHOME | where it lives | measured\n")
+
+
+class TestClosedNames:
+    def test_a_name_that_nothing_sets_is_set_to_nothing(self) -> None:
+        child, report = build_environment({"HOME": "/h"}, RULES, closed=("BASE_URL",))
+        assert child == {"BASE_URL": "", "HOME": "/h"}
+        assert ("BASE_URL", "backend") in report.set
+
+    def test_whoever_sets_it_wins(self) -> None:
+        closed = ("HOME", "BASE_URL", "KEY_A", "C")
+        child = build(
+            {"HOME": "/h", "BASE_URL": "there"},
+            closed=closed,
+            pass_env=["BASE_URL"],
+            env={"KEY_A": "key"},
+            backend_sets={"C": "c"},
+        )
+        assert child == {"BASE_URL": "there", "C": "c", "HOME": "/h", "KEY_A": "key"}
+
+    def test_a_closed_endpoint_is_no_endpoint_that_wants_a_key(self) -> None:
+        assert build({"KEY_A": CANARY}, closed=("BASE_URL",)) == {"BASE_URL": ""}
+
+    def test_a_denied_name_cannot_be_closed_either(self) -> None:
+        with pytest.raises(ConfigurationError, match="forbids it"):
+            build({}, closed=("LD_PRELOAD",))
+
+
+def test_a_list_says_what_it_was_checked_with_and_when() -> None:
+    stamp = parse_list("x", "allow", "# head\n# checked: claude 2.1.329, 2026-11-20\nA | w | s\n").checked
+    assert stamp is not None
+    assert (stamp.list_name, stamp.source, stamp.date) == ("x.allow", "claude 2.1.329", "2026-11-20")
+    assert stamp.version_of("claude") == "2.1.329"
+    assert stamp.version_of("codex") is None
+    assert parse_list("x", "allow", "A | w | s\n").checked is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# checked: yesterday\n",
+        "# checked: claude 2.1.329, 20.11.2026\n",
+        "# checked: a, 2026-01-01\n# checked: b, 2026-01-01\n",
+    ],
+)
+def test_a_check_that_cannot_be_read_or_stands_twice_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="checked: SOURCE, YYYY-MM-DD"):
+        parse_list("x", "allow", f"{text}A | w | s\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.usage import Usage
+from clisup.core.usage import NO_USAGE, Usage
 
 COUNTS = [name for name in Usage.model_fields if name != "source"]
 counts = st.none() | st.integers(0, 1 << 40)
@@ -60,3 +60,16 @@ def test_cached_input_counts_in_the_total_alone() -> None:
     assert (usage.input_tokens, usage.total_input_tokens) == (1, 111)
     assert Usage(cache_read_input_tokens=5).total_input_tokens == 5
     assert Usage(output_tokens=5).total_input_tokens is None
+
+
+def test_the_share_of_a_turn_is_unknown_after_an_unknown_total() -> None:
+    total = Usage(input_tokens=30, output_tokens=5, source="reported")
+    assert total.since(Usage(input_tokens=10, output_tokens=2, source="reported")).input_tokens == 20
+    assert total.since(NO_USAGE) == total
+    for unknown in (None, Usage()):
+        assert total.since(unknown) == Usage()
+
+
+def test_a_total_that_has_fallen_was_begun_anew() -> None:
+    total = Usage(input_tokens=3, output_tokens=50, source="reported")
+    assert total.since(Usage(input_tokens=10, output_tokens=2, source="reported")) == total

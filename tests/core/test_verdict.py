@@ -156,3 +156,13 @@ def test_an_answer_of_another_session_is_no_success_however_well_it_ended() -> N
         duration_s=1.0,
     )
     assert done.outcome == "failed" and done.error is not None and done.error.kind == "session_not_found"
+
+
+def test_a_cli_that_left_because_it_was_asked_to_did_not_end_by_itself() -> None:
+    left = ExitRecord(exit_code=0, reason="exit")
+    assert (ended_by(left), ended_by(left, "client"), ended_by(left, "watchdog:model")) == (
+        "cli",
+        "client",
+        "watchdog:model",
+    )
+    assert ended_by(ExitRecord(signal=9, reason="output_limit"), "client") == "output_limit"

@@ -100,6 +100,24 @@ class Harness:
         self.kill()
         self.start()
 
+    def identity(self) -> dict[str, Any]:
+        """Who serves."""
+        with self.wire() as wire:
+            return dict(wire.call("initialize")["server"])
+
+    def await_successor(self, before: str) -> None:
+        """Wait until another daemon than the one with this instance id serves, in the same process."""
+        self._hang_up()
+        until(lambda: self._successor(before), "no successor serves")
+
+    def _successor(self, before: str) -> bool:
+        try:
+            server = self.identity()
+        except (Hangup, OSError):
+            return False
+        assert self.process is None or server["pid"] == self.process.pid
+        return bool(server["instance_id"] != before)
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it by a signal and give its exit code."""
         assert self.process is not None

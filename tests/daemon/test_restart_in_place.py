@@ -11,33 +11,20 @@ from typing import Any
 
 import pytest
 from harness import Harness, until
-from wire import Hangup, Wire
+from wire import Wire
 
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
 
-def identity(daemon: Harness) -> dict[str, Any]:
-    with daemon.wire() as wire:
-        return dict(wire.call("initialize")["server"])
-
-
 def restart(daemon: Harness) -> dict[str, Any]:
     """Restart it and wait for the new one; gives the answer."""
-    before = identity(daemon)["instance_id"]
+    before = daemon.identity()["instance_id"]
     with daemon.wire() as wire:
         answer = wire.call("daemon/restart")
     assert answer["instance_id"] == before
-    daemon._hang_up()
-    until(lambda: _instance(daemon) not in (None, before), "no successor")
+    daemon.await_successor(before)
     return dict(answer)
-
-
-def _instance(daemon: Harness) -> str | None:
-    try:
-        return str(identity(daemon)["instance_id"])
-    except (Hangup, OSError):
-        return None
 
 
 def test_turns_go_on_and_followers_see_each_seq_once(serve: Callable[..., Harness], tmp_path: Path) -> None:
@@ -55,7 +42,7 @@ def test_turns_go_on_and_followers_see_each_seq_once(serve: Callable[..., Harnes
         followed = [next(follower)]
         while followed[-1]["type"] != "turn_completed":
             followed.append(next(follower))
-    assert identity(daemon)["pid"] == pid and daemon.process is not None and daemon.process.poll() is None
+    assert daemon.identity()["pid"] == pid and daemon.process is not None and daemon.process.poll() is None
     for session, cli in zip(sessions, pids, strict=True):
         session.end_of("t1")
         assert session.chunks() == [*range(200), *range(200), *range(100)]
@@ -105,13 +92,13 @@ def test_a_configuration_that_would_not_start_changes_nothing(serve: Callable[..
     daemon = serve()
     session = daemon.new()
     session.prompt(f"@wait-file {tmp_path}/go\nbye")
-    before = identity(daemon)
+    before = daemon.identity()
     good = daemon.config.read_text()
     daemon.config.write_text(good + "\n[demon]\n")
     with pytest.raises(ClisupError) as refused:
         daemon.call("daemon/restart")
     assert refused.value.kind == "unsupported" and "'demon'" in refused.value.message
-    assert identity(daemon) == before
+    assert daemon.identity() == before
     daemon.config.write_text(good)
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"

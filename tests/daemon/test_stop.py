@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import Harness, until
-from wire import Hangup, Wire
+from wire import Wire
 
 from clisup.errors import ClisupError
 
@@ -127,14 +127,5 @@ def test_who_waits_for_a_turn_that_does_not_end_is_told(
     if mode != "restart":
         assert daemon.process is not None and daemon.process.wait(60) == 0
         daemon.start()
-    until(lambda: _serves(daemon, after=before))
+    daemon.await_successor(before)
     assert session.ask("whatever", key="2")["turn_id"] == "t2" and session.end_of("t1")["outcome"] == "completed"
-
-
-def _serves(daemon: Harness, after: str) -> bool:
-    """Does another daemon than that one serve?"""
-    try:
-        return bool(daemon.call("initialize")["server"]["instance_id"] != after)
-    except (Hangup, OSError):
-        daemon._hang_up()
-        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,14 @@ def test_a_failure_is_one_error_result_and_exit_code_1(demo: Demo, kind: str) ->
     assert result["is_error"]
     assert result["subtype"] == {"max_turns": "error_max_turns", "budget": "error_max_budget_usd"}.get(kind, "success")
     assert result.get("result") or result["errors"]
+
+
+def test_a_used_up_limit_says_when_it_resets(demo: Demo) -> None:
+    run = demo.run("@limit 3600")
+    (frame,) = run.of("rate_limit_event")
+    assert frame["rate_limit_info"]["status"] == "rejected"
+    assert frame["rate_limit_info"]["resetsAt"] > time.time() + 3000
+    assert (run.code, run.results[0]["api_error"]) == (1, "usage_limit_reached")
 
 
 def test_retries_are_announced(demo: Demo) -> None:

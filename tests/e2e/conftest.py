@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.lab import Lab, claude_binary, running_lab
+from tests.e2e.lab import ClaudeLab, claude_binary, running
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,11 +18,11 @@ def _cli_is_installed() -> None:
 
 
 @pytest.fixture
-def lab() -> Iterator[Callable[..., Lab]]:
+def lab() -> Iterator[Callable[..., ClaudeLab]]:
     """Starts a lab for a scenario: `lab("text")`."""
     with ExitStack() as stack:
 
-        def start(scenario: str, **options: Any) -> Lab:
-            return stack.enter_context(running_lab(scenario, **options))
+        def start(scenario: str, **options: Any) -> ClaudeLab:
+            return stack.enter_context(running(ClaudeLab(scenario, **options)))
 
         yield start

@@ -93,9 +93,9 @@ class FakeMessagesAPI:
         with self._lock:
             n = sum(earlier.main for earlier in self._requests)
             self._requests.append(request)
-        if request.main:
-            return self.scenario.respond(request.body, n)
-        return bland_reply(request.path, request.body)
+        reply = self.scenario.respond(request.body, n) if request.main else bland_reply(request.path, request.body)
+        streams = bool(request.body.get("stream")) or not any(isinstance(step, Event) for step in reply)
+        return reply if streams else fold(reply)
 
 
 class _Server(ThreadingHTTPServer):
@@ -134,8 +134,6 @@ class _Handler(BaseHTTPRequestHandler):
         request = Recorded(self.command, self.path, headers, body, is_main(self.path, body))
         reply = self.server.api.reply_to(request)
         self._streaming = False
-        if not body.get("stream") and any(isinstance(step, Event) for step in reply):
-            reply = fold(reply)
         with contextlib.suppress(ConnectionError):
             self._perform(reply)
 

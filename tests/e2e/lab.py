@@ -1,4 +1,4 @@
-"""A daemon in front of the real claude CLI, which talks to a loopback fake of its API. Nothing leaves the machine."""
+"""A daemon in front of a real CLI, which talks to a loopback fake of its API. Nothing leaves the machine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
@@ -46,11 +46,14 @@ def poll(condition: Callable[[], Any], what: str, limit: float = WAIT_LIMIT_S) -
 
 
 class Lab:
-    """One fake API, one daemon, a throw-away HOME; `turn` is the whole of most tests."""
+    """One daemon with one real backend, in a throw-away HOME; `turn` is the whole of most tests.
 
-    def __init__(
-        self, scenario: str, *, auth: str = "key", env: dict[str, str] | None = None, config: str = ""
-    ) -> None:
+    A backend's own lab makes its fake API and calls `configure` before `start`; `close_fakes` ends what it has made.
+    """
+
+    backend = "claude"
+
+    def __init__(self) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="clisup-e2e-")
         self.root = Path(self._scratch.name)
         self.home = self.root / "home"
@@ -58,20 +61,16 @@ class Lab:
         self.state = self.root / "state"
         for directory in (self.home, self.cwd):
             directory.mkdir()
-        self.api = FakeMessagesAPI(scenario).__enter__()
-        keys = {
-            "key": {"ANTHROPIC_API_KEY": FAKE_KEY},
-            "oauth": {"CLAUDE_CODE_OAUTH_TOKEN": FAKE_OAUTH_TOKEN},
-            "none": {},
-        }
-        self.variables = {"ANTHROPIC_BASE_URL": self.api.url, **keys[auth], **QUIET, **(env or {})}
-        self._write_config(config)
         self.daemon: subprocess.Popen[bytes] | None = None
 
-    def _write_config(self, extra: str) -> None:
-        variables = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.variables.items())
-        text = f'[backends.claude]\ncommand = ["{claude_binary()}"]\nenv = {{ {variables} }}\n{extra}\n'
+    def configure(self, *, command: Sequence[str], env: Mapping[str, str], extra: str = "") -> None:
+        """Write the daemon's configuration: the backend's command, the variables set on purpose, and further TOML."""
+        variables = ", ".join(f"{name} = {json.dumps(value)}" for name, value in env.items())
+        text = f"[backends.{self.backend}]\ncommand = {json.dumps(list(command))}\nenv = {{ {variables} }}\n{extra}\n"
         (self.root / "config.toml").write_text(text)
+
+    def close_fakes(self) -> None:
+        """End the fakes, before the daemon: a CLI that waits for one would hold it up."""
 
     @property
     def socket(self) -> str:
@@ -105,7 +104,7 @@ class Lab:
     def open(self, **params: Any) -> str:
         """A new session of the real CLI."""
         with self.client() as client:
-            return str(client.call("session/new", backend="claude", cwd=str(self.cwd), **params)["session_id"])
+            return str(client.call("session/new", backend=self.backend, cwd=str(self.cwd), **params)["session_id"])
 
     def turn(self, prompt: str = "Say hello.", *, session: str | None = None, **params: Any) -> dict[str, Any]:
         """One prompt to its end: the answer of `session/prompt` with `wait`, and the session's id."""
@@ -142,7 +141,7 @@ class Lab:
 
     def close(self) -> None:
         """End everything; what the CLI left running would fail the next assertion of the fixture."""
-        self.api.close()
+        self.close_fakes()
         if self.daemon is not None and self.daemon.poll() is None:
             with self.client() as client:
                 client.call("daemon/shutdown", mode="kill")
@@ -153,10 +152,32 @@ class Lab:
         return (self.root / "daemon.log").read_text()
 
 
+class ClaudeLab(Lab):
+    """The real claude in front of a fake Messages API that plays `scenario`."""
+
+    def __init__(
+        self, scenario: str, *, auth: str = "key", env: dict[str, str] | None = None, config: str = ""
+    ) -> None:
+        super().__init__()
+        self.api = FakeMessagesAPI(scenario).__enter__()
+        keys = {
+            "key": {"ANTHROPIC_API_KEY": FAKE_KEY},
+            "oauth": {"CLAUDE_CODE_OAUTH_TOKEN": FAKE_OAUTH_TOKEN},
+            "none": {},
+        }
+        self.variables = {"ANTHROPIC_BASE_URL": self.api.url, **keys[auth], **QUIET, **(env or {})}
+        self.configure(command=[str(claude_binary())], env=self.variables, extra=config)
+
+    def close_fakes(self) -> None:
+        self.api.close()
+
+
+L = TypeVar("L", bound=Lab)
+
+
 @contextmanager
-def running_lab(scenario: str, **options: Any) -> Iterator[Lab]:
-    """A started lab; afterwards nothing of it runs and its daemon found no fault in itself."""
-    lab = Lab(scenario, **options)
+def running(lab: L) -> Iterator[L]:
+    """The lab, started; afterwards nothing of it runs and its daemon found no fault in itself."""
     try:
         lab.start()
         yield lab

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.lab import QUIET, Lab, claude_binary, text_of
+from tests.e2e.lab import QUIET, ClaudeLab, claude_binary, text_of
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
 
 
-def test_a_text_answer_streams_and_is_confirmed_whole(lab: Callable[..., Lab]) -> None:
+def test_a_text_answer_streams_and_is_confirmed_whole(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("text")
     turn = here.turn()
     events = here.events(turn["session_id"])
@@ -27,7 +27,7 @@ def test_a_text_answer_streams_and_is_confirmed_whole(lab: Callable[..., Lab]) -
 
 
 def test_the_session_init_names_the_session_the_model_and_where_the_credential_came_from(
-    lab: Callable[..., Lab],
+    lab: Callable[..., ClaudeLab],
 ) -> None:
     here = lab("text")
     turn = here.turn(model="claude-sonnet-4-5")
@@ -38,7 +38,7 @@ def test_the_session_init_names_the_session_the_model_and_where_the_credential_c
     assert init["backend_version"] == "2.1.329"
 
 
-def test_usage_and_cost_are_of_the_turn_alone(lab: Callable[..., Lab]) -> None:
+def test_usage_and_cost_are_of_the_turn_alone(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("text")
     first = here.turn()
     second = here.turn("And again.", session=first["session_id"])
@@ -50,7 +50,7 @@ def test_usage_and_cost_are_of_the_turn_alone(lab: Callable[..., Lab]) -> None:
     assert 0 < second["cost_usd"] < 1.5 * first["cost_usd"]
 
 
-def test_thinking_comes_as_its_own_kind(lab: Callable[..., Lab]) -> None:
+def test_thinking_comes_as_its_own_kind(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("thinking")
     turn = here.turn()
     blocks = [b["kind"] for e in here.events(turn["session_id"], "message") for b in e["blocks"]]
@@ -60,7 +60,7 @@ def test_thinking_comes_as_its_own_kind(lab: Callable[..., Lab]) -> None:
     assert turn["text"] == "Thought."
 
 
-def test_a_tool_call_has_its_use_and_its_result(lab: Callable[..., Lab]) -> None:
+def test_a_tool_call_has_its_use_and_its_result(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("tool_ok")
     turn = here.turn("Use your tools.", **BYPASS)
     use = here.events(turn["session_id"], "tool_use")[0]
@@ -70,7 +70,7 @@ def test_a_tool_call_has_its_use_and_its_result(lab: Callable[..., Lab]) -> None
     assert turn["outcome"] == "completed"
 
 
-def test_parallel_tools_each_get_their_own_result(lab: Callable[..., Lab]) -> None:
+def test_parallel_tools_each_get_their_own_result(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("parallel_tools")
     turn = here.turn("Use your tools.", **BYPASS)
     uses = {e["tool_use_id"] for e in here.events(turn["session_id"], "tool_use")}
@@ -78,7 +78,7 @@ def test_parallel_tools_each_get_their_own_result(lab: Callable[..., Lab]) -> No
     assert len(uses) == 3 and sorted(results) == sorted(uses)
 
 
-def test_a_failing_tool_is_an_error_result_and_the_turn_goes_on(lab: Callable[..., Lab]) -> None:
+def test_a_failing_tool_is_an_error_result_and_the_turn_goes_on(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("tool_fail")
     turn = here.turn("Use your tools.", **BYPASS)
     result = here.events(turn["session_id"], "tool_result")[0]
@@ -86,7 +86,7 @@ def test_a_failing_tool_is_an_error_result_and_the_turn_goes_on(lab: Callable[..
     assert turn["outcome"] == "completed" and turn["text"] == "It failed."
 
 
-def test_a_denied_tool_is_said_although_the_cli_exits_0(lab: Callable[..., Lab]) -> None:
+def test_a_denied_tool_is_said_although_the_cli_exits_0(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("tool_denied")
     turn = here.turn("Use your tools.")
     denied = here.events(turn["session_id"], "permission_denied")
@@ -95,7 +95,7 @@ def test_a_denied_tool_is_said_although_the_cli_exits_0(lab: Callable[..., Lab])
     assert here.events(turn["session_id"], "process_exited")[0]["exit_code"] == 0
 
 
-def test_a_resumed_session_remembers_its_first_turn(lab: Callable[..., Lab]) -> None:
+def test_a_resumed_session_remembers_its_first_turn(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("memory")
     first = here.turn("My name is Ada.")
     second = here.turn("What did I say?", session=first["session_id"])
@@ -103,7 +103,7 @@ def test_a_resumed_session_remembers_its_first_turn(lab: Callable[..., Lab]) -> 
     assert len(here.api.main_requests[1].body["messages"]) >= 3
 
 
-def test_a_vanilla_claude_goes_on_from_the_same_history(lab: Callable[..., Lab]) -> None:
+def test_a_vanilla_claude_goes_on_from_the_same_history(lab: Callable[..., ClaudeLab]) -> None:
     """`session/new` and two prompts, then `claude -p --resume ID` outside clisup."""
     here = lab("memory")
     session = here.turn("My name is Ada.")["session_id"]
@@ -117,7 +117,7 @@ def test_a_vanilla_claude_goes_on_from_the_same_history(lab: Callable[..., Lab])
     assert "Second prompt." in str(here.api.main_requests[-1].body["messages"])
 
 
-def test_an_answer_of_3_mb_arrives_whole(lab: Callable[..., Lab]) -> None:
+def test_an_answer_of_3_mb_arrives_whole(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("big_text")
     turn = here.turn()
     completed = here.events(turn["session_id"], "turn_completed")[0]
@@ -130,7 +130,7 @@ def test_an_answer_of_3_mb_arrives_whole(lab: Callable[..., Lab]) -> None:
 
 
 @pytest.mark.fault(69)
-def test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text(lab: Callable[..., Lab]) -> None:
+def test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("text")
     (here.cwd / "secret.txt").write_text("the file's own words")
     turn = here.turn("/cost and @secret.txt")
@@ -141,7 +141,7 @@ def test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text(
 
 
 @pytest.mark.fault(66)
-def test_a_follow_up_of_background_work_is_a_turn_of_its_own(lab: Callable[..., Lab]) -> None:
+def test_a_follow_up_of_background_work_is_a_turn_of_its_own(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("background_bash")
     turn = here.turn("Use your tools.", **BYPASS)
     ended = here.wait_for(turn["session_id"], "turn_completed", turn_id="t2")
@@ -152,7 +152,7 @@ def test_a_follow_up_of_background_work_is_a_turn_of_its_own(lab: Callable[..., 
 
 
 @pytest.mark.fault(65)
-def test_text_that_a_cut_stream_takes_back_is_retracted(lab: Callable[..., Lab]) -> None:
+def test_text_that_a_cut_stream_takes_back_is_retracted(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("cut_mid_stream")
     turn = here.turn()
     assert turn["text"] == "The whole answer." == text_of(here.events(turn["session_id"]))

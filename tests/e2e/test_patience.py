@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.lab import Lab, poll, text_of
+from tests.e2e.lab import ClaudeLab, poll, text_of
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -21,7 +21,7 @@ def limits(**values: float) -> str:
     return "[backends.claude.limits]\n" + "\n".join(f"{name} = {value}" for name, value in values.items())
 
 
-def exit_of(here: Lab, session: str) -> dict[str, Any]:
+def exit_of(here: ClaudeLab, session: str) -> dict[str, Any]:
     """The session's one `process_exited`."""
     (exited,) = here.events(session, "process_exited")
     return exited
@@ -33,7 +33,7 @@ def exit_of(here: Lab, session: str) -> dict[str, Any]:
 @pytest.mark.fault(73)
 @pytest.mark.parametrize(("scenario", "kind"), [("http_529", "overloaded"), ("http_429_final", "rate_limit")])
 def test_retries_beyond_the_limit_end_the_turn_with_their_own_error(
-    lab: Callable[..., Lab], scenario: str, kind: str
+    lab: Callable[..., ClaudeLab], scenario: str, kind: str
 ) -> None:
     here = lab(scenario, config=limits(retries=2))
     turn = here.turn()
@@ -45,7 +45,7 @@ def test_retries_beyond_the_limit_end_the_turn_with_their_own_error(
     assert exit_of(here, turn["session_id"])["ended_by"] == f"retry:{kind}"
 
 
-def test_limits_that_are_not_reached_change_nothing(lab: Callable[..., Lab]) -> None:
+def test_limits_that_are_not_reached_change_nothing(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("http_429_short", config=limits(retries=2, retry_wait_s=10))
     turn = here.turn()
     assert turn["outcome"] == "completed" and turn["text"] == "At last."
@@ -54,7 +54,7 @@ def test_limits_that_are_not_reached_change_nothing(lab: Callable[..., Lab]) -> 
 
 
 @pytest.mark.fault(73)
-def test_a_wait_longer_than_the_limit_ends_the_turn_at_once_and_says_how_long(lab: Callable[..., Lab]) -> None:
+def test_a_wait_longer_than_the_limit_ends_the_turn_at_once_and_says_how_long(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("http_429_wait_30", config=limits(retry_wait_s=2))
     began = time.monotonic()
     turn = here.turn()
@@ -65,7 +65,7 @@ def test_a_wait_longer_than_the_limit_ends_the_turn_at_once_and_says_how_long(la
     assert exit_of(here, turn["session_id"])["ended_by"] == "retry:rate_limit"
 
 
-def test_a_fallback_model_is_told_and_its_answer_completes_the_turn(lab: Callable[..., Lab]) -> None:
+def test_a_fallback_model_is_told_and_its_answer_completes_the_turn(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("fallback_model", config='args = ["--fallback-model", "claude-sonnet-4-5"]')
     turn = here.turn()
     told = [e for e in here.events(turn["session_id"], "status") if e["status"] == "model_fallback"]
@@ -84,7 +84,9 @@ def test_a_fallback_model_is_told_and_its_answer_completes_the_turn(lab: Callabl
         ("sse_error_event", "The whole answer."),
     ],
 )
-def test_a_stream_that_breaks_ends_with_the_right_text(lab: Callable[..., Lab], scenario: str, final: str) -> None:
+def test_a_stream_that_breaks_ends_with_the_right_text(
+    lab: Callable[..., ClaudeLab], scenario: str, final: str
+) -> None:
     here = lab(scenario)
     turn = here.turn("Use your tools.", **BYPASS)
     events = here.events(turn["session_id"])
@@ -95,7 +97,7 @@ def test_a_stream_that_breaks_ends_with_the_right_text(lab: Callable[..., Lab], 
     assert not [e for e in events if e["type"] == "unparsed"]
 
 
-def test_a_tool_that_ran_before_the_cut_is_not_run_again(lab: Callable[..., Lab]) -> None:
+def test_a_tool_that_ran_before_the_cut_is_not_run_again(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("cut_after_tool")
     session = here.turn("Use your tools.", **BYPASS)["session_id"]
     uses, results = here.events(session, "tool_use"), here.events(session, "tool_result")
@@ -107,7 +109,7 @@ def test_a_tool_that_ran_before_the_cut_is_not_run_again(lab: Callable[..., Lab]
 
 
 @pytest.mark.fault(15)
-def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text_and_the_session(lab: Callable[..., Lab]) -> None:
+def test_a_stall_that_the_watchdog_ends_keeps_the_partial_text_and_the_session(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("stall_then_answer", config="[backends.claude.timeouts]\nmodel_idle = 3")
     turn = here.turn()
     session = turn["session_id"]
@@ -156,7 +158,7 @@ def stubborn(session: str) -> dict[int, tuple[str | None, str]]:
     return {pid: told for pid, told in marked(session).items() if told[1].startswith("sh -c trap")}
 
 
-def with_its_loop(here: Lab, **params: Any) -> tuple[str, dict[int, Any]]:
+def with_its_loop(here: ClaudeLab, **params: Any) -> tuple[str, dict[int, Any]]:
     """A session whose tool has started its loop: the session, and the whole tree by then."""
     session = here.open(**BYPASS, **params)
     here.prompt(session, "Use your tools.")
@@ -167,7 +169,7 @@ def with_its_loop(here: Lab, **params: Any) -> tuple[str, dict[int, Any]]:
 @pytest.mark.fault(10)
 @pytest.mark.parametrize("by", ["watchdog", "interrupt"])
 def test_a_tool_child_that_ignores_sigterm_in_its_own_session_is_dead_and_named(
-    lab: Callable[..., Lab], by: str
+    lab: Callable[..., ClaudeLab], by: str
 ) -> None:
     here = lab("stubborn_child", config="[backends.claude.timeouts]\nterm_grace = 2")
     # the loop works, so that silence alone would be given more windows: the turn's own limit is not moved by them
@@ -186,7 +188,7 @@ def test_a_tool_child_that_ignores_sigterm_in_its_own_session_is_dead_and_named(
 
 
 @pytest.mark.fault(4)
-def test_a_killed_keeper_takes_the_cli_and_its_tool_with_it(lab: Callable[..., Lab]) -> None:
+def test_a_killed_keeper_takes_the_cli_and_its_tool_with_it(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("stubborn_child")
     session, tree = with_its_loop(here)
     cli = here.wait_for(session, "process_started")["pid"]
@@ -201,7 +203,9 @@ def test_a_killed_keeper_takes_the_cli_and_its_tool_with_it(lab: Callable[..., L
 
 @pytest.mark.fault(4)
 @pytest.mark.fault(10)
-def test_a_killed_keeper_leaves_nothing_in_its_cgroup_that_cleared_its_environment(lab: Callable[..., Lab]) -> None:
+def test_a_killed_keeper_leaves_nothing_in_its_cgroup_that_cleared_its_environment(
+    lab: Callable[..., ClaudeLab],
+) -> None:
     here = lab("bare_child")
     session = here.open(**BYPASS)
     here.prompt(session, "Use your tools.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.lab import Lab
+from tests.e2e.lab import ClaudeLab
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -14,7 +14,7 @@ TIMEOUTS = "[backends.claude.timeouts]\nmodel_idle = 5\ntool_idle = 120"
 
 
 @pytest.mark.fault(15)
-def test_a_tool_that_is_silent_for_40_s_lives_while_a_stalled_stream_does_not(lab: Callable[..., Lab]) -> None:
+def test_a_tool_that_is_silent_for_40_s_lives_while_a_stalled_stream_does_not(lab: Callable[..., ClaudeLab]) -> None:
     quiet, stalled = lab("silent_bash_40", config=TIMEOUTS), lab("stall_mid_stream", config=TIMEOUTS)
     session = quiet.open(**BYPASS)
     quiet.prompt(session, "Use your tools.")
@@ -32,7 +32,7 @@ def test_a_tool_that_is_silent_for_40_s_lives_while_a_stalled_stream_does_not(la
 
 
 @pytest.mark.fault(15)
-def test_a_tool_that_hangs_is_ended_although_the_cli_itself_stays_busy(lab: Callable[..., Lab]) -> None:
+def test_a_tool_that_hangs_is_ended_although_the_cli_itself_stays_busy(lab: Callable[..., ClaudeLab]) -> None:
     """claude's event loop reads and writes a little for ever: that is no work of its tool."""
     here = lab("hung_bash", config="[backends.claude.timeouts]\ntool_idle = 6")
     turn = here.turn("Use your tools.", **BYPASS)

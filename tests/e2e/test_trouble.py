@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lab import Lab, poll
+from tests.e2e.lab import ClaudeLab, poll
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
 
 
 @pytest.mark.fault(64)
-def test_a_401_ends_the_turn_at_the_first_retry(lab: Callable[..., Lab]) -> None:
+def test_a_401_ends_the_turn_at_the_first_retry(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("http_401")
     turn = here.turn()
     assert turn["outcome"] == "failed"
@@ -35,14 +35,14 @@ def test_a_401_ends_the_turn_at_the_first_retry(lab: Callable[..., Lab]) -> None
     ],
 )
 def test_an_api_failure_that_says_success_fails_with_its_kind(
-    lab: Callable[..., Lab], scenario: str, kind: str
+    lab: Callable[..., ClaudeLab], scenario: str, kind: str
 ) -> None:
     turn = lab(scenario).turn()
     assert turn["outcome"] == "failed"
     assert turn["error"]["kind"] == kind
 
 
-def test_a_usage_limit_says_when_it_ends(lab: Callable[..., Lab]) -> None:
+def test_a_usage_limit_says_when_it_ends(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("http_429_oauth_limit", auth="oauth")
     turn = here.turn()
     limit = here.events(turn["session_id"], "rate_limit")[0]
@@ -50,7 +50,7 @@ def test_a_usage_limit_says_when_it_ends(lab: Callable[..., Lab]) -> None:
     assert limit["status"] == "rejected" and limit["resets_at"].startswith("2100-01-01T")
 
 
-def test_retries_of_the_cli_are_events_and_the_turn_succeeds(lab: Callable[..., Lab]) -> None:
+def test_retries_of_the_cli_are_events_and_the_turn_succeeds(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("http_500_once")
     turn = here.turn()
     retry = here.events(turn["session_id"], "retry")[0]
@@ -58,13 +58,13 @@ def test_retries_of_the_cli_are_events_and_the_turn_succeeds(lab: Callable[..., 
     assert retry["error"]["kind"] == "server" and retry["error"]["http_status"] == 500
 
 
-def test_nobody_logged_in_is_said_as_authentication(lab: Callable[..., Lab]) -> None:
+def test_nobody_logged_in_is_said_as_authentication(lab: Callable[..., ClaudeLab]) -> None:
     turn = lab("not_logged_in", auth="none").turn()
     assert turn["outcome"] == "failed" and turn["error"]["kind"] == "authentication"
 
 
 @pytest.mark.fault(67)
-def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable[..., Lab]) -> None:
+def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("text")
     session = here.open(resume_native_id="00000000-0000-4000-8000-000000000000")
     lost = here.turn(session=session)
@@ -72,7 +72,7 @@ def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable
     assert here.turn(session=session)["outcome"] == "completed"
 
 
-def test_a_session_id_that_is_in_use_is_resumed(lab: Callable[..., Lab]) -> None:
+def test_a_session_id_that_is_in_use_is_resumed(lab: Callable[..., ClaudeLab]) -> None:
     """clisup's record is gone, the CLI's transcript is not: the same id goes on where it was."""
     here = lab("memory")
     session = "6b0f3c1e-5d0c-4a7e-9f57-1d2c3b4a5968"
@@ -94,7 +94,7 @@ def _remove(path: Path) -> bool:
 @pytest.mark.fault(15)
 @pytest.mark.fault(73)
 @pytest.mark.parametrize("scenario", ["stall_before_headers", "stall_mid_stream"])
-def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., Lab], scenario: str) -> None:
+def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., ClaudeLab], scenario: str) -> None:
     here = lab(scenario)
     turn = here.turn(timeouts={"model_idle": 2.0, "term_grace": 2.0})
     exited = here.events(turn["session_id"], "process_exited")[0]
@@ -103,13 +103,13 @@ def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., Lab], scen
     assert [e["action"] for e in here.events(turn["session_id"], "watchdog")] == ["warned", "fired"]
 
 
-def test_a_silent_tool_is_not_killed_by_the_model_limit(lab: Callable[..., Lab]) -> None:
+def test_a_silent_tool_is_not_killed_by_the_model_limit(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("slow_bash")
     turn = here.turn("Use your tools.", timeouts={"model_idle": 3.0, "tool_idle": 60.0}, **BYPASS)
     assert turn["outcome"] == "completed" and turn["text"] == "done"
 
 
-def test_an_interrupt_keeps_the_partial_text_and_the_session(lab: Callable[..., Lab]) -> None:
+def test_an_interrupt_keeps_the_partial_text_and_the_session(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("stall_mid_stream")
     session = here.open()
     here.prompt(session)
@@ -123,7 +123,7 @@ def test_an_interrupt_keeps_the_partial_text_and_the_session(lab: Callable[..., 
     assert any(blocks), "SIGINT makes claude confirm what it had said"
 
 
-def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., Lab]) -> None:
+def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("slow_bash")
     session = here.open(**BYPASS)
     here.prompt(session, "Use your tools.")
@@ -148,7 +148,7 @@ def _marked(session: str) -> list[str]:
 
 @pytest.mark.fault(1)
 @pytest.mark.parametrize("scenario", ["slow_bash", "parallel_tools"])
-def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Callable[..., Lab], scenario: str) -> None:
+def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Callable[..., ClaudeLab], scenario: str) -> None:
     here = lab(scenario)
     session = here.open(**BYPASS)
     here.prompt(session, "Use your tools.")
@@ -167,7 +167,7 @@ def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Callable[..., Lab], scen
 
 
 @pytest.mark.fault(5)
-def test_a_cli_that_ends_while_the_daemon_is_away_is_told_exactly(lab: Callable[..., Lab]) -> None:
+def test_a_cli_that_ends_while_the_daemon_is_away_is_told_exactly(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("slow_bash")
     session = here.open(**BYPASS)
     here.prompt(session, "Use your tools.")
@@ -183,7 +183,9 @@ def test_a_cli_that_ends_while_the_daemon_is_away_is_told_exactly(lab: Callable[
 
 
 @pytest.mark.fault(34)
-def test_no_credential_of_the_daemon_reaches_the_cli(lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credential_of_the_daemon_reaches_the_cli(
+    lab: Callable[..., ClaudeLab], monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = lab("tool_env") if _has("tool_env") else lab("slow_bash")
     session = here.open(**BYPASS)
     here.prompt(session, "Use your tools.")

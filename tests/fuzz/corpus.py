@@ -241,6 +241,26 @@ def _scrub_lists() -> list[bytes]:
     return [*lines, b"A_* | a reason | a source", b"@pair A_URL: A_KEY B_KEY | r | s", b"@include common"]
 
 
+def _recordings() -> list[bytes]:
+    """The meta file is the first line of an input, so each of these may be one, or be a line of the output."""
+    meta = {"format": 1, "kind": "claude", "cli_version": "2", "argv": ["claude"], "environment": ["HOME"], "prompt": "hi",
+            "exit_code": None, "signal": "SIGTERM", "stderr": "x", "reason": "exit", "duration_s": 1.5, "outcome": "failed",
+            "launch": {"native_session_id": SESSION, "resume": False, "cwd": "/x", "model": None, "args": ["-x"]},
+            "carried": {"cost_usd": 0.5, "usage": {"input_tokens": 1}, "background": ["b"]}, "timing": [[5, 0.5]], "said": [[0, None]],
+            "ending": {"reason": "watchdog:model", "limit_s": 3, "error": {"kind": "server", "message": "m"}}}  # fmt: skip
+    secret = 'canary "of" all\\secrets'
+    delta = {
+        "type": "stream_event",
+        "event": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}},
+    }
+    frames = [
+        {**delta, "text": secret[:9]},
+        {**delta, "text": secret[9:]},
+        {"a": secret, secret: ["/home/alice/x", "sk-" + "a" * 20]},
+    ]
+    return [as_line(meta), as_line({"kind": "claude", "prompt": "hi"}), *map(as_line, frames)]
+
+
 MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "decoder": _Conversation,
     "framer": _Bytes,
@@ -249,5 +269,6 @@ MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "journal": lambda rng: _Lines(rng, _journal()),
     "lists": lambda rng: _Lines(rng, _scrub_lists(), most=5),
     "config": lambda rng: _Lines(rng, [_CONFIG, *_CONFIG.split(b"\n")[:-1]], most=4),
+    "recording": lambda rng: _Lines(rng, _recordings()),
 }
 """For each target, what makes its inputs from one random generator."""

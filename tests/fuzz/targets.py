@@ -10,10 +10,14 @@ from functools import cache
 
 from pydantic import ValidationError
 
+from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.recording import parse_recording, play
 from clisup.client.transport import decode
+from clisup.core.erasing import Eraser, machine_names
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Record, read_lines, whole_lines
-from clisup.core.scrub import parse_list
+from clisup.core.redact import Redactor
+from clisup.core.scrub_list import parse_list
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
 from clisup.rpc.methods import METHODS
@@ -22,7 +26,7 @@ from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["SECRET", "TARGETS", "Target"]
 
 Target = Callable[[bytes, int], None]
 _LIMITS = (7, 64, 700, 1 << 26)
@@ -157,6 +161,38 @@ def config(data: bytes, _salt: int) -> None:
         promise("cannot" in error.message, "an error says what cannot be done")
 
 
+SECRET = 'canary "of" all\\secrets'
+_ERASED = Redactor([SECRET])
+_NAMES = machine_names(home="/home/alice", user="alice", host="box7")
+
+
+def recording(data: bytes, _salt: int) -> None:
+    """A meta file (the first line) and an output: a recording whose turn ends once, or a refusal; redacted, it stays as good."""
+    meta, _, out = data.partition(b"\n")
+    done = Eraser(_ERASED, _NAMES).lines(out)
+    promise(done.data.count(b"\n") == out.count(b"\n"), "a redacted output has as many lines")
+    promise(done.moved[len(out)] == len(done.data), "its ends of lines are told")
+    for before, after in zip(out.split(b"\n"), done.data.split(b"\n"), strict=True):
+        if is_json(before):
+            promise(is_json(after), "what was JSON still is")
+        promise(SECRET.encode() not in after, "a secret that stands there as it is goes")
+    try:
+        read = parse_recording(done.data, meta, name="x.jsonl", kind="claude")
+    except UsageError as error:
+        promise(error.message.startswith("cannot ") and bool(error.hint), "an error says what cannot be done")
+        return
+    told = [event for played in play(read, ClaudeAdapter()) for event in played.events]
+    promise(told[-1].type == "turn_completed", "a turn has an end")
+
+
+def is_json(line: bytes) -> bool:
+    try:
+        json.loads(line.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 @cache
 def _scratch() -> str:
     """One file of this process's own, without a name in any directory."""
@@ -166,4 +202,5 @@ def _scratch() -> str:
 
 TARGETS: dict[str, Target] = {
     "decoder": decoder, "framer": framer, "wire": wire, "client": client, "journal": journal, "lists": lists, "config": config,
+    "recording": recording,
 }  # fmt: skip

@@ -12,7 +12,7 @@ import trio
 
 from clisup.errors import WorldError
 from clisup.host import executables
-from clisup.host.executables import Executable, VersionProbe, find_executable
+from clisup.host.executables import Answer, Executable, VersionProbe, ask, find_executable, find_worker
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -156,3 +156,102 @@ async def test_a_command_that_floods_is_ended_and_little_of_it_is_held(tmp_path:
     with trio.fail_after(30):
         await VersionProbe().version(executable, (executable.path,), ENV, lambda text: said.append(text) or "1")
     assert [len(text) for text in said] == [executables.PROBE_OUTPUT_LIMIT]
+
+
+async def test_who_asks_while_a_probe_runs_waits_for_its_answer(tmp_path: Path) -> None:
+    path = script(
+        tmp_path / "cli", f"echo x >> {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo v3"
+    )
+    probe, answers = VersionProbe(), []
+
+    async def one() -> None:
+        answers.append(await version(probe, path))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(one)
+            await until_exists(tmp_path / "asked")
+            (tmp_path / "go").touch()
+    assert answers == ["3"] * 5
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+async def until_exists(path: Path) -> None:
+    while not there(path):
+        await trio.sleep(0.01)
+
+
+def there(path: Path) -> bool:
+    return path.exists()
+
+
+async def test_who_has_no_patience_gets_nothing_and_the_probe_goes_on(tmp_path: Path) -> None:
+    path = script(tmp_path / "cli", f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo v3")
+    probe, executable = VersionProbe(), found(path)
+    argv = (executable.path, "--version")
+    with trio.fail_after(30):
+        assert await probe.version(executable, argv, ENV, parse, patience_s=0.05) is None
+        (tmp_path / "go").touch()
+        while await probe.version(executable, argv, ENV, parse, patience_s=0.05) != "3":
+            pass
+
+
+async def test_a_failed_probe_is_not_waited_for_again_by_who_has_no_patience(tmp_path: Path) -> None:
+    path = script(tmp_path / "cli", f"echo x >> {tmp_path}/asked; exit 1")
+    probe, executable = VersionProbe(), found(path)
+    argv = (executable.path, "--version")
+    assert await probe.version(executable, argv, ENV, parse) is None
+    assert await probe.version(executable, argv, ENV, parse, patience_s=30) is None
+    assert (tmp_path / "asked").read_text() == "x\n"
+    assert await probe.version(executable, argv, ENV, parse) is None
+    assert (tmp_path / "asked").read_text() == "x\nx\n"
+
+
+async def test_an_adapter_that_cannot_read_the_answer_is_told_to_who_asked(tmp_path: Path) -> None:
+    def broken(text: str) -> str | None:
+        raise LookupError(text)
+
+    executable = found(script(tmp_path / "cli", "echo v1"))
+    with pytest.raises(LookupError, match="v1"):
+        await VersionProbe().version(executable, (executable.path,), ENV, broken)
+
+
+# -- asking anything --------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_holds_both_streams_and_the_exit_code(tmp_path: Path) -> None:
+    path = script(tmp_path / "cli", "echo out; echo err >&2; pwd; exit 3")
+    assert await ask([str(path)], ENV) == Answer("out\nerr\n/\n", 3)
+
+
+async def test_a_command_that_does_not_leave_or_cannot_be_started_has_no_exit_code(tmp_path: Path) -> None:
+    path = script(tmp_path / "cli", "echo hello; sleep 1000")
+    with trio.fail_after(30):
+        assert await ask([str(path)], ENV, limit_s=1.0) == Answer("hello\n", None)
+    assert await ask([f"{tmp_path}/absent"], ENV) == Answer("", None)
+
+
+class TestWorkers:
+    def test_the_first_prefix_that_is_there_whole_is_taken(self, tmp_path: Path) -> None:
+        (tmp_path / "v1.2").mkdir()
+        worker = script(tmp_path / "v1.2" / "worker", "")
+        data = tmp_path / "cli.js"
+        data.write_text("")
+        missing = (str(tmp_path / "absent"),)
+        found = find_worker([missing, (f"{tmp_path}/v*/worker",)], search_path="/nonexistent")
+        assert found == (str(worker),)
+        interpreted = find_worker([("sh", "--flag", str(data))], search_path=os.environ["PATH"])
+        assert interpreted is not None and interpreted[1:] == ("--flag", str(data))
+        assert os.path.isabs(interpreted[0])
+
+    def test_nothing_half_is_taken(self, tmp_path: Path) -> None:
+        script(tmp_path / "worker", "", mode=0o644)  # not executable
+        candidates = [
+            (f"{tmp_path}/worker",),
+            ("sh", f"{tmp_path}/absent.js"),
+            ("no-such-command", f"{tmp_path}/worker"),
+            (),
+        ]
+        assert find_worker(candidates, search_path=os.environ["PATH"]) is None
+        assert find_worker([], search_path="") is None

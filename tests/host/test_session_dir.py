@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,14 @@ def test_prompts_that_a_crash_left_behind_go_and_those_of_open_turns_stay(sessio
 def test_a_run_has_its_files_and_a_blob_is_written_the_same_twice(session: SessionDir) -> None:
     run = session.run(7)
     assert (run.start_record(), run.exit_record()) == (None, None)
-    run.create({"argv": ["x"]})
+    run.create({"argv": ["x"]}, {"settings.json": "{}"})
+    assert Path(run.scratch, "settings.json").read_text() == "{}"
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (run.scratch, f"{run.scratch}/settings.json")] == [
+        0o700,
+        0o600,
+    ]
+    run.drop_scratch()
+    assert not os.path.exists(run.scratch)
     for _ in range(2):
         run.save_blob("blob-7-out-10-0", b"data")
     assert Path(run.blob_path("blob-7-out-10-0")).read_bytes() == b"data"

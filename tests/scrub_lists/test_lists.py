@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clisup.core.scrub import RuleSet, build_environment, check_configuration
+from clisup.core.scrub_list import parse_list
 from clisup.errors import ConfigurationError
 from clisup.host.scrub_files import load_rules
 
@@ -173,3 +174,10 @@ def test_every_list_says_what_it_is_and_how_a_line_is_written(path: Path) -> Non
     assert head.startswith("# ")
     assert "`PATTERN | reason | source`" in head
     assert max(map(len, head.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.name)
+def test_a_shipped_list_says_what_it_was_checked_with_and_when(path: Path) -> None:
+    name, kind = path.name.split(".")
+    stamp = parse_list(name, kind, path.read_text()).checked  # type: ignore[arg-type]
+    assert stamp is not None and stamp.date >= "2026-11-20"

@@ -1,0 +1,233 @@
+"""`session/update` of the Agent Client Protocol (version 1) as events: messages made from chunks, tools from their updates.
+
+Names and fields are those of the protocol's schema (`@agentclientprotocol/sdk` 2.4.0, `schema/v1`). An agent tells a
+message in pieces only and never says where one ends, so its whole and its end are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from clisup.backends.acp_dialect import AcpDialect
+from clisup.backends.acp_tools import Tool, block_of, result_of
+from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str, join_halves
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    Block,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    ToolProgress,
+    ToolUse,
+    UsageReport,
+)
+from clisup.core.usage import Usage
+
+__all__ = ["CHUNKS", "SAID", "SILENT", "Updates"]
+
+DETAIL_CHARS = 2000  # of a text that is only told about; the whole line is in the spool
+_ENDED = ("completed", "failed")
+CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
+SAID = frozenset({*CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan"})
+"""Updates that tell of a conversation. Before the prompt was sent they can only be an older one, replayed."""
+SILENT = frozenset(
+    {
+        "user_message_chunk",  # an echo of the prompt, which is known
+        "available_commands_update",  # for menus
+        "config_option_update",  # the settings of a person's screen; the model is asked for before the prompt
+        "session_info_update",  # a title for lists
+        "compaction_summary_chunk",  # a piece of what the later compaction_update tells
+    }
+)
+
+
+class _Message:
+    """The message that is being streamed. Its texts are kept in pieces until its end."""
+
+    def __init__(self, message_id: str, native_id: str | None) -> None:
+        self.id = message_id
+        self.native_id = native_id
+        self.blocks: list[Block | tuple[Literal["text", "thinking"], list[str]]] = []
+        self.held = ""  # the first half of a surrogate pair, whose other half is in the next chunk
+
+    def add(self, kind: Literal["text", "thinking"], text: str) -> list[EventBase]:
+        whole, self.held = join_halves(self.held + text)
+        if not whole:
+            return []
+        last = self.blocks[-1] if self.blocks else None
+        if not isinstance(last, tuple) or last[0] != kind:
+            last = (kind, [])
+            self.blocks.append(last)
+        last[1].append(whole)
+        return [ContentDelta(kind=kind, text=whole, index=len(self.blocks) - 1, message_id=self.id)]
+
+    def whole(self) -> tuple[Block, ...]:
+        return tuple(
+            Block(kind=block[0], text="".join(block[1])) if isinstance(block, tuple) else block for block in self.blocks
+        )
+
+
+class Updates:
+    """One turn's conversation, in the words of one agent (`dialect`).
+
+    `text` is the turn's final text, `denied` the names of the refused tools, `usage` the sum of what single chunks told.
+    """
+
+    def __init__(self, dialect: AcpDialect) -> None:
+        self._dialect = dialect
+        self._tool_name = dialect.tool_name
+        self._message: _Message | None = None
+        self._count = 0
+        self._tools: dict[str, Tool] = {}
+        self.text = ""
+        self.denied: dict[str, None] = {}
+        self.usage: Usage | None = None
+        self.cost_usd: float | None = None
+        self._handlers: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
+            "tool_call": self._tool,
+            "tool_call_update": self._tool,
+            "plan": _plan,
+            "current_mode_update": lambda update: _status("permission_mode", get_str(update, "currentModeId")),
+            "usage_update": self._usage_update,
+            "notice": lambda update: _status("notice", get_str(update, "description") or get_str(update, "title")),
+            "compaction_update": lambda update: _status("compaction", get_str(update, "status")),
+        }
+
+    def take(self, update: dict[str, Any]) -> list[EventBase]:
+        """The events of one update. Raises LookupError for a kind that is not known, MalformedError for a broken one."""
+        name = get_str(update, "sessionUpdate") or ""
+        if name in CHUNKS:
+            return self._chunk(CHUNKS[name], update)
+        return [] if name in SILENT else self._handlers[name](update)
+
+    def refuse(self, call: dict[str, Any], reason: str) -> list[EventBase]:
+        """A tool that is not permitted: the call, if it was not told yet (gemini tells it only here), and its refusal."""
+        tool = self._known(call)
+        events = [] if tool.announced else self._announce(tool)
+        name = self._tool_name(tool.fields)
+        self.denied[name] = None
+        return [*events, PermissionDenied(tool_use_id=tool.id, name=name, reason=reason)]
+
+    def finish(self) -> list[EventBase]:
+        """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""
+        events = self._end_message()
+        for tool in self._tools.values():
+            if not tool.announced:
+                events += self._announce(tool)
+        return events
+
+    # Messages
+
+    def _chunk(self, kind: Literal["text", "thinking"], update: dict[str, Any]) -> list[EventBase]:
+        content, meta = get_dict(update, "content"), get_dict(update, "_meta")
+        block = None if content.get("type") == "text" else block_of(content)
+        text = get_str(content, "text") if block is None else None
+        if (block is None and text is None) or not get_str(content, "type"):
+            raise MalformedError("a chunk without content")
+        if text and self._dialect.is_note(meta):
+            return self._note(text)
+        usage = self._dialect.chunk_usage(meta)
+        events: list[EventBase] = []
+        if text != "":  # an empty chunk only carries what is beside it
+            message = self._begin(get_str(update, "messageId"), events)
+            if block is None:
+                events += message.add(kind, text or "")
+            else:
+                message.blocks.append(block)
+        if usage is None:
+            return events
+        self.usage = usage if self.usage is None else self.usage + usage
+        return events + self._end_message(usage)  # a request's tokens are told after its answer
+
+    def _note(self, text: str) -> list[EventBase]:
+        """The agent's own words, told as if the model had said them."""
+        events = self._end_message()
+        self._count += 1
+        name = f"message-{self._count}"
+        note = AssistantMessage(message_id=name, blocks=(Block(kind="text", text=text),), synthetic=True)
+        return [*events, MessageStart(message_id=name), note, MessageStop(message_id=name)]
+
+    def _begin(self, native: str | None, events: list[EventBase]) -> _Message:
+        """The message that a chunk belongs to; what its beginning gives is put into `events`."""
+        message = self._message
+        if message is not None and (native is None or native == message.native_id):
+            return message
+        events += self._end_message()
+        self._count += 1
+        # Unique within the turn; an agent's own id, where it gives one, may come again after a tool call.
+        message_id = f"message-{self._count}" if native is None else f"{native}#{self._count}"
+        self._message = _Message(message_id, native)
+        events.append(MessageStart(message_id=message_id))
+        return self._message
+
+    def _end_message(self, usage: Usage | None = None) -> list[EventBase]:
+        message = self._message
+        if message is None:
+            return []
+        self._message = None
+        events: list[EventBase] = []
+        if message.held:  # the other half never came: one unknown character
+            last = message.blocks[-1] if message.blocks else None
+            kind = last[0] if isinstance(last, tuple) else "text"
+            message.held = ""
+            events += message.add(kind, "\ufffd")
+        blocks = message.whole()
+        self.text = "".join(block.text or "" for block in blocks if block.kind == "text")
+        if blocks:
+            events.append(AssistantMessage(message_id=message.id, blocks=blocks))
+        return [*events, MessageStop(message_id=message.id, usage=usage)]
+
+    # Tools
+
+    def _known(self, update: dict[str, Any]) -> Tool:
+        tool_id = get_str(update, "toolCallId")
+        if not tool_id:
+            raise MalformedError("a tool call without toolCallId")
+        tool = self._tools.setdefault(tool_id, Tool(tool_id))
+        tool.learn(update)
+        return tool
+
+    def _tool(self, update: dict[str, Any]) -> list[EventBase]:
+        """A call is told once its input is known: with it, or with the news that the tool runs."""
+        tool = self._known(update)
+        status = get_str(update, "status") or "pending"
+        if tool.ended:
+            return []
+        was_announced = tool.announced
+        events: list[EventBase] = []
+        if not tool.announced and (tool.fields.get("rawInput") or status != "pending"):
+            events += self._announce(tool)
+        if status in _ENDED:
+            tool.ended = True
+            self.text = ""  # what was said before a tool's end is not the last word
+            return [*events, result_of(tool, is_error=status == "failed")]
+        if was_announced:
+            events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
+        return events
+
+    def _announce(self, tool: Tool) -> list[EventBase]:
+        tool.announced = True
+        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        return [*self._end_message(), use]
+
+    def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
+        cost = get_dict(update, "cost")
+        if cost.get("currency") == "USD":
+            self.cost_usd = get_number(cost, "amount")
+        return [UsageReport(usage=Usage(), context_tokens=get_int(update, "used"))]
+
+
+def _status(status: str, detail: str | None) -> list[EventBase]:
+    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
+
+
+def _plan(update: dict[str, Any]) -> list[EventBase]:
+    entries = update.get("entries")
+    if not isinstance(entries, list):
+        raise MalformedError("a plan without entries")
+    lines = [f"[{get_str(e, 'status') or '?'}] {get_str(e, 'content') or ''}" for e in entries if isinstance(e, dict)]
+    return _status("plan", "\n".join(lines))

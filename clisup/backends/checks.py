@@ -1,0 +1,59 @@
+"""What no CLI can take, refused before anything is started: the same words for every backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from clisup.backends.base import LaunchRequest
+from clisup.errors import UsageError
+
+__all__ = ["UUID", "argv_path", "argv_text", "check_mode", "check_prompt", "check_uuid"]
+
+_UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def check_prompt(cli: str, prompt: str) -> None:
+    """Raises UsageError for a prompt that is empty or no text."""
+    if not prompt.strip():
+        raise UsageError(f"cannot prompt {cli} with an empty text, because it does not ask the model then")
+    odd = _UNSENDABLE.search(prompt)
+    if odd:
+        raise UsageError(
+            f"cannot send the prompt, because its character {odd.start()} is no text (NUL or half of a surrogate pair)"
+        )
+
+
+def argv_text(name: str, value: str) -> str:
+    """The value, fit for argv. Raises UsageError."""
+    if not value.strip() or _UNSENDABLE.search(value):
+        raise UsageError(f"cannot use {value!r} as {name}, because it is empty or holds what argv cannot")
+    return value
+
+
+def argv_path(name: str, value: str) -> str:
+    """The absolute path, fit for argv. Raises UsageError."""
+    if not value.startswith("/"):
+        raise UsageError(f"cannot use {value!r} as {name}, because it is not an absolute path")
+    return argv_text(name, value)
+
+
+def check_mode(cli: str, mode: str, modes: Sequence[str]) -> str:
+    """The permission mode, where the CLI has it. Raises UsageError."""
+    if mode not in modes:
+        raise UsageError(
+            f"cannot use permission mode {mode!r}, because {cli} has no such mode",
+            hint=f"take one of {', '.join(modes)}",
+        )
+    return mode
+
+
+def check_uuid(cli: str, request: LaunchRequest) -> str | None:
+    """The native session id, where there is one. Raises UsageError for one that is no UUID, or none to resume."""
+    session = request.native_session_id
+    if session is None and request.resume:
+        raise UsageError(f"cannot resume a {cli} session without its id", hint="give its native session id")
+    if session is not None and not UUID.fullmatch(session):
+        raise UsageError(f"cannot use {session!r} as a {cli} session id, because it is not a UUID")
+    return session

@@ -1,0 +1,230 @@
+"""The dialogue with `codex app-server` on stdio: its lines as events, and what is said back to it (0.169.0).
+
+JSON lines without a version field. One process serves one turn: initialize, then thread/start or thread/resume, then
+turn/start; after turn/completed its stdin is closed and it ends. What is said is a function of the lines and the request.
+
+Raw response items (an experimental switch) are asked for because a call that codex refuses, cannot read or takes for denied by
+its sandbox has no item: only the raw call and its raw output tell of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clisup.backends import codex_items as items
+from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Reply, Terminal
+from clisup.backends.claude_frames import (
+    MalformedError,
+    get_dict,
+    get_int,
+    get_str,
+)
+from clisup.backends.codex_calls import Calls
+from clisup.backends.codex_errors import Report, explain_report, read_report, retry_of
+from clisup.backends.codex_messages import Messages
+from clisup.backends.codex_notices import NOTICES, SILENT, RateLimits, usage_of
+from clisup.backends.codex_protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
+from clisup.backends.lines import NOTHING, read_frame, unparsed
+from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
+from clisup.core.framing import Line
+from clisup.core.usage import Usage
+
+__all__ = ["CodexDecoder"]
+
+Frame = dict[str, Any]
+_MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
+
+
+class CodexDecoder:
+    """One turn of one app-server process, from its first line on."""
+
+    def __init__(self, request: LaunchRequest) -> None:
+        self._request = request
+        self._thread: str | None = None
+        self._turn: str | None = None
+        self._messages = Messages()
+        self._calls = Calls()
+        self._limits = RateLimits()
+        self._usage = Usage()
+        self._denied: dict[str, None] = {}
+        self._failure: Report | None = None
+        self._ended = False
+        self._handlers: dict[str, Callable[[Frame], list[EventBase]]] = {
+            "item/started": self._item_started,
+            "item/completed": self._item_completed,
+            "item/agentMessage/delta": self._messages.text_delta,
+            "item/plan/delta": self._messages.text_delta,
+            "item/reasoning/summaryTextDelta": self._messages.thinking_delta,
+            "item/reasoning/textDelta": self._messages.thinking_delta,
+            "rawResponseItem/completed": lambda params: self._calls.see(get_dict(params, "item")),
+            "account/rateLimits/updated": self._limits.see,
+            "error": self._error,
+        }
+
+    @property
+    def background(self) -> frozenset[str]:
+        """Nothing: what runs on after the turn ends with the process."""
+        return frozenset()
+
+    def interrupt(self) -> str | None:
+        """The request that ends the running turn, once codex has said which turn that is."""
+        return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, the answers to it, and the turn's end where the line was that. Never raises."""
+        frame = read_frame(line)
+        if isinstance(frame, Decoded):
+            return frame
+        try:
+            decoded = self._frame(frame)
+        except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
+            return unparsed(line, "malformed")
+        if decoded is None:
+            return unparsed(line, "unknown_type")
+        for event in decoded.events:
+            if isinstance(event, PermissionDenied):
+                self._denied[event.name] = None
+        return decoded
+
+    def _frame(self, frame: Frame) -> Decoded | None:
+        method = frame.get("method")
+        if isinstance(method, str):
+            return self._request_of(method, frame) if "id" in frame else self._notification(method, frame)
+        if "id" in frame and ("result" in frame or "error" in frame):
+            return self._answer(frame)
+        raise MalformedError("neither a method nor an answer")
+
+    # Answers to what was asked
+
+    def _answer(self, frame: Frame) -> Decoded:
+        asked = frame["id"]
+        if "error" in frame:
+            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"))
+        result = get_dict(frame, "result")
+        if asked == THREAD:
+            return self._opened(result)
+        if asked == START_TURN:
+            self._turn = get_str(get_dict(result, "turn"), "id")
+            return NOTHING
+        return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
+
+    def _refused(self, error: Frame) -> Decoded:
+        message = get_str(error, "message") or "codex refused without a message"
+        found = explain_report(Report(message))
+        kind = "protocol" if found.kind == "crashed" else found.kind
+        return self._end(TurnError(kind=kind, message=message, retryable=found.retryable))
+
+    def _opened(self, result: Frame) -> Decoded:
+        thread = get_dict(result, "thread")
+        self._thread = get_str(thread, "id")
+        if self._thread is None:
+            raise MalformedError("a thread without an id")
+        self._messages.model = get_str(result, "model")
+        init = SessionInit(
+            native_session_id=self._thread,
+            model=self._messages.model,
+            cwd=get_str(result, "cwd"),
+            permission_mode=_MODES.get(get_str(get_dict(result, "sandbox"), "type") or ""),
+            backend_version=get_str(thread, "cliVersion"),
+        )
+        return Decoded((init,), replies=(start_turn(self._thread, self._request),))
+
+    # Requests of the server: each is answered, or the turn would wait for ever
+
+    def _request_of(self, method: str, frame: Frame) -> Decoded:
+        asked = frame["id"]
+        if not isinstance(asked, str | int):
+            raise MalformedError("a request with an odd id")
+        params = get_dict(frame, "params")
+        call = get_str(params, "itemId")
+        name = self._calls.name_of(call) or method
+        reason = get_str(params, "reason") or get_str(params, "message")
+        denied = PermissionDenied(tool_use_id=call, name=name, reason=(reason or "nobody is there to allow it")[:2000])
+        return Decoded((denied,), replies=(answer_to(method, asked),))
+
+    # Notifications
+
+    def _notification(self, method: str, frame: Frame) -> Decoded | None:
+        params = get_dict(frame, "params")
+        if method in SILENT:
+            return NOTHING
+        if method == "thread/tokenUsage/updated":
+            return Decoded(self._used(params))
+        if self._is_foreign(params):
+            return NOTHING  # a subagent's thread: its work is told by the items of this one
+        if method == "turn/completed":
+            return self._completed(get_dict(params, "turn"))
+        handle = self._handlers.get(method) or NOTICES.get(method)
+        if handle is None:
+            return None
+        return Decoded(handle(params))
+
+    def _is_foreign(self, params: Frame) -> bool:
+        thread = get_str(params, "threadId")
+        return thread is not None and thread != self._thread
+
+    def _item_started(self, params: Frame) -> list[EventBase]:
+        item = get_dict(params, "item")
+        return [*self._calls.started(item)] if items.is_tool(items.kind_of(item)) else []
+
+    def _item_completed(self, params: Frame) -> list[EventBase]:
+        item = get_dict(params, "item")
+        kind = items.kind_of(item)
+        if items.is_tool(kind):
+            return self._calls.completed(item)
+        if kind in items.MESSAGES:
+            return self._messages.completed(item)
+        events = items.other_events(item)
+        if events is None:
+            raise MalformedError(f"an item of the unknown type {kind}")
+        return events
+
+    def _used(self, params: Frame) -> list[EventBase]:
+        """One model call's tokens. After a resume codex repeats those of the turn before: it has another turn's id."""
+        if not self._is_foreign(params) and (self._turn is None or get_str(params, "turnId") != self._turn):
+            return []
+        last = get_dict(get_dict(params, "tokenUsage"), "last")
+        usage = usage_of(last)
+        self._usage += usage
+        context = None if self._is_foreign(params) else get_int(last, "totalTokens")
+        return [UsageReport(usage=usage, context_tokens=context)]
+
+    def _error(self, params: Frame) -> list[EventBase]:
+        error = get_dict(params, "error")
+        report = read_report(error)
+        if params.get("willRetry") is not True:
+            self._failure = report
+            return []
+        retry = retry_of(get_str(error, "message") or "", report) or retry_of("Reconnecting...", report)
+        return [*self._messages.retract("the stream was cut"), *([retry] if retry else [])]
+
+    def _completed(self, turn: Frame) -> Decoded:
+        status = get_str(turn, "status")
+        if status == "completed":
+            return self._end(None)
+        if status == "interrupted":
+            message = TurnError(kind="cancelled", message="the turn was interrupted")
+            return self._end(message, self._messages.keep(), interrupted=True)
+        if status != "failed":
+            raise MalformedError(f"a turn that ended as {status}")
+        error = turn.get("error")
+        report = read_report(error) if isinstance(error, dict) else self._failure
+        return self._end(explain_report(report or Report(), self._limits.resets_at))
+
+    def _end(
+        self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False
+    ) -> Decoded:
+        if self._ended:
+            return NOTHING
+        self._ended = True
+        terminal = Terminal(
+            is_error=error is not None,
+            text="" if error else self._messages.last_text,
+            usage=self._usage,
+            error=error,
+            interrupted=interrupted,
+            denied=tuple(self._denied),
+        )
+        last: tuple[Reply, ...] = (END_OF_INPUT,)
+        return Decoded([*(events or []), *self._messages.retract("no message confirmed it")], terminal, last)

@@ -1,0 +1,199 @@
+"""The codex-exec backend: `codex exec --json`, the prompt on stdin, one process a turn (facts from codex-cli 0.169.0).
+
+It gives less than app-server: whole items without deltas, no rate limits, no word of a call that codex refuses, and a usage that
+is the thread's running total. Its ids of items begin anew with each process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clisup.backends import codex_items as items
+from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
+from clisup.backends.claude_frames import MalformedError, get_dict, get_str
+from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check, toml_string
+from clisup.backends.codex_errors import Report, explain_report, retry_of
+from clisup.backends.codex_notices import usage_of
+from clisup.backends.codex_protocol import sandbox_of, trust_of
+from clisup.backends.lines import NOTHING, read_frame, unparsed
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    SessionInit,
+)
+from clisup.core.framing import Line
+from clisup.core.usage import Usage
+from clisup.errors import UsageError
+
+__all__ = ["CodexExecAdapter", "CodexExecDecoder"]
+
+Frame = dict[str, Any]
+_EVENTS = (
+    "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
+    "task", "status", "unparsed",
+)  # fmt: skip
+
+
+class CodexExecAdapter(CodexBase):
+    """`codex exec --json`, which only signals can interrupt."""
+
+    kind = "codex-exec"
+    capabilities = Capabilities(
+        deltas=False,
+        running_usage=True,
+        system_prompt=False,
+        mcp=False,
+        permission_modes=PERMISSION_MODES,
+        chosen_id=False,
+        tokens=TOKENS,
+        events=tuple(sorted(_EVENTS)),
+    )
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Argv and stdin. A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
+
+        Raises UsageError for a prompt or value that codex cannot take.
+        """
+        check(request)
+        if request.system_prompt is not None or request.system_prompt_file is not None:
+            raise UsageError("cannot give codex exec a system prompt, because it takes none", kind="unsupported")
+        if request.mcp_servers is not None or request.mcp_config_file is not None:
+            raise UsageError(
+                "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
+            )
+        session = [request.native_session_id] if request.resume and request.native_session_id else []
+        words = [
+            "exec",
+            *(["resume"] if session else []),
+            "--json",
+            "--skip-git-repo-check",
+            *QUIET,
+            *_settings(request),
+        ]
+        return LaunchSpec(
+            argv=(*request.command, *words, *request.args, *session, "-"), stdin=request.prompt, env=OWN_ENVIRONMENT
+        )
+
+    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
+        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        return CodexExecDecoder(carried)
+
+
+def _settings(request: LaunchRequest) -> list[str]:
+    """Overrides of the configuration; `resume` takes no flags for them."""
+    pairs = [f"sandbox_mode={toml_string(sandbox_of(request))}"]
+    if request.model is not None:
+        pairs.append(f"model={toml_string(request.model)}")
+    if trust := trust_of(request):
+        listed = ", ".join(f"{toml_string(path)} = {{trust_level = {toml_string(to)}}}" for path, to in trust.items())
+        pairs.append(f"projects={{{listed}}}")
+    return [word for pair in pairs for word in ("-c", pair)]
+
+
+class CodexExecDecoder:
+    """One `codex exec --json` process's stdout to events."""
+
+    def __init__(self, carried: Carried) -> None:
+        self._carried = carried.usage
+        self._used = Usage()
+        self._names: dict[str, str] = {}
+        self._denied: dict[str, None] = {}
+        self._text = ""
+        self._ended = False
+
+    @property
+    def background(self) -> frozenset[str]:
+        """Nothing: what runs on after the turn ends with the process."""
+        return frozenset()
+
+    def interrupt(self) -> str | None:
+        """exec listens to signals alone."""
+        return None
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, and the turn's end where the line was that. Never raises."""
+        frame = read_frame(line)
+        if isinstance(frame, Decoded):
+            return frame
+        try:
+            decoded = self._frame(frame)
+        except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
+            return unparsed(line, "malformed")
+        return unparsed(line, "unknown_type") if decoded is None else decoded
+
+    def _frame(self, frame: Frame) -> Decoded | None:
+        kind = get_str(frame, "type")
+        if kind in ("item.started", "item.updated", "item.completed"):
+            return self._item(kind, get_dict(frame, "item"))
+        if kind == "thread.started":
+            return Decoded((SessionInit(native_session_id=get_str(frame, "thread_id")),))
+        if kind == "turn.started":
+            return NOTHING
+        if kind == "error":
+            return Decoded((self._error(get_str(frame, "message") or ""),))
+        if kind == "turn.completed":
+            return self._end(usage_of(get_dict(frame, "usage"), snake=True), None)
+        if kind == "turn.failed":
+            return self._end(None, get_str(get_dict(frame, "error"), "message") or "")
+        if kind is None:
+            raise MalformedError("a frame without a type")
+        return None
+
+    def _item(self, frame: str, item: Frame) -> Decoded | None:
+        kind = items.kind_of(item)
+        if items.is_tool(kind):
+            return Decoded(self._tool(frame, item))
+        if kind in items.MESSAGES:
+            return Decoded(self._message(kind, item) if frame == "item.completed" else ())
+        events = items.other_events(item)
+        if events is None:
+            return None
+        return Decoded(events if frame == "item.completed" or kind == "todo_list" else ())
+
+    def _tool(self, frame: str, item: Frame) -> list[EventBase]:
+        use, events = items.tool_use(item), list[EventBase]()
+        if use.tool_use_id not in self._names:
+            self._names[use.tool_use_id] = use.name
+            events.append(use)
+        if frame == "item.completed":
+            events += items.tool_result(item, self._names[use.tool_use_id])
+        self._denied |= {event.name: None for event in events if isinstance(event, PermissionDenied)}
+        return events
+
+    def _message(self, kind: str, item: Frame) -> list[EventBase]:
+        blocks, message_id = items.message_blocks(item), items.item_id(item)
+        if not blocks:
+            return []
+        if kind != "reasoning":
+            self._text = blocks[0].text or ""
+        return [
+            MessageStart(message_id=message_id),
+            AssistantMessage(message_id=message_id, blocks=blocks),
+            MessageStop(message_id=message_id),
+        ]
+
+    def _error(self, message: str) -> EventBase:
+        """No end: codex says here that it reconnects, and repeats here what `turn.failed` will say."""
+        return retry_of(message) or BackendStatus(status="error", detail=message[: items.DETAIL_CHARS] or None)
+
+    def _end(self, total: Usage | None, failure: str | None) -> Decoded:
+        """A failed turn tells no total, so the next one's share cannot be told: what was carried is lost with it."""
+        if self._ended:
+            return NOTHING
+        self._ended = True
+        failed = failure is not None
+        return Decoded(
+            (),
+            Terminal(
+                is_error=failed,
+                text="" if failed else self._text,
+                usage=Usage() if total is None else total.since(self._carried),
+                usage_total=total,
+                error=explain_report(Report(failure)) if failure is not None else None,
+                denied=tuple(self._denied),
+            ),
+        )

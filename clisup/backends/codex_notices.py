@@ -1,0 +1,150 @@
+"""The notifications of `codex app-server` that need no memory of others, its token counts and its rate limits (0.169.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from clisup.backends.claude_frames import get_dict, get_int, get_number, get_str
+from clisup.core.events import BackendStatus, EventBase, RateLimit, ToolProgress
+from clisup.core.usage import Usage
+
+__all__ = ["NOTICES", "SILENT", "RateLimits", "usage_of"]
+
+Frame = dict[str, Any]
+DETAIL_CHARS = 2000
+
+
+def usage_of(counts: Frame, *, snake: bool = False) -> Usage:
+    """codex's counts as ours: its input includes what came from the cache, ours does not.
+
+    `cache_write` tokens are told as they come; whether codex counts them into its input was never seen to matter (0 so far).
+    """
+    names = _SNAKE if snake else _CAMEL
+    total, cached, written, output, reasoning = (get_int(counts, name) for name in names)
+    if total is None and output is None:
+        return Usage()
+    return Usage(
+        input_tokens=None if total is None else max(0, total - (cached or 0)),
+        output_tokens=output,
+        cache_creation_input_tokens=written,
+        cache_read_input_tokens=cached,
+        reasoning_tokens=reasoning,
+        source="reported",
+    )
+
+
+_CAMEL = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens", "reasoningOutputTokens")
+_SNAKE = (
+    "input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
+)  # fmt: skip
+
+
+class RateLimits:
+    """The account's limits, told when they change: codex repeats them with every answer, mostly without a value."""
+
+    __slots__ = ("_told", "resets_at")
+
+    def __init__(self) -> None:
+        self._told: dict[str, RateLimit] = {}
+        self.resets_at: str | None = None  # of a limit that is reached
+
+    def see(self, params: Frame) -> list[EventBase]:
+        snapshot = get_dict(params, "rateLimits")
+        reached = get_str(snapshot, "rateLimitReachedType") is not None
+        events: list[EventBase] = []
+        for name in ("primary", "secondary"):
+            window = get_dict(snapshot, name)
+            used = get_number(window, "usedPercent")
+            if used is None:
+                continue
+            event = RateLimit(
+                status="rejected" if used >= 100 or (reached and name == "primary") else "allowed",
+                limit_type=name,
+                utilization=used / 100,
+                resets_at=_rfc3339(get_number(window, "resetsAt")),
+            )
+            if event.status == "rejected":
+                self.resets_at = event.resets_at
+            if self._told.get(name) != event:
+                self._told[name] = event
+                events.append(event)
+        return events
+
+
+def _rfc3339(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):  # a year that no calendar has
+        return None
+
+
+def _said(status: str, detail: str | None) -> list[EventBase]:
+    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
+
+
+def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
+    """A notification that becomes a status, with the first of `fields` that is there as its detail."""
+    return lambda params: _said(status, next((text for name in fields if (text := get_str(params, name))), None))
+
+
+def _mcp_status(params: Frame) -> list[EventBase]:
+    words = [get_str(params, name) for name in ("name", "status", "error")]
+    return _said("mcp_server", ": ".join(word for word in words if word))
+
+
+def _rerouted(params: Frame) -> list[EventBase]:
+    return _said("model_fallback", f"{get_str(params, 'fromModel')} -> {get_str(params, 'toModel')}")
+
+
+def _hook(status: str) -> Callable[[Frame], list[EventBase]]:
+    """Not the hook's output: it may hold anything, and the spool has it."""
+
+    def handle(params: Frame) -> list[EventBase]:
+        run = get_dict(params, "run")
+        return _said(status, f"{get_str(run, 'eventName')}: {get_str(run, 'status')}")
+
+    return handle
+
+
+def _plan(params: Frame) -> list[EventBase]:
+    listed = params.get("plan")
+    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    return _said("todo_list", "\n".join(f"[{get_str(step, 'status')}] {get_str(step, 'step')}" for step in steps))
+
+
+NOTICES: dict[str, Callable[[Frame], list[EventBase]]] = {
+    "warning": _from("warning", "message"),
+    "guardianWarning": _from("warning", "message"),
+    "configWarning": _from("warning", "summary"),
+    "deprecationNotice": _from("warning", "summary"),
+    "mcpServer/startupStatus/updated": _mcp_status,
+    "item/mcpToolCall/progress": lambda params: [ToolProgress(tool_use_id=get_str(params, "itemId"))],
+    "hook/started": _hook("hook_started"),
+    "hook/completed": _hook("hook_response"),
+    "model/rerouted": _rerouted,
+    "model/safetyBuffering/updated": _from("safety_buffering"),
+    "modelProvider/authRecoveryStarted": _from("auth_recovery_started"),
+    "modelProvider/authRecoveryCompleted": _from("auth_recovery_completed"),
+    "thread/compacted": _from("compacted"),
+    "turn/plan/updated": _plan,
+    "item/autoApprovalReview/started": _from("approval_review"),
+    "item/autoApprovalReview/completed": _from("approval_review"),
+}
+
+# What other frames tell as well, or what is about the display of a client.
+SILENT = frozenset(
+    {
+        "account/updated", "app/list/updated", "fs/changed", "item/commandExecution/outputDelta",
+        "item/commandExecution/terminalInteraction", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
+        "item/reasoning/summaryPartAdded", "model/verification", "project/changed", "rawResponse/completed",
+        "remoteControl/status/changed", "serverRequest/resolved", "skills/changed", "thread/closed",
+        "thread/environment/connected", "thread/environment/disconnected", "thread/goal/cleared", "thread/goal/updated",
+        "thread/name/updated", "thread/prediction/updated", "thread/queue/changed", "thread/readState/changed",
+        "thread/settings/updated", "thread/started", "thread/status/changed", "turn/diff/updated",
+        "turn/moderationMetadata", "turn/started",
+    }
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""A line of a CLI's stdout as a JSON object, and what is kept of one that is no event of ours. Common to the decoders."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from clisup.backends.base import Decoded
+from clisup.backends.claude_frames import decode_any, excerpt, mend, too_deep
+from clisup.core.events import Unparsed
+from clisup.core.framing import Line
+
+__all__ = ["NOTHING", "read_frame", "unparsed"]
+
+NOTHING = Decoded(())
+Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
+
+
+def read_frame(line: Line) -> dict[str, Any] | Decoded:
+    """The object of a line, where need be with its broken characters mended; or what to say of a line that holds none."""
+    if line.oversize:
+        return unparsed(line, "oversize")
+    if not line.data.strip():
+        return NOTHING  # an empty line says nothing
+    for data in (line.data, mend(line.data)):
+        try:
+            frame = decode_any(data)
+        except (ValueError, RecursionError):
+            continue
+        good = isinstance(frame, dict) and not too_deep(data, frame)
+        return frame if good and isinstance(frame, dict) else unparsed(line, "malformed")
+    return unparsed(line, "malformed" if line.complete else "truncated")
+
+
+def unparsed(line: Line, reason: Reason) -> Decoded:
+    """A line that is no event of ours, kept."""
+    size = line.end - line.start if line.oversize else len(line.data)
+    return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))

@@ -1,0 +1,132 @@
+"""Why a qwen turn failed. The CLI gives one text, "[API Error: <status> <the API's words>]", an exit code, and stderr."""
+
+from __future__ import annotations
+
+import re
+
+from clisup.backends.base import Recovery, RunEnd
+from clisup.backends.endings import crashed, last_words
+from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
+from clisup.core.events import TurnError, TurnErrorKind
+
+__all__ = ["ERRORS", "explain_end", "explain_error", "explain_retry", "recovery_of"]
+
+_MESSAGE_MAX = 4096
+_PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
+_STATUS = re.compile(r"^(\d{3}) ")
+_LOGIN = "set OPENAI_API_KEY (and OPENAI_BASE_URL, OPENAI_MODEL) in the backend's env, or log in with the CLI"
+
+ERRORS: tuple[ErrorRule, ...] = (
+    # What the API's own words say more exactly than their status.
+    ErrorRule(
+        "text",
+        r"(?i)exceeded your (?:current )?quota|insufficient[_ ]quota|quota (?:has been )?(?:exhausted|exceeded)"
+        r"|Qwen OAuth free tier|billing hard limit|insufficient balance|arrearage",
+        "quota_exceeded",
+        "look at the account's plan and balance",
+    ),
+    ErrorRule(
+        "text",
+        r"(?i)maximum context length|context[_ ]length[_ ]exceeded|context window|input (?:is )?too long"
+        r"|range of input length",
+        "context_overflow",
+        "begin a new session, or give a shorter prompt",
+    ),
+    ErrorRule("text", r"(?i)content[_ ]filter|data_inspection_failed|inappropriate content", "refusal"),
+    ErrorRule("text", r"No auth type is selected|Missing API key|OPENAI_API_KEY.*(?:not found|required)", "authentication", _LOGIN),
+    # Statuses of the API.
+    ErrorRule("status", "400", "invalid_request"),
+    ErrorRule("status", "401", "authentication", _LOGIN),
+    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "404", "model_not_found", "name a model that the endpoint has"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "422", "invalid_request"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "503", "overloaded"),
+    ErrorRule("status", "529", "overloaded"),
+    # Without a status: the request never came to an answer, or the answer broke off.
+    ErrorRule(
+        "text",
+        r"Connection error|fetch failed|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|UND_ERR|terminated|socket hang up"
+        r"|(?i:request timed out)",
+        "network",
+    ),
+    ErrorRule("text", r"Model stream ended|empty response|Streaming request failed", "server"),
+    ErrorRule("text", r"(?i)loop detected", "max_turns"),
+    # Exits without a result.
+    ErrorRule("exit", "53", "max_turns", "raise --max-session-turns, or model.maxSessionTurns in the CLI's settings"),
+    ErrorRule("exit", "55", "budget", "raise --max-wall-time or --max-tool-calls"),
+    ErrorRule("stderr", r"No saved session found with ID", "session_not_found", "start the session anew"),
+    ErrorRule(
+        "stderr", r"Session Id \S+ already exists", "invalid_request", "resume the session instead of creating it"
+    ),
+    ErrorRule("stderr", r"Invalid --session-id", "invalid_request", "qwen's session ids are UUIDs"),
+    ErrorRule(
+        "stderr",
+        r"Unknown argument|Not enough arguments following|Invalid values:",
+        "invalid_request",
+        "look at the backend's args, and at the installed version",
+    ),
+    ErrorRule("stderr", r"No input provided via stdin", "invalid_request", "give a prompt"),
+    ErrorRule("stderr", r"Please fix the configuration file", "invalid_request", "mend the CLI's settings.json"),
+    ErrorRule("stderr", r"No auth type is selected", "authentication", _LOGIN),
+    ErrorRule("stderr", r"ERR_UNKNOWN_BUILTIN_MODULE|SyntaxError: ", "spawn_failed", "qwen needs node 22 or newer"),
+)  # fmt: skip
+_TAXONOMY = Taxonomy(ERRORS)
+
+
+def explain_error(said: str) -> TurnError:
+    """The error of a result that says `is_error`: the API's words without the CLI's wrapping, and its status."""
+    plain = _PLAIN.match(said.strip())
+    words = (plain["words"] if plain else said).strip()
+    found = _STATUS.match(words)
+    status = int(found[1]) if found else None
+    kind = _kind(words, status)
+    return TurnError(
+        kind=kind,
+        message=words[:_MESSAGE_MAX] or "qwen failed without a message",
+        retryable=kind in RETRYABLE,
+        http_status=status,
+    )
+
+
+def explain_retry(*, limited: bool) -> TurnError:
+    """The error behind one `system/retry`, which tells none: only rate limits come with a delay."""
+    if limited:
+        return TurnError(
+            kind="rate_limit", message="the API limits the rate of requests", retryable=True, http_status=429
+        )
+    return TurnError(kind="server", message="the model's answer was broken or empty", retryable=True)
+
+
+def _kind(words: str, status: int | None) -> TurnErrorKind:
+    if status is None:
+        rule = _TAXONOMY.search("text", words)
+        return rule.kind if rule else "crashed"
+    by_text = _TAXONOMY.search("text", words)
+    by_status = _TAXONOMY.exact("status", status)
+    if by_text is not None and by_text.kind in ("quota_exceeded", "context_overflow", "refusal"):
+        return by_text.kind
+    return by_status.kind if by_status else "server" if status >= 500 else "invalid_request"
+
+
+def explain_end(end: RunEnd) -> TurnError:
+    """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
+    # A wrong flag is told first and followed by all of the help, so the whole tail is asked.
+    rule = _TAXONOMY.exact("exit", end.exit_code) or _TAXONOMY.search("stderr", end.stderr_tail)
+    if rule is not None:
+        return TurnError(kind=rule.kind, message="; ".join(part for part in (last_words(end), rule.advice) if part))
+    return crashed("qwen", end, codes_tell=True)  # its own handler leaves with 130, on SIGTERM too
+
+
+_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
+    (re.compile(r"Session Id \S+ already exists"), "resume"),
+    (re.compile(r"No saved session found with ID"), "fresh"),
+)
+
+
+def recovery_of(text: str) -> Recovery | None:
+    """What makes the same prompt work where only the session flag was wrong."""
+    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

@@ -1,0 +1,251 @@
+"""A recording: what one CLI process said in a turn, and all that its decoder needs to make the same events of it again. Pure.
+
+`<name>.jsonl` holds stdout byte for byte, `<name>.meta.json` the rest; docs/recordings.md describes every key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, RunEnd
+from clisup.core.events import EventBase, TurnCompleted, TurnError
+from clisup.core.framing import Line, LineFramer
+from clisup.core.terminal import Terminal, begins_turn
+from clisup.core.usage import NO_USAGE
+from clisup.core.verdict import ExitRecord, conclude
+from clisup.errors import ClisupError, UsageError
+
+__all__ = ["FORMAT", "Meta", "Played", "Recording", "dialogue", "parse_recording", "play", "signal_name", "told"]
+
+FORMAT = 1
+"""Of the meta file. A recording of a later format is refused whole."""
+
+_CWD = "/scratch/cwd"
+_LAUNCH: TypeAdapter[LaunchRequest] = TypeAdapter(LaunchRequest)
+_CARRIED: TypeAdapter[Carried] = TypeAdapter(Carried)
+_LAUNCH_KEYS = {field.name for field in dataclasses.fields(LaunchRequest)} - {"command"}
+_CARRIED_KEYS = {field.name for field in dataclasses.fields(Carried)}
+
+
+Offset = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Ending(BaseModel):
+    """Why the daemon ended the run: as `conclude` takes it."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    reason: str
+    limit_s: Seconds | None = None
+    error: TurnError | None = None
+
+
+class Meta(BaseModel):
+    """The keys of a meta file that clisup reads; a recorder may add others for people."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    format: int = FORMAT
+    kind: str | None = None
+    cli_version: str = "unknown"
+    argv: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    prompt: str | None = None
+    exit_code: int | None = None
+    signal: str | int | None = None
+    stderr: str = ""
+    launch: dict[str, Any] = {}
+    carried: dict[str, Any] = {}
+    ending: Ending | None = None
+    reason: str = "exit"
+    outcome: str | None = None
+    duration_s: Seconds | None = None
+    timing: tuple[tuple[Offset, Seconds], ...] = ()
+    said: tuple[tuple[Offset, Offset | None], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """One recording, read. `request` and `carried` are what the CLI was launched with."""
+
+    kind: str
+    data: bytes
+    meta: Meta
+    request: LaunchRequest
+    carried: Carried
+
+    @property
+    def exit(self) -> ExitRecord:
+        """How the process ended."""
+        return ExitRecord(self.meta.exit_code, signal_number(self.meta.signal), self.meta.reason)
+
+    @property
+    def run_end(self) -> RunEnd:
+        """The same, as an adapter explains it."""
+        return RunEnd(self.meta.exit_code, signal_number(self.meta.signal), self.meta.stderr)
+
+    def lines(self) -> list[Line]:
+        """The lines of stdout; the last one may be incomplete."""
+        framer = LineFramer()
+        lines = framer.feed(self.data)
+        last = framer.close()
+        return [*lines, last] if last else lines
+
+
+class Played(NamedTuple):
+    """One line and what became of it; `ended` is the end of the turn before it, where the line begins another one.
+
+    After the last line comes one more, without a line, for the end of the last turn.
+    """
+
+    line: Line | None
+    decoded: Decoded
+    ended: TurnCompleted | None = None
+
+    @property
+    def events(self) -> list[EventBase]:
+        """All events in their order, a turn's end among them."""
+        return [*([self.ended] if self.ended else []), *self.decoded.events]
+
+
+def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
+    """Decode a recording as the daemon does: blank lines give nothing, and a turn that the CLI began by itself is another one."""
+    carried, request = recording.carried, recording.request
+    decoder = adapter.decoder(carried, request)
+    terminal: Terminal | None = None
+    for line in recording.lines():
+        if not line.data.strip() and not line.oversize:
+            yield Played(line, Decoded(()))
+            continue
+        decoded, ended = decoder.decode(line), None
+        if terminal is not None and begins_turn(decoded.events):
+            ended = _end(terminal, ExitRecord(reason="exit"), None, TurnError(kind="crashed", message=""), None)
+            carried = _after(carried, terminal, decoder.background)
+            decoder, terminal = adapter.decoder(carried, request), None
+            decoded = decoder.decode(line)
+        terminal = terminal or decoded.terminal
+        yield Played(line, decoded, ended)
+    meta, explained = recording.meta, adapter.explain_exit(recording.run_end)
+    ending = meta.ending.model_dump(mode="json", exclude_none=True) if meta.ending else None
+    yield Played(None, Decoded(()), _end(terminal, recording.exit, ending, explained, meta.duration_s))
+
+
+def _end(
+    terminal: Terminal | None,
+    record: ExitRecord,
+    ending: dict[str, Any] | None,
+    explained: TurnError,
+    duration_s: float | None,
+) -> TurnCompleted:
+    return conclude(terminal=terminal, record=record, ending=ending, explained=explained, duration_s=duration_s)
+
+
+def _after(carried: Carried, terminal: Terminal, background: frozenset[str]) -> Carried:
+    cost = carried.cost_usd if terminal.cost_total_usd is None else terminal.cost_total_usd
+    usage = carried.usage if terminal.usage_total is None else terminal.usage_total
+    return Carried(cost_usd=cost, usage=usage, background=background)
+
+
+def told(recording: Recording, adapter: Adapter) -> list[EventBase]:
+    """All events of a recording, each turn's end among them."""
+    return [event for played in play(recording, adapter) for event in played.events]
+
+
+def dialogue(recording: Recording, adapter: Adapter) -> list[tuple[int, int | None]]:
+    """What the CLI had been told when it went on: pairs (offset in stdout, lines of stdin up to there; None: stdin's end).
+
+    The lines are those of the launch and of the decoder's replies. Empty where this adapter cannot launch such a request.
+    """
+    try:
+        spec = adapter.launch(recording.request)
+    except ClisupError:
+        return []
+    if spec.stdin_eof:
+        return [(0, None)]
+    count = spec.stdin.count("\n")
+    said: list[tuple[int, int | None]] = [(0, count)]
+    for played in play(recording, adapter):
+        if played.line is not None and played.decoded.replies:
+            count += sum(reply.count("\n") for reply in played.decoded.replies if isinstance(reply, str))
+            said.append((played.line.end, None if END_OF_INPUT in played.decoded.replies else count))
+    return said
+
+
+def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = None) -> Recording:
+    """A recording from its two files. `kind` counts where the meta file names none.
+
+    Raises `UsageError`: what is no recording (`usage`), or one of a later format (`unsupported`).
+    """
+    fields = _read_meta(meta, name)
+    kind = fields.kind or kind
+    if kind is None:
+        raise _foreign(name, "it names no kind of backend", hint="give it: --kind claude")
+    launch = {"native_session_id": None, "resume": False, "cwd": _CWD, "prompt": fields.prompt or "", **fields.launch}
+    carried = {"cost_usd": 0.0, "usage": NO_USAGE.model_dump(), **fields.carried}
+    _check_keys("launch", fields.launch, _LAUNCH_KEYS, name)
+    _check_keys("carried", fields.carried, _CARRIED_KEYS, name)
+    try:
+        request = _LAUNCH.validate_python({**launch, "command": ("cli",)})
+        return Recording(kind, data, fields, request, _CARRIED.validate_python(carried))
+    except ValidationError as error:
+        raise _foreign(name, _first(error)) from None
+
+
+def _read_meta(meta: bytes, name: str) -> Meta:
+    try:
+        raw = json.loads(meta)
+    except (ValueError, RecursionError) as error:
+        raise _foreign(name, f"its meta file is no JSON: {type(error).__name__}") from None
+    if not isinstance(raw, dict):
+        raise _foreign(name, "its meta file holds no object")
+    version = raw.get("format", FORMAT)
+    if isinstance(version, int) and version > FORMAT:
+        raise UsageError(
+            f"cannot read the recording {name}, because a newer clisup made it (format {version})",
+            kind="unsupported",
+            hint="use that version",
+        )
+    try:
+        fields = Meta.model_validate(raw)
+        signal_number(fields.signal)
+    except ValidationError as error:
+        raise _foreign(name, _first(error)) from None
+    except (KeyError, ValueError):
+        raise _foreign(name, f"'signal' is wrong: {str(raw['signal'])[:40]!r} is no signal") from None
+    return fields
+
+
+def _check_keys(table: str, given: Mapping[str, Any], known: set[str], name: str) -> None:
+    if unknown := sorted(set(given) - known):
+        raise _foreign(name, f"'{table}.{unknown[0][:40]}' is no key that this clisup knows")
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    return f"'{'.'.join(str(part) for part in problem['loc'])[:80]}' is wrong: {problem['msg'][:120]}"
+
+
+def _foreign(name: str, reason: str, hint: str = "docs/recordings.md describes the format") -> UsageError:
+    return UsageError(f"cannot read the recording {name}, because {reason}", kind="usage", hint=hint)
+
+
+def signal_number(name: str | int | None) -> int | None:
+    """SIGTERM to 15, and 15 to itself. Raises `KeyError` or `ValueError` for what is no signal."""
+    if name is None:
+        return None
+    return int(signal.Signals(name) if isinstance(name, int) else signal.Signals[name])
+
+
+def signal_name(number: int | None) -> str | None:
+    """15 to SIGTERM; a real-time signal without a name is told as the first of them."""
+    if number is None:
+        return None
+    names = {int(member): member.name for member in signal.Signals}
+    return names.get(number, "SIGRTMIN")

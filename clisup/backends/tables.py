@@ -1,0 +1,112 @@
+"""What the adapters declare, as tables for docs/backends.md and docs/errors.md. Pure; a test holds the pages to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from clisup.backends.base import Adapter, Capabilities
+from clisup.backends.registry import BUILT_IN, get_adapter
+from clisup.core.events import EVENT_TYPES, TurnErrorKind
+
+__all__ = ["SHOWN", "ability_table", "error_tables", "event_table"]
+
+SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo is claude's twin
+_DAEMON_ONLY = frozenset(
+    {
+        "prompt_accepted",
+        "turn_started",
+        "process_started",
+        "process_exited",
+        "turn_completed",
+        "watchdog",
+        "notice",
+        "stderr",
+    }
+)
+_NOT_YET = frozenset({"approval_requested", "approval_resolved"})
+_FLAGS = {
+    "deltas": "text while it is made",
+    "thinking": "the model's thinking",
+    "resume": "a session of more than one turn",
+    "chosen_id": "the caller chooses the native session id",
+    "system_prompt": "system prompt",
+    "mcp": "MCP servers of the session",
+    "usage": "usage of the turn",
+    "cost": "cost of the turn",
+    "approvals": "approvals",
+}
+_TOKENS = (
+    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
+)  # fmt: skip
+_PLACES = {
+    "code": "its word `{}`",
+    "status": "HTTP {}",
+    "exit": "exit code {}",
+    "text": "a message like `{}`",
+    "stderr": "stderr like `{}`",
+}
+_KINDS: tuple[TurnErrorKind, ...] = get_args(TurnErrorKind)
+
+
+def _adapters() -> dict[str, Adapter]:
+    return {kind: get_adapter(kind) for kind in SHOWN}
+
+
+def event_table() -> str:
+    """Which backend gives which event: one row an event type that a CLI can give."""
+    adapters = _adapters()
+    given = [name for name in EVENT_TYPES if name not in _DAEMON_ONLY | _NOT_YET]
+    rows = [[f"`{name}`", *(_yes(name in a.capabilities.events) for a in adapters.values())] for name in given]
+    return _markdown(["event", *adapters], rows)
+
+
+def ability_table() -> str:
+    """What each backend can do, and which counts of `usage` it tells."""
+    capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
+    rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
+    rows.append(["a graceful interrupt is first a", *(can.interrupt for can in capabilities.values())])
+    rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
+    rows.append(["permission modes", *(_modes(can) for can in capabilities.values())])
+    rows.append(
+        ["versions", *(f"`{a.default_versions}`" if a.default_versions else "any" for a in _adapters().values())]
+    )
+    return _markdown(["", *capabilities], rows)
+
+
+def error_tables() -> str:
+    """For each kind of error, what in each backend's output means it."""
+    parts = []
+    for kind in _KINDS:
+        said = {name: _words(adapter, kind) for name, adapter in _adapters().items()}
+        rows = [[name, words] for name, words in said.items() if words]
+        if rows:
+            parts.append(f"### `{kind}`\n\n{_markdown(['backend', 'how it says so'], rows)}")
+    return "\n".join(parts)
+
+
+def _words(adapter: Adapter, kind: str) -> str:
+    rules = dict.fromkeys((rule.where, rule.says) for rule in adapter.errors if rule.kind == kind)
+    return "; ".join(_PLACES[where].format(says.replace("|", "\\|")) for where, says in rules)
+
+
+def _modes(can: Capabilities) -> str:
+    if can.permission_modes is None:
+        return "the agent's own"
+    return ", ".join(f"`{mode}`" for mode in can.permission_modes) or "-"
+
+
+def _yes(there: bool) -> str:
+    return "yes" if there else "-"
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+PAGES: Mapping[str, Mapping[str, object]] = {
+    "docs/backends.md": {"events": event_table, "abilities": ability_table},
+    "docs/errors.md": {"errors": error_tables},
+}
+"""Where each table stands: between `<!-- table NAME -->` and `<!-- end -->`."""

@@ -1,0 +1,20 @@
+"""What is known of a lock that a CLI may leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["StaleLock"]
+
+
+@dataclass(frozen=True, slots=True)
+class StaleLock:
+    """A lock that a CLI may leave behind at its end, and that its next start would wait for: an empty directory.
+
+    It lies at `path` under the value of the first variable of `homes` that the CLI has. Who may hold it is a living
+    process of the same user that runs `program` and has the same home.
+    """
+
+    program: str
+    homes: tuple[str, ...]
+    path: str

@@ -1,0 +1,166 @@
+"""`clisup doctor`: facts are gathered here, side by side and each bounded in time; `clisup.core.doctor_*` judges them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from clisup.backends.base import LaunchRequest, login_question, refused_as_root
+from clisup.core.doctor_backend import BackendFacts, check_backend
+from clisup.core.doctor_machine import DirectoryFacts, MachineFacts, check_machine
+from clisup.core.drift import DriftEntry
+from clisup.core.finding import Finding
+from clisup.daemon.backends import Backend
+from clisup.errors import ClisupError
+from clisup.host import clock
+from clisup.host.env_name_store import last_check
+from clisup.host.executables import ask
+from clisup.host.machine import directory_facts, is_root, kernel_version, missing_features, user_name
+from clisup.host.systemd import service_facts
+
+__all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
+
+LOOK_LIMIT_S = 5.0
+"""For one look at a directory: a file system whose server is gone never answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known without asking: of the daemon that asks, or of one that would be started here.
+
+    `daemon` and `storage` are as in `MachineFacts`, None where no daemon runs; so is `configuration_problem`. `cwd` is the
+    directory that a session would work in, None where nobody named one. `env` is the daemon's environment.
+    """
+
+    state_dir: str
+    socket: str
+    env: Mapping[str, str]
+    configuration: str
+    cgroup: str | None
+    cwd: str | None = None
+    daemon: Mapping[str, object] | None = None
+    storage: tuple[str, str | None] | None = None
+    configuration_problem: tuple[str, str] | None = None
+    drift: tuple[DriftEntry, ...] = ()
+
+
+async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
+    """The machine's findings, then each backend's. `optional` are the backends that may as well not be installed."""
+    found: dict[str, list[Finding]] = {}
+
+    async def machine() -> None:
+        found[""] = await diagnose_machine(around)
+
+    async def one(backend: Backend) -> None:
+        found[backend.name] = check_backend(await _facts(backend, around, backend.name in optional))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(machine)
+        for backend in backends:
+            nursery.start_soon(one, backend)
+    return [finding for name in ("", *(backend.name for backend in backends)) for finding in found[name]]
+
+
+async def diagnose_machine(around: Surroundings) -> list[Finding]:
+    """The findings that concern no single backend."""
+    service = await service_facts(around.env, user_name())
+    facts = MachineFacts(
+        configuration=around.configuration,
+        configuration_problem=around.configuration_problem,
+        daemon=around.daemon,
+        cwd=None if around.cwd is None else await _look_at(around.cwd),
+        state=await _look_at(around.state_dir),
+        storage=around.storage,
+        socket=around.socket,
+        socket_directory=await _look_at(os.path.dirname(around.socket)),
+        kernel=kernel_version(),
+        missing=missing_features(),
+        cgroup=around.cgroup,
+        service=service,
+        time=clock.wall(),
+        synchronised=clock.synchronised(),
+    )
+    return check_machine(facts)
+
+
+async def _look_at(path: str) -> DirectoryFacts:
+    """In a thread that is left behind where it does not come back: then nothing is known of the directory."""
+    with trio.move_on_after(LOOK_LIMIT_S):
+        return await trio.to_thread.run_sync(directory_facts, path, abandon_on_cancel=True)
+    return DirectoryFacts(path)
+
+
+async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:
+    known: dict[str, Any] = {"name": backend.name, "lists": backend.adapter.lists, "optional": optional}
+    problem: dict[str, tuple[str, str]] = {}
+    try:
+        known["path"] = backend.executable().path
+    except ClisupError as error:
+        return BackendFacts(**known, problem={"executable": (error.message, error.hint)})
+    argv = backend.argv()
+    known["worker"] = () if argv[0] == known["path"] else argv
+    try:
+        own = backend.own_launch()
+        env, known["environment"] = backend.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+    except ClisupError as error:
+        return BackendFacts(
+            **known, problem=dict.fromkeys(("version", "argv", "environment"), (error.message, error.hint))
+        )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_ask_version, backend, known, problem)
+        nursery.start_soon(_ask_login, backend, argv, env, known)
+    try:
+        spec = backend.adapter.launch(_plain_request(backend, argv, around.cwd or "/"))
+        known["argv"] = tuple(backend.redactor({})(part) for part in spec.argv)
+    except ClisupError as error:
+        problem["argv"] = (error.message, error.hint or f"correct backends.{backend.name} in the configuration")
+    return BackendFacts(
+        **known,
+        supported=backend.versions,
+        inherited=frozenset(around.env),
+        pairs=backend.rules.pairs,
+        pass_env=tuple(backend.config.pass_env),
+        root=is_root(),
+        refused_as_root=refused_as_root(backend.adapter, env),
+        args=tuple(backend.config.args),
+        stamps=backend.rules.stamps,
+        names_checked=last_check(around.state_dir, backend.adapter.lists),
+        drift=tuple(entry for entry in around.drift if entry.kind == backend.adapter.kind),
+        problem=problem,
+    )
+
+
+async def _ask_version(backend: Backend, known: dict[str, Any], problem: dict[str, tuple[str, str]]) -> None:
+    try:
+        _, known["version"] = await backend.ready()
+    except ClisupError as error:
+        known["version"] = error.data.get("installed")
+        problem["version"] = (error.message, error.hint)
+
+
+async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, str], known: dict[str, Any]) -> None:
+    question = login_question(backend.adapter)
+    if question.args:
+        known["login_asked"] = " ".join((backend.command[0], *question.args))
+        known["login_elsewhere"] = question.elsewhere
+        answer = await ask((*argv, *question.args), {**env, **question.env})
+        known["login"] = None if answer.exit_code is None else question.parse(answer.output, answer.exit_code)
+
+
+def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:
+    """A first prompt with nothing special about it."""
+    chosen = str(uuid.UUID(int=0)) if backend.adapter.capabilities.chosen_id else None
+    return LaunchRequest(
+        command=argv,
+        prompt="-",
+        native_session_id=chosen,
+        resume=False,
+        cwd=cwd,
+        setting_sources=backend.config.setting_sources,
+        args=tuple(backend.config.args),
+    )

@@ -1,0 +1,53 @@
+"""The daemon's book of drift: runs add what they saw, and it is on the disk before the next one ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from clisup.core.drift import DriftEntry, FrameSample
+from clisup.daemon.storage import Storage
+from clisup.errors import WorldError
+from clisup.host import clock
+from clisup.host.drift_store import known_fields, load_drift, save_drift
+
+__all__ = ["Drift"]
+
+_log = structlog.get_logger()
+
+
+class Drift:
+    """Counts of unknown frames and fields, kept in the state directory."""
+
+    def __init__(self, state_dir: str, storage: Storage) -> None:
+        self._state_dir = state_dir
+        self._storage = storage
+        self._book = load_drift(state_dir)
+        self._known: dict[str, Any] = {}
+
+    def sample(self, kind: str) -> FrameSample:
+        """For one run of a CLI whose frames are those of `kind`."""
+        if kind not in self._known:
+            self._known[kind] = known_fields(kind)
+        return FrameSample(self._known[kind])
+
+    def add(self, kind: str, sample: FrameSample, version: str | None) -> None:
+        """Take in an ended run; what its CLI said of its version goes before `version`. A full disk loses only counts."""
+        if not self._book.add(kind, sample.version or version, sample, ts=clock.timestamp()):
+            return
+        _log.warning("drift", kind=kind, version=sample.version or version, frames=sample.frames, fields=sample.fields)
+        try:
+            with self._storage.watched():
+                save_drift(self._state_dir, self._book)
+        except WorldError as error:
+            _log.warning("drift not stored", error=str(error))
+
+    def __iter__(self) -> Iterator[DriftEntry]:
+        return iter(self._book)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """`drift` of `daemon/status`."""
+        return [dataclasses.asdict(entry) for entry in self._book]

@@ -1,0 +1,78 @@
+"""The gate before a session's next turn: its account's rate limit holds it back, where the prompt did not ask to be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from clisup.core.account import iso
+from clisup.core.events import Notice, TurnCompleted, TurnError
+from clisup.core.ledger import Turn
+from clisup.daemon.accounts import Held
+from clisup.daemon.recorder import Item
+from clisup.errors import WorldError
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """One session's way to its account."""
+
+    def __init__(self, session: Session, request_env: Mapping[str, str]) -> None:
+        self._session = session
+        self.account = session.services.accounts.of(session.backend, request_env)
+        self._told: tuple[str, float | None] | None = None
+
+    def held(self) -> Held | None:
+        """Why a new turn would have to wait now."""
+        return self.account.held(self._session)
+
+    def refuse(self) -> None:
+        """Raises `WorldError(rate_limited)` where a turn would have to wait."""
+        if (held := self.held()) is None:
+            return
+        until = f"until {iso(held.until)}" if held.until is not None else "until another turn has tried it"
+        raise WorldError(
+            f"cannot prompt session {self._session.id} now, because the account {held.account} is limited {until}",
+            kind="rate_limited",
+            hint="try again then, or use when_limited: wait",
+            **{name: value for name, value in held.words().items() if value is not None},
+        )
+
+    async def hold(self, turn: Turn, held: Held) -> None:
+        """Wait a while, or end the turn where its prompt asked for that. The caller looks again afterwards."""
+        session = self._session
+        prompt = await session.services.storage.surely(lambda: session.dir.load_prompt(turn.id))
+        if (prompt or {}).get("when_limited") == "refuse":
+            await session.recorder.record_surely(lambda: [session.completion(_refused(held), {}, turn_id=turn.id)])
+            session.dir.drop_prompt(turn.id)
+            return
+        self.account.wait(session)
+        if self._told != (turn.id, held.until):
+            self._told = (turn.id, held.until)
+            await session.recorder.record_surely(lambda: [Item(_notice(held), turn.id)])
+        with trio.move_on_after(held.sleep_s):
+            await session.work.wait()
+
+
+def _notice(held: Held) -> Notice:
+    until = f"until {iso(held.until)}" if held.until is not None else "until one turn has tried whether it is over"
+    text = f"the account {held.account} is limited: the turn is held {until}, at place {held.position} in the line"
+    return Notice(code="held", message=text)
+
+
+def _refused(held: Held) -> TurnCompleted:
+    message = f"the account {held.account} is limited, and the prompt was not to wait for its end"
+    error = TurnError(
+        kind="rate_limit",
+        message=message,
+        retryable=True,
+        retry_after_s=held.retry_after_s,
+        resets_at=iso(held.until),
+    )
+    return TurnCompleted(outcome="failed", error=error)

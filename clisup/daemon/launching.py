@@ -1,0 +1,142 @@
+"""What one run is started with: the adapter's launch spec, its environment, its files, and the keeper's spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from clisup.backends.base import LaunchRequest, LaunchSpec
+from clisup.daemon.native import NativeSession
+from clisup.host import cgroups
+from clisup.host.failpoints import failpoint
+from clisup.host.keepers import KEEPER_PROTO
+from clisup.host.session_dir import RunDir
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["Launch", "Launcher", "drop_cgroup"]
+
+WALL_SLACK_S = (
+    10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One run, ready to be started: its intent is on disk."""
+
+    number: int
+    run_dir: RunDir
+    request: LaunchRequest
+    spec: LaunchSpec
+    env: dict[str, str]
+    markers: dict[str, str]
+    cgroup: str | None
+
+
+class Launcher:
+    """Prepares the runs of one session."""
+
+    def __init__(self, session: Session, native: NativeSession) -> None:
+        self._session = session
+        self._backend = session.backend
+        self._native = native
+
+    async def prepare(self, turn_id: str, prompt: dict[str, Any], mode: str | None) -> Launch:
+        """Everything up to the start; `mode` is how to name the native session where a first try was wrong.
+
+        Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, or the disk refuses.
+        """
+        session, backend = self._session, self._backend
+        argv, _ = await backend.ready()
+        number = session.dir.next_run(session.ledger.runs)
+        run_dir = session.dir.run(number)
+        request = self._request(argv, prompt, self._native.name(mode, number), run_dir)
+        spec = backend.adapter.launch(request)
+        markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
+        secrets = session.dir.secrets()
+        env, _ = backend.environment(request_env=secrets, sets=spec.env, closed=spec.closed_env, markers=markers)
+        cgroup = session.services.cgroups.make(session.id, number)
+        if cgroup is not None:
+            limits = backend.config.limits
+            cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
+        intent = {
+            "turn_id": turn_id,
+            "argv": list(spec.argv),
+            "env_names": list(env),
+            "cgroup": cgroup,
+            "transcript_at": self._native.written(),
+            "native": [request.native_session_id, request.resume],
+        }
+        failpoint("intent.before")
+        with session.services.storage.watched():
+            await trio.to_thread.run_sync(run_dir.create, intent, spec.files)
+        failpoint("intent.after")
+        return Launch(number, run_dir, request, spec, env, markers, cgroup)
+
+    async def again(self, run_dir: RunDir, prompt: dict[str, Any] | None) -> LaunchRequest:
+        """The request that a run was launched with, by a daemon before this one: a decoder's replies depend on it."""
+        intent = await self._session.services.storage.surely(run_dir.intent)
+        native, resume = intent.get("native") or self._native.name(None, 1)
+        return self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, (native, bool(resume)), run_dir)
+
+    def _request(
+        self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run_dir: RunDir
+    ) -> LaunchRequest:
+        session, spec = self._session, self._session.spec
+        return LaunchRequest(
+            command=argv,
+            prompt=str(prompt["text"]),
+            native_session_id=named[0],
+            resume=named[1],
+            cwd=spec.cwd,
+            model=spec.model,
+            permission_mode=spec.permission_mode,
+            system_prompt=session.dir.read_system_prompt() if spec.has_system_prompt else None,
+            system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
+            mcp_servers=session.dir.read_mcp_servers() if spec.has_mcp_config else None,
+            mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
+            setting_sources=self._backend.config.setting_sources,
+            expand=bool(prompt.get("expand")),
+            args=tuple(self._backend.config.args),
+            scratch=run_dir.scratch,
+        )
+
+    def keeper_spec(self, launch: Launch) -> dict[str, Any]:
+        """The keeper's launch spec. It passes through a pipe only: the environment in it holds what was set on purpose."""
+        session, limits = self._session, self._backend.config.limits
+        timeouts = session.timeouts
+        return {
+            "proto": KEEPER_PROTO,
+            "run_dir": launch.run_dir.path,
+            "marker": launch.markers,
+            "argv": list(launch.spec.argv),
+            "env": launch.env,
+            "cwd": session.spec.cwd,
+            "stdin": launch.spec.stdin,
+            "stdin_eof": launch.spec.stdin_eof,
+            "stdout_mode": launch.spec.stdout_mode,
+            "limits": {
+                "spool_bytes": limits.spool_bytes,
+                "stderr_bytes": limits.stderr_bytes,
+                "memory": limits.memory,
+                "pids": limits.pids,
+            },
+            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn else 0,
+            "lease_s": session.services.config.daemon.lease_s,
+            "term_grace_s": timeouts.term_grace,
+            "int_grace_s": timeouts.int_grace,
+            "orphans": self._backend.config.orphans,
+            "orphan_grace_s": 0,
+            "oom_score_adj": 300,
+            "cgroup": launch.cgroup,
+        }
+
+
+def drop_cgroup(run_dir: RunDir) -> None:
+    """A run that never came to be leaves no empty cgroup behind."""
+    if (cgroup := run_dir.intent().get("cgroup")) is not None:
+        cgroups.remove(cgroup)

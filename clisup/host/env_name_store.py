@@ -1,0 +1,38 @@
+"""The names that were found in a CLI's files at the last checks, in the state directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from clisup.core.env_names import NameCheck, restored
+from clisup.errors import WorldError
+from clisup.host.files import make_private_dir, read_json, write_json
+
+__all__ = ["last_check", "load_checks", "save_checks"]
+
+
+def load_checks(state_dir: str, kind: str) -> list[NameCheck]:
+    """The checks that are remembered, the last one at the end; none where nothing can be read."""
+    try:
+        return restored(read_json(_file(state_dir, kind)))
+    except WorldError:
+        return []
+
+
+def save_checks(state_dir: str, kind: str, checks: Sequence[NameCheck]) -> None:
+    """Raises `WorldError(storage_failed)`."""
+    make_private_dir(state_dir)
+    make_private_dir(os.path.dirname(_file(state_dir, kind)))
+    write_json(_file(state_dir, kind), {"checks": [dataclasses.asdict(check) for check in checks]})
+
+
+def last_check(state_dir: str, kind: str) -> str | None:
+    """The version whose names were looked at last; None where none was."""
+    checks = load_checks(state_dir, kind)
+    return checks[-1].version if checks else None
+
+
+def _file(state_dir: str, kind: str) -> str:
+    return os.path.join(state_dir, "env-names", f"{kind}.json")

@@ -1,0 +1,97 @@
+"""Facts of the machine for `clisup doctor`: directories, kernel, cgroups. Each answers at once, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import re
+import stat
+
+from clisup.core.doctor_machine import NEEDED_KERNEL, DirectoryFacts
+
+__all__ = ["directory_facts", "is_root", "kernel_version", "missing_features", "user_name"]
+
+
+def directory_facts(path: str) -> DirectoryFacts:
+    """The directory as this process may use it; no `mode` where it is none, or cannot be looked at."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return DirectoryFacts(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return DirectoryFacts(path)
+    return DirectoryFacts(
+        path,
+        mode=stat.S_IMODE(status.st_mode),
+        readable=os.access(path, os.R_OK | os.X_OK),
+        writable=os.access(path, os.W_OK | os.X_OK),
+        own=status.st_uid == os.geteuid(),
+        free_bytes=_free(path),
+        file_system=_file_system(path),
+    )
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def user_name() -> str:
+    """The name of this process's user, or its number where it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def kernel_version() -> tuple[int, int]:
+    """As `(6, 1)`; `(0, 0)` where it cannot be read."""
+    match = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def missing_features() -> tuple[str, ...]:
+    """What clisup needs of the kernel and does not get: a sandbox may forbid what the version has."""
+    missing = []
+    if kernel_version() < NEEDED_KERNEL:
+        missing.append("close_range (5.10)")
+    for name, attempt in (("pidfd_open", _pidfd), ("memfd_create", _memfd)):
+        try:
+            os.close(attempt())
+        except OSError as error:
+            missing.append(f"{name} ({error.strerror})")
+    if not os.path.isdir("/proc/self/fd"):
+        missing.append("/proc")
+    return tuple(missing)
+
+
+def _pidfd() -> int:
+    return os.pidfd_open(os.getpid())
+
+
+def _memfd() -> int:
+    return os.memfd_create("clisup-doctor", os.MFD_CLOEXEC)
+
+
+def _free(path: str) -> int | None:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
+
+
+def _file_system(path: str) -> str | None:
+    """The type of the mount that holds the path: the longest mount point above it (proc(5), mountinfo)."""
+    wanted = os.path.realpath(path) + "/"
+    best, found = "", None
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                before, _, after = line.partition(" - ")
+                point = before.split()[4].replace("\\040", " ").rstrip("/") + "/"
+                if wanted.startswith(point) and len(point) >= len(best):
+                    best, found = point, after.split()[0]
+    except (OSError, IndexError):
+        return None
+    return found

@@ -1,0 +1,45 @@
+"""Reading a whole journal without being its daemon: nothing is opened for writing, nothing is cut or mended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from clisup.core.journal import DamagedLine, Record, read_lines
+from clisup.host.files import storage_error
+from clisup.host.journal_store import check_version
+
+__all__ = ["stored_records"]
+
+
+def stored_records(directory: str) -> Iterator[Record]:
+    """Every record of every segment, snapshots too, from the oldest on. Damaged lines and a torn tail are stepped over.
+
+    Raises `WorldError(storage_failed)` where a segment cannot be read, `UsageError(unsupported)` for one of a later format.
+    """
+    try:
+        names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
+        segments = sorted((int(name), name) for name in names if name.isdecimal())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error("read", directory, error) from None
+    for _, name in segments:
+        path = os.path.join(directory, f"{name}.jsonl")
+        try:
+            yield from _segment(path)
+        except FileNotFoundError:
+            continue  # retention was faster
+        except OSError as error:
+            raise storage_error("read the journal", path, error) from None
+
+
+def _segment(path: str) -> Iterator[Record]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file):
+            if number == 0:
+                check_version(path, line)
+            try:
+                yield from read_lines(line)
+            except DamagedLine:
+                continue

@@ -1,0 +1,59 @@
+"""The same script gives the same story with every backend, in the recordings of the real CLIs. `tests/e2e/test_matrix.py` runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clisup.core.verdict import ExitRecord, conclude
+from tests.backends.contract import ESSENCE, essence, expected, frame_faults
+from tests.backends.recorded import PATHS, Recording, name_of
+
+NAMES = {"claude": {"reasoning": "thinking", "resume": "memory_resume", "http_401": "http_401_final"},
+         "qwen": {"resume": "memory_resume"}, "gemini": {"reasoning": "thinking", "resume": "memory_resume"},
+         "acp": {"resume": "memory_resume"}}  # fmt: skip
+"""Where a recording has another name than the case."""
+NEWEST = {path.parents[1].name: path.parent for path in PATHS}
+MATRIX = [
+    pytest.param(kind, case, id=f"{kind}-{case}")
+    for kind, folder in NEWEST.items()
+    for case in ESSENCE
+    if (folder / f"{NAMES.get(kind, {}).get(case, case)}.jsonl").exists()
+]
+
+
+def turn_of(recording: Recording) -> list[dict[str, Any]]:
+    """The events of a recording and its end, as a client gets them."""
+    results = recording.decode()
+    terminal = next((result.terminal for result in results if result.terminal), None)
+    end = recording.run_end
+    record = ExitRecord(end.exit_code, end.signal, reason="exit")
+    explained = recording.adapter.explain_exit(end)
+    done = conclude(terminal=terminal, record=record, ending=None, explained=explained, duration_s=None)
+    events = [event for result in results for event in result.events]
+    return [event.model_dump(mode="json") for event in (*events, done)]
+
+
+@pytest.mark.parametrize(("kind", "case"), MATRIX)
+def test_the_same_script_gives_the_same_story(kind: str, case: str) -> None:
+    recording = Recording(NEWEST[kind] / f"{NAMES.get(kind, {}).get(case, case)}.jsonl")
+    told = essence(turn_of(recording))
+    can = recording.adapter.capabilities
+    assert told == expected(case, told, thinking=can.thinking)
+
+
+def test_every_backend_is_in_the_matrix_with_every_case() -> None:
+    cases: dict[str, set[str]] = {}
+    for param in MATRIX:
+        kind, case = (str(value) for value in param.values)
+        cases.setdefault(kind, set()).add(case)
+    assert all(found == set(ESSENCE) for found in cases.values()), cases
+    assert set(cases) >= {"claude", "codex", "codex-exec", "gemini", "qwen", "acp"}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
+def test_the_frame_of_a_turn_that_ended_well_is_whole(path: Any) -> None:
+    events = turn_of(Recording(path))
+    if events[-1]["outcome"] == "completed" and sum(bool(one.terminal) for one in Recording(path).decode()) == 1:
+        assert frame_faults(events) == []

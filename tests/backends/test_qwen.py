@@ -1,0 +1,232 @@
+"""What programs depend on in qwen's decoder, beyond the stories of its recordings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from clisup.backends.base import Carried, Decoded, RunEnd
+from clisup.backends.qwen import QwenAdapter
+from clisup.backends.qwen_decoder import QwenDecoder
+from clisup.backends.qwen_errors import explain_error
+from clisup.core.framing import Line
+from clisup.core.usage import NO_USAGE, Usage
+from tests.backends.recorded import Recording
+
+
+def of(name: str) -> Recording:
+    return Recording.of(f"qwen/0.24.4/{name}")
+
+
+def decode(decoder: QwenDecoder, frame: Any) -> Decoded:
+    data = frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+    return decoder.decode(Line(0, len(data) + 1, data, False, True))
+
+
+def fresh() -> QwenDecoder:
+    return QwenDecoder(Carried(usage=NO_USAGE))
+
+
+def test_all_blocks_of_an_answer_belong_to_the_one_message_that_was_started() -> None:
+    started = of("reasoning").events("message_start")
+    messages = of("reasoning").events("message")
+    deltas = of("reasoning").events("content_delta")
+    assert len(started) == 1 and [m.blocks[0].kind for m in messages] == ["thinking", "text"]
+    assert {event.message_id for event in [*messages, *deltas]} == {started[0].message_id}
+    assert [delta.index for delta in deltas] == [0, 0, 1]
+
+
+def test_usage_and_stop_reason_are_told_at_the_messages_end_without_the_cached_tokens() -> None:
+    (stop, last) = of("tool_ok").events("message_stop")
+    assert stop.stop_reason == "tool_use" and last.stop_reason is None
+    assert stop.usage == Usage(input_tokens=700, output_tokens=40, cache_read_input_tokens=300, source="reported")
+
+
+def test_a_resumed_turns_usage_is_its_own() -> None:
+    first, second = of("memory").terminal(), of("memory_resume").terminal()
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (700, 40)
+    assert (second.usage.input_tokens, second.usage.output_tokens) == (700, 41)
+    assert second.usage_total is not None and second.usage_total.output_tokens == 81
+
+
+def test_without_a_known_total_a_resumed_turns_usage_is_unknown() -> None:
+    frame = {"type": "result", "is_error": False, "result": "x", "usage": {"input_tokens": 9, "output_tokens": 9}}
+    terminal = decode(QwenDecoder(Carried()), frame).terminal
+    assert terminal is not None and terminal.usage == Usage()
+    assert terminal.usage_total is not None and terminal.usage_total.output_tokens == 9
+
+
+def test_a_turn_that_failed_before_its_first_request_leaves_the_total_as_it_was() -> None:
+    carried = Usage(input_tokens=5, output_tokens=5, source="reported")
+    frame = {"type": "result", "is_error": True, "usage": {"input_tokens": 0, "output_tokens": 0}, "error": {}}
+    terminal = decode(QwenDecoder(Carried(usage=carried)), frame).terminal
+    assert terminal is not None and terminal.usage.output_tokens == 0 and terminal.usage_total == carried
+
+
+def test_an_api_error_is_a_synthetic_message_and_no_delta() -> None:
+    (message,) = of("http_401").events("message")
+    assert message.synthetic and message.blocks[0].text == "[API Error: 401 Incorrect API key provided: fake.]"
+    assert of("http_401").events("content_delta") == []
+    terminal = of("http_401").terminal()
+    assert terminal.text == "" and terminal.error is not None
+    assert (terminal.error.message, terminal.error.retryable) == ("401 Incorrect API key provided: fake.", False)
+
+
+def test_the_partial_answer_before_an_api_error_stays_the_models_own() -> None:
+    answer, error = of("cut_always").events("message")
+    assert answer.blocks[0].text == "The answer is" * 4 and answer.synthetic is None
+    assert error.synthetic and error.blocks[0].text.startswith("[API Error: terminated")
+    assert "".join(delta.text for delta in of("cut_always").events("content_delta")) == answer.blocks[0].text
+
+
+def test_an_answer_that_only_begins_like_an_error_is_an_answer() -> None:
+    (message,) = of("looks_like_an_error").events("message")
+    assert message.synthetic is None
+    assert "".join(delta.text for delta in of("looks_like_an_error").events("content_delta")) == message.blocks[0].text
+
+
+def test_a_repeated_request_takes_back_what_it_had_said_and_a_continued_one_does_not() -> None:
+    (gone,) = of("cut_reasoning").events("retracted")
+    assert gone.message_id == of("cut_reasoning").events("message_start")[0].message_id
+    assert of("cut_mid_stream").events("retracted") == []
+    assert len(of("cut_mid_stream").events("retry")) == 1
+
+
+def test_a_limit_after_a_tools_result_takes_nothing_back() -> None:
+    """The answer that called the tool is over: only the next request is repeated."""
+    decoder = fresh()
+    head = {"id": "m1", "model": "m"}
+    decode(decoder, {"type": "stream_event", "event": {"type": "message_start", "message": head}})
+    call = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
+    decode(decoder, {"type": "assistant", "message": {"id": "m1", "content": [call]}})
+    result = {"type": "tool_result", "tool_use_id": "c1", "is_error": False, "content": "x"}
+    decode(decoder, {"type": "user", "message": {"content": [result]}})
+    told = {"reason": "retry", "attempt": 1, "maxRetries": 3, "delayMs": 60000, "discardedToolCalls": 0}
+    (retry,) = decode(decoder, {"type": "system", "subtype": "retry", "data": told}).events
+    assert (retry.type, retry.delay_s, retry.error.kind) == ("retry", 60.0, "rate_limit")  # type: ignore[attr-defined]
+
+
+def test_denied_tools_are_events_with_the_reason_that_the_model_was_told() -> None:
+    denied = of("tool_denied").events("permission_denied")
+    assert [event.name for event in denied] == ["write_file", "run_shell_command"]
+    assert all("permission" in event.reason for event in denied)
+    assert of("tool_denied").terminal().denied == ("write_file", "run_shell_command")
+
+
+def test_a_subagent_is_a_task() -> None:
+    assert [(task.state, task.kind) for task in of("subagent").events("task")] == [
+        ("running", "general-purpose"),
+        ("completed", "general-purpose"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "status", "retryable"),
+    [
+        ("http_400", "invalid_request", 400, False),
+        ("http_401", "authentication", 401, False),
+        ("http_403", "permission", 403, False),
+        ("http_404", "model_not_found", 404, False),
+        ("context_overflow", "context_overflow", 400, False),
+        ("http_429", "rate_limit", 429, True),
+        ("quota", "quota_exceeded", 429, False),
+        ("http_500", "server", 500, True),
+        ("http_503", "overloaded", 503, True),
+        ("connection_refused", "network", None, True),
+        ("cut_always", "network", None, True),
+        ("not_logged_in", "authentication", None, False),
+    ],
+)
+def test_a_failure_has_its_kind(name: str, kind: str, status: int | None, retryable: bool) -> None:
+    error = of(name).terminal().error
+    assert error is not None and (error.kind, error.http_status, error.retryable) == (kind, status, retryable)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("unknown_session", "session_not_found"),
+        ("session_in_use", "invalid_request"),
+        ("max_turns", "max_turns"),
+        ("max_tool_calls", "budget"),
+        ("bad_flag", "invalid_request"),
+        ("stall_sigterm", "crashed"),
+        ("stall_mid_stream_sigint", "crashed"),
+    ],
+)
+def test_an_exit_without_a_result_is_explained(name: str, kind: str) -> None:
+    recording = of(name)
+    assert not [one for one in recording.decode() if one.terminal]
+    assert QwenAdapter().explain_exit(recording.run_end).kind == kind
+
+
+def test_no_recording_made_more_requests_than_the_cap_lets() -> None:
+    for name in ("http_429", "quota", "http_500", "http_503"):
+        assert of(name).meta["api_requests"] == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("[API Error: 418 I am a teapot]", "invalid_request"),
+        ("[API Error: 504 <html>]", "server"),
+        ("[API Error: Model stream ended with empty response text.]", "server"),
+        ("Something else", "crashed"),
+        ("", "crashed"),
+    ],
+)
+def test_words_that_no_recording_has_still_have_a_kind(said: str, kind: str) -> None:
+    error = explain_error(said)
+    assert error.kind == kind and error.message
+
+
+def test_exits_that_nobody_knows_say_how_and_what_stderr_said() -> None:
+    explain = QwenAdapter().explain_exit
+    assert "killed by SIGKILL" in explain(RunEnd(None, 9, "")).message
+    assert explain(RunEnd(130, None, "")).retryable
+    assert "out of memory" in explain(RunEnd(134, None, "JavaScript heap out of memory")).message
+
+
+ERROR_DELTA = {"type": "text_delta", "text": "[API Error: "}
+HOSTILE: list[Any] = [
+    b"", b"\xff\xfe", b"null", b"[]", b"3", b'"x"', b"{", b'{"type":"result"}', b"[" * 100_000,
+    {"type": None}, {"type": ["result"]}, {"type": "system"}, {"type": "system", "subtype": 3},
+    {"type": "system", "subtype": "init", "tools": 3, "mcp_servers": "x", "session_id": []},
+    {"type": "system", "subtype": "retry"}, {"type": "system", "subtype": "retry", "data": [1]},
+    {"type": "system", "subtype": "retry", "data": {"attempt": 10**400, "delayMs": "1", "preserveText": 0, "discardedToolCalls": -1}},
+    {"type": "system", "subtype": "task_started"}, {"type": "system", "subtype": "task_notification", "data": {"task_id": 3}},
+    {"type": "system", "subtype": "model_fallback", "data": {"a": "x" * 9999}},
+    {"type": "stream_event"}, {"type": "stream_event", "event": {"type": "goal_state"}},
+    {"type": "stream_event", "event": {"type": "tool_progress", "tool_use_id": []}},
+    {"type": "stream_event", "event": {"type": "content_block_delta", "index": -(10**30), "delta": ERROR_DELTA}},
+    {"type": "stream_event", "event": {"type": "content_block_delta", "index": 7, "delta": ERROR_DELTA}},
+    {"type": "assistant", "message": {"content": [{"type": "text", "text": "x"}], "usage": "none", "stop_reason": 3}},
+    {"type": "assistant", "message": {"content": "[API Error: ", "usage": {"input_tokens": 2**60}}},
+    {"type": "assistant", "message": {"content": [{"type": "text", "text": None}]}},
+    {"type": "user", "message": {"content": [{"type": "tool_result"}]}},
+    {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": [[]]}]}},
+    {"type": "result", "is_error": "yes"},
+    {"type": "result", "is_error": True, "error": "x", "usage": [], "permission_denials": [3, {"tool_name": 4}]},
+    {"type": "result", "is_error": True, "permission_denials": [{"tool_name": "t", "tool_use_id": []}]},
+    {"type": "result", "is_error": False, "result": 3, "usage": {"input_tokens": -5, "output_tokens": 1e300}},
+    b'{"type":"result","is_error":false,"result":"\\ud800"}',
+    {"type": "nobody knows"},
+]  # fmt: skip
+
+
+def test_no_line_makes_the_decoder_raise_and_it_still_hears_the_end() -> None:
+    decoder = fresh()
+    for frame in [*HOSTILE, *reversed(HOSTILE)]:
+        for event in decode(decoder, frame).events:
+            event.model_dump_json()
+    for line in (Line(0, 10, b'{"type":"resu', False, False), Line(0, 10**9, b"{", True, True)):
+        assert [event.type for event in decoder.decode(line).events] == ["unparsed"]
+    end = decode(decoder, {"type": "result", "is_error": False, "result": "still here", "usage": {}})
+    assert end.terminal is not None and end.terminal.text == "still here"
+
+
+def test_an_unknown_frame_is_kept_as_such() -> None:
+    (event,) = decode(fresh(), {"type": "nobody knows"}).events
+    assert (event.type, event.reason) == ("unparsed", "unknown_type")  # type: ignore[attr-defined]

@@ -1,0 +1,136 @@
+"""Rate limits are an account's: what one session is told holds the others, visibly, and only as long as needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import Harness, until
+
+from clisup.errors import ClisupError
+
+
+def account(daemon: Harness, name: str = "demo") -> dict[str, Any]:
+    return next(row for row in daemon.call("daemon/status")["accounts"] if row["account"] == name)
+
+
+def use_up(daemon: Harness, seconds: float = 3600, **session: Any) -> None:
+    end = daemon.new(**session).ask(f"@limit {seconds}")
+    assert (end["outcome"], end["error"]["kind"]) == ("failed", "quota_exceeded")
+
+
+def test_a_limit_of_one_session_holds_the_new_turns_of_the_others_in_a_line(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon)
+    first, second = daemon.new(), daemon.new()
+    answers = [session.call("prompt", prompt="hello") for session in (first, second)]
+    until(lambda: len(account(daemon)["waiting"]) == 2)
+    assert account(daemon)["waiting"] == [first.id, second.id]
+    assert [(a["delivery"], a["held"]["account"]) for a in answers] == [("queued", "demo")] * 2
+    assert [session.get()["held"]["position"] for session in (first, second)] == [1, 2]
+    assert "held until 2" in first.await_event("notice", code="held")["message"]
+    assert not first.events("turn_started")
+    assert first.call("interrupt")["outcome"] == "interrupted"  # a held turn can be taken back
+    until(lambda: account(daemon)["waiting"] == [second.id])
+    assert second.get()["held"]["position"] == 1
+    second.call("close")
+    until(lambda: account(daemon)["waiting"] == [])
+
+
+def test_a_client_that_does_not_want_to_wait_is_refused_with_the_time(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon)
+    session = daemon.new()
+    with pytest.raises(ClisupError) as refused:
+        session.prompt("hello", when_limited="refuse")
+    assert (refused.value.kind, refused.value.data["account"]) == ("rate_limited", "demo")
+    assert 3000 < refused.value.data["retry_after_s"] <= 3600
+    assert not session.events("prompt_accepted")
+
+
+def test_a_prompt_that_was_to_be_refused_and_meets_the_limit_in_its_queue_ends_then(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt("@wait-file go\n@limit 3600")
+    waiting = session.prompt("second", when_limited="refuse")
+    (daemon.cwd / "go").touch()
+    end = session.end_of(waiting)
+    assert (end["outcome"], end["error"]["kind"], end["error"]["retryable"]) == ("failed", "rate_limit", True)
+    assert end["error"]["retry_after_s"] > 3000 and end["error"]["resets_at"].endswith("Z")
+
+
+def test_after_the_end_one_turn_tries_and_its_answer_frees_the_others(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon, 2)
+    sessions = [daemon.new() for _ in range(3)]
+    probe, *others = sessions
+    turns = [probe.prompt("@wait-file go\nan answer"), *(session.prompt("hello") for session in others)]
+    until(lambda: probe.events("turn_started"))  # by itself, when the two seconds are over
+    assert account(daemon)["probe"] == probe.id
+    assert not any(session.events("turn_started") for session in others)
+    assert others[0].get()["held"] | {"position": 0} == {
+        "account": "demo", "until": None, "retry_after_s": None, "position": 0,
+    }  # fmt: skip
+    (daemon.cwd / "go").touch()
+    assert {session.end_of(turn)["outcome"] for session, turn in zip(sessions, turns, strict=True)} == {"completed"}
+    assert account(daemon)["state"] == "ok"
+
+
+def test_a_try_that_meets_the_limit_again_holds_the_others_further(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon, 1)
+    probe, other = daemon.new(), daemon.new()
+    turn = probe.prompt("@limit 3600")
+    other.prompt("hello")
+    assert probe.end_of(turn)["error"]["kind"] == "quota_exceeded"
+    until(lambda: ((other.get()["held"] or {}).get("retry_after_s") or 0) > 3000)
+    assert not other.events("turn_started")
+
+
+def test_a_limit_is_known_to_the_next_daemon(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon)
+    daemon.restart()
+    session = daemon.new()
+    assert session.call("prompt", prompt="hello")["held"]["account"] == "demo"
+    daemon.restart()
+    until(lambda: session.get()["held"])  # a held turn stays held
+    assert not session.events("turn_started")
+
+
+def test_a_broken_file_of_accounts_only_makes_the_daemon_ask_again(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    use_up(daemon)
+    (daemon.state / "accounts.json").write_text('{"limits": {"demo": {"state": 7}}, "salt": []}')
+    daemon.restart()
+    assert daemon.new().ask("hello")["outcome"] == "completed"
+
+
+def test_sessions_with_credentials_of_their_own_have_accounts_of_their_own(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo={"request_env": ["ANTHROPIC_API_KEY"]})
+    use_up(daemon, env={"ANTHROPIC_API_KEY": "sk-one"})
+    assert daemon.new().ask("hello")["outcome"] == "completed"
+    assert daemon.new(env={"ANTHROPIC_API_KEY": "sk-two"}).ask("hello")["outcome"] == "completed"
+    held = daemon.new(env={"ANTHROPIC_API_KEY": "sk-one"}).call("prompt", prompt="hello")["held"]
+    assert held["account"].startswith("demo#")
+    status = daemon.call("daemon/status")
+    assert "sk-" not in str(status["accounts"]) and "sk-" not in (daemon.state / "accounts.json").read_text()
+
+
+def test_holding_can_be_switched_off(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"limit_hold_s": 0})
+    use_up(daemon)
+    assert account(daemon)["state"] == "limited"
+    assert daemon.new().ask("hello")["outcome"] == "completed"
+
+
+def test_a_warning_holds_nobody(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    frame = '{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","utilization":0.9,"resetsAt":%d}}'
+    daemon.new().ask(f"@raw {frame % (time.time() + 3600)}\nfine")
+    assert (account(daemon)["state"], account(daemon)["utilization"]) == ("warned", 0.9)
+    assert daemon.new().ask("hello")["outcome"] == "completed"

@@ -1,0 +1,97 @@
+"""Talk to an ACP agent with the adapter's own words: its launch spec, its decoder, its replies. For the recorder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO
+
+from clisup.backends.base import Adapter, Carried, Decoded, LaunchRequest
+from clisup.core.framing import LineFramer
+from clisup.core.usage import NO_USAGE
+
+LIMIT_S = 60.0
+
+
+@dataclass
+class Talk:
+    """What came of one turn: the agent's lines as they came, and what the decoder made of each."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    returncode: int = 0
+    decoded: list[Decoded] = field(default_factory=list)
+
+
+def converse(
+    adapter: Adapter,
+    request: LaunchRequest,
+    env: Mapping[str, str],
+    *,
+    cancel_after: str | None = None,
+    signal_after: tuple[str, int] | None = None,
+    limit_s: float = LIMIT_S,
+) -> Talk:
+    """Run one turn to the process's end. The text in `cancel_after` or `signal_after`, once seen in a line, has the turn
+    interrupted by the decoder's own words, or by a signal.
+    """
+    spec = adapter.launch(request)
+    decoder = adapter.decoder(Carried(cost_usd=0.0, usage=NO_USAGE), request)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        spec.argv,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        cwd=request.cwd,
+        env={**env, **spec.env},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors: list[bytes] = []
+    reader = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
+    reader.start()
+    guard = threading.Timer(limit_s, os.killpg, (process.pid, signal.SIGKILL))
+    guard.start()
+    talk, framer, cancelled = Talk(), LineFramer(), False
+    _say(process.stdin, spec.stdin)
+    for raw in process.stdout:
+        talk.stdout += raw
+        for line in framer.feed(raw):
+            decoded = decoder.decode(line)
+            talk.decoded.append(decoded)
+            for reply in decoded.replies:
+                _say(process.stdin, reply if isinstance(reply, str) else None)
+        if cancel_after and not cancelled and cancel_after.encode() in raw:
+            cancelled = True
+            _say(process.stdin, decoder.interrupt() or "")
+        if signal_after and not cancelled and signal_after[0].encode() in raw:
+            cancelled = True
+            os.killpg(process.pid, signal_after[1])
+    talk.returncode = process.wait()
+    guard.cancel()
+    reader.join(5)
+    talk.stderr = b"".join(errors)
+    return talk
+
+
+def _say(stdin: IO[bytes], words: str | None) -> None:
+    """Write whole lines; None closes. What a process that is gone does not take is lost, as with the daemon."""
+    try:
+        if words is None:
+            stdin.close()
+        else:
+            stdin.write(words.encode())
+            stdin.flush()
+    except BrokenPipeError:
+        pass
+
+
+def _drain(pipe: IO[bytes], into: list[bytes]) -> None:
+    into.extend(pipe)

@@ -1,0 +1,127 @@
+"""The real `qwen --acp` (0.24.4) as a backend of the kind acp, through the whole daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.acp.qwen import QwenAcpLab
+from tests.e2e.lab import poll, text_of
+from tests.e2e.qwen.lab import qwen_command
+from tests.e2e.qwen.scenarios import MODEL, UNKNOWN_SESSION
+
+pytestmark = pytest.mark.e2e
+Start = Callable[..., QwenAcpLab]
+YOLO = {"permission_mode": "yolo"}
+
+
+def marked(session: str) -> list[str]:
+    """Processes that carry the session's marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "comm").read_text().strip())
+        except OSError:
+            continue
+    return found
+
+
+def test_a_text_answer_streams_and_is_confirmed_whole(lab: Start) -> None:
+    here = lab("text")
+    turn = here.turn(model=MODEL)
+    events = here.events(turn["session_id"])
+    deltas = "".join(e["text"] for e in events if e["type"] == "content_delta")
+    assert turn["outcome"] == "completed"
+    assert turn["text"] == deltas == text_of(events) == "Hello, smile \U0001f600 line\u2028separator.\nBye."
+    init = next(e for e in events if e["type"] == "session_init")
+    assert (init["backend_version"], init["permission_mode"]) == ("0.24.4", "auto")
+    assert MODEL in init["model"]
+    usage = {"input_tokens": 700, "cache_read_input_tokens": 300, "output_tokens": 40, "reasoning_tokens": 7}
+    assert turn["usage"] == {**usage, "source": "reported"}
+    assert not [e for e in events if e["type"] == "unparsed"]
+
+
+def test_thinking_comes_as_its_own_kind(lab: Start) -> None:
+    here = lab("reasoning")
+    turn = here.turn()
+    (message,) = here.events(turn["session_id"], "message")
+    assert [(b["kind"], b["text"]) for b in message["blocks"]] == [("thinking", "Let me think."), ("text", "Thought.")]
+
+
+def test_tools_run_and_usage_is_the_sum_of_their_requests(lab: Start) -> None:
+    here = lab("two_tools")
+    turn = here.turn("Use your tools.", **YOLO)
+    uses, results = (here.events(turn["session_id"], kind) for kind in ("tool_use", "tool_result"))
+    assert [(e["name"], e["input"]["command"]) for e in uses] == [
+        ("run_shell_command", "echo a"),
+        ("run_shell_command", "echo b; exit 3"),
+    ]
+    assert [e["tool_use_id"] for e in uses] == [e["tool_use_id"] for e in results]
+    assert "Output: a" in results[0]["content"]
+    assert "Exit Code: 3" in results[1]["content"]
+    assert (turn["text"], turn["usage"]["output_tokens"]) == ("Done.", 40 + 41 + 42)
+
+
+def test_a_tool_that_needs_a_permission_is_refused_and_does_not_run(lab: Start) -> None:
+    here = lab("asked")
+    turn = here.turn("Use your tools.", permission_mode="default")
+    assert (turn["outcome"], turn["denied"]) == ("completed", ["run_shell_command"])
+    (denied,) = here.events(turn["session_id"], "permission_denied")
+    assert denied["tool_use_id"] == here.events(turn["session_id"], "tool_use")[0]["tool_use_id"]
+    assert not (here.cwd / "made.txt").exists()
+
+
+def test_a_second_prompt_remembers_the_first(lab: Start) -> None:
+    here = lab("memory")
+    first = here.turn("My name is Ada.")
+    second = here.turn("What did I say?", session=first["session_id"])
+    assert second["text"] == "You first said: My name is Ada."
+    one, two = here.events(first["session_id"], "session_init")
+    assert one["native_session_id"] == two["native_session_id"]
+
+
+def test_a_slash_is_no_command(lab: Start) -> None:
+    here = lab("memory")
+    turn = here.turn("  /about")
+    assert turn["text"] == "You first said: \u200b  /about"
+    assert here.events(turn["session_id"], "turn_started")[0]["prompt_altered"]
+
+
+def test_an_unknown_session_is_session_not_found(lab: Start) -> None:
+    here = lab("text")
+    turn = here.turn(resume_native_id=UNKNOWN_SESSION)
+    assert (turn["error"]["kind"], here.api.requests) == ("session_not_found", [])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "status"), [("http_401", "authentication", 401), ("http_404", "model_not_found", 404)]
+)
+def test_an_error_of_the_api_becomes_its_kind(lab: Start, scenario: str, kind: str, status: int) -> None:
+    error = lab(scenario).turn()["error"]
+    assert (error["kind"], error["http_status"]) == (kind, status)
+
+
+def test_a_stall_is_ended_by_the_watchdog_by_request_and_what_was_said_stays(lab: Start) -> None:
+    here = lab("stall_mid_stream", config="timeouts = { model_idle = 6 }")
+    turn = here.turn()
+    assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", "idle_timeout")
+    assert text_of(here.events(turn["session_id"])) == "The answer is"
+
+
+@pytest.mark.fault(72)
+@pytest.mark.parametrize("mode", ["graceful", "kill"])
+def test_an_interrupt_ends_the_tool_too_even_behind_npms_launcher(lab: Start, mode: str) -> None:
+    here = lab("slow_tool", command=[str(qwen_command()), "--acp"])
+    session = here.open(**YOLO)
+    here.prompt(session, "Use your tools.")
+    here.wait_for(session, "tool_use")
+    poll(lambda: "sleep" in marked(session), "the tool's start")
+    with here.client() as client:
+        client.call("session/interrupt", session_id=session, mode=mode)
+    end = here.wait_for(session, "turn_completed")
+    assert end["outcome"] == "interrupted"
+    assert end.get("stop_reason") == ("cancelled" if mode == "graceful" else None)
+    poll(lambda: not marked(session), "the end of all of it", 10)

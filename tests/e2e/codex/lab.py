@@ -1,0 +1,69 @@
+"""The real codex behind a daemon, in front of a fake Responses API that plays a scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
+from tests.e2e.codex.provider import KEY_NAME, codex_launcher, provider
+from tests.e2e.codex.scenarios import MODEL, Scenario
+from tests.e2e.lab import Lab
+
+
+class CodexLab(Lab):
+    """`backend` is the kind: `codex` or `codex-exec`. The command is npm's launcher, which clisup looks through."""
+
+    def __init__(
+        self, scenario: Scenario, *, kind: str = "codex", args: tuple[str, ...] = (), retries: int = 1, config: str = ""
+    ) -> None:
+        super().__init__()
+        self.backend = kind
+        self.api = FakeResponsesAPI(scenario.script).__enter__()
+        if scenario.refused:
+            self.api.close()
+        words = [*provider(self.api.url, retries=retries), *args]
+        env = {KEY_NAME: FAKE_KEY} if scenario.key else {}
+        self.configure(command=[str(codex_launcher())], env=env, extra=f"args = {json.dumps(words)}\n{config}")
+
+    @property
+    def codex_home(self) -> Path:
+        return self.home / ".codex"
+
+    def close_fakes(self) -> None:
+        self.api.close()
+
+    def open(self, **params: Any) -> str:
+        """A new session that may write in its directory."""
+        return super().open(**{"model": MODEL, "permission_mode": "workspace-write", **params})
+
+
+def marked(session: str) -> list[str]:
+    """Processes that carry the session's marker."""
+    return [comm for comm, environ in _processes() if f"CLISUP_SESSION={session}".encode() in environ]
+
+
+def running_with(text: str) -> list[int]:
+    """The pids of processes with this command line: a tool may have lost the session's marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if (entry / "cmdline").read_bytes().replace(b"\0", b" ").strip() == text.encode():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def _processes() -> list[tuple[str, bytes]]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found.append(((entry / "comm").read_text().strip(), (entry / "environ").read_bytes()))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,229 @@
+"""Record what the real codex prints for each scenario: the golden files of both decoders.
+
+    python -m tests.e2e.codex.record                       # every scenario of both kinds
+    python -m tests.e2e.codex.record text codex-exec/cut   # some of them
+
+Each run has a throw-away HOME, an environment built from nothing and a fake API on loopback. It is launched with the adapter's own
+launch spec, and for app-server the adapter's own decoder leads the dialogue. Stdout is stored as it came, except that scratch
+paths, ports and the host's name are replaced by stable ones. Two full recordings differ in ids and timestamps; on a busy
+machine some frames change places too, and a command that its sandbox stops may get an item after all (tool_denied).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from clisup.backends.base import Adapter, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
+from clisup.backends.registry import get_adapter
+from clisup.core.framing import LineFramer
+from clisup.core.usage import NO_USAGE, Usage
+from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
+from tests.e2e.codex.provider import KEY_NAME, ROOT, codex_binary, provider
+from tests.e2e.codex.scenarios import MODEL, SCENARIOS, UNKNOWN_SESSION, Act, Run, Scenario
+
+VERSION = "0.169.0"
+RECORDINGS = ROOT / "tests" / "recordings"
+LIMIT_SECONDS = 60.0
+
+
+class Session:
+    """The state that the runs of one session share: the fake, the scratch directories, the thread and its totals."""
+
+    def __init__(self, kind: str, scenario: Scenario) -> None:
+        self.adapter: Adapter = get_adapter(kind)
+        self.scenario = scenario
+        # not under /tmp: codex refuses to put its helpers there, and says so on stderr
+        self.root = Path(tempfile.mkdtemp(prefix="clisup-record-", dir="/var/tmp"))
+        self.home, self.cwd = self.root / "home", self.root / "cwd"
+        (self.home / ".codex").mkdir(parents=True)
+        self.cwd.mkdir()
+        self.api = FakeResponsesAPI(scenario.script).__enter__()
+        if scenario.refused:
+            self.api.close()
+        self.thread: str | None = None
+        self.total: Usage | None = NO_USAGE
+
+    def request(self, run: Run) -> LaunchRequest:
+        known = {"new": None, "resume": self.thread, "unknown": UNKNOWN_SESSION}[run.session]
+        return LaunchRequest(
+            command=(str(codex_binary()),),
+            prompt=run.prompt,
+            native_session_id=known,
+            resume=known is not None,
+            cwd=str(self.cwd),
+            permission_mode=run.mode,
+            args=(*provider(self.api.url), *run.args),
+            **{"model": MODEL, **run.request},
+        )
+
+    def environment(self) -> dict[str, str]:
+        own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "LANG": "C.UTF-8"}
+        return {**own, KEY_NAME: FAKE_KEY} if self.scenario.key else own
+
+    def stable(self, words: str) -> str:
+        """Replace what names this machine."""
+        for path, name in ((str(self.root), "/scratch"), (str(codex_binary()), "codex"), (str(ROOT), "/checkout")):
+            words = words.replace(path, name)
+        words = words.replace(f'"serverName":"{socket.gethostname()}"', '"serverName":"host"')
+        return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", words)
+
+    def close(self) -> None:
+        self.api.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Dialogue:
+    """One process: the decoder reads its lines and answers them."""
+
+    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session) -> None:
+        self.decoder = decoder
+        self.terminal: Terminal | None = None
+        self.thread: str | None = None
+        self.process = subprocess.Popen(
+            spec.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=session.cwd,
+            env={**session.environment(), **spec.env},
+        )
+        self._write(spec.stdin)
+        if spec.stdin_eof:
+            self._close()
+
+    def play(self, act: Act | None) -> tuple[str, str, list[dict[str, Any]]]:
+        """Read to the end; stdout, stderr and what was done to the process."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        errors: list[bytes] = []
+        reader = threading.Thread(target=_drain, args=(self.process.stderr, errors), daemon=True)
+        reader.start()
+        guard = threading.Timer(LIMIT_SECONDS, self.process.kill)
+        guard.start()
+        framer, lines, done = LineFramer(), list[bytes](), list[dict[str, Any]]()
+        for raw in self.process.stdout:
+            lines.append(raw)
+            for line in framer.feed(raw):
+                self._answer(line)
+            if act and not done and act.after.encode() in raw:
+                done.append({"did": act.what, "after": act.after, "delay_s": act.delay, "after_line": len(lines)})
+                threading.Timer(act.delay, self._do, (act.what,)).start()
+        self.process.wait()
+        guard.cancel()
+        reader.join(5)
+        return b"".join(lines).decode(), b"".join(errors).decode(errors="replace"), done
+
+    def _answer(self, line: Any) -> None:
+        decoded = self.decoder.decode(line)
+        self.terminal = decoded.terminal or self.terminal
+        for event in decoded.events:
+            if event.type == "session_init":
+                self.thread = getattr(event, "native_session_id", None)
+        for reply in decoded.replies:
+            self._say(reply)
+
+    def _say(self, reply: Reply) -> None:
+        if isinstance(reply, str):
+            self._write(reply)
+        else:
+            self._close()
+
+    def _do(self, what: str) -> None:
+        if what == "interrupt":
+            self._write(self.decoder.interrupt() or "")
+        else:
+            self.process.send_signal(signal.Signals[what])
+
+    def _write(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def _close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+def record(kind: str, scenario: Scenario, target: Path) -> list[str]:
+    """Record all runs of a scenario."""
+    session = Session(kind, scenario)
+    try:
+        return [_record_run(kind, session, run, target / kind / VERSION) for run in scenario.runs]
+    finally:
+        session.close()
+
+
+def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
+    name = session.scenario.name + run.suffix
+    before = len(session.api.requests)
+    request, carried = session.request(run), Carried(usage=session.total)
+    spec = session.adapter.launch(request)
+    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session)
+    out, err, done = dialogue.play(run.act)
+    session.thread = dialogue.thread or session.thread
+    code = dialogue.process.returncode
+    meta: dict[str, Any] = {
+        "scenario": session.scenario.name,
+        "cli_version": VERSION,
+        "argv": list(spec.argv),
+        "environment": sorted([*session.environment(), *spec.env]),
+        "launch": _launch(request),
+        "carried": {"usage": carried.usage.model_dump(exclude_none=True)} if carried.usage else {},
+        "prompt": run.prompt,
+        "exit_code": code if code >= 0 else None,
+        "signal": signal.Signals(-code).name if code < 0 else None,
+        "stderr": err,
+        "api_requests": len(session.api.requests) - before,
+        "done": done,
+    }
+    session.total = dialogue.terminal.usage_total if dialogue.terminal else None
+    target.mkdir(parents=True, exist_ok=True)
+    stdout = session.stable(out)
+    (target / f"{name}.jsonl").write_text(stdout, encoding="utf-8", newline="")
+    (target / f"{name}.meta.json").write_text(session.stable(json.dumps(meta, indent=1, ensure_ascii=False)) + "\n")
+    return f"{kind}/{name}: exit {code}, {stdout.count(chr(10))} lines, {len(stdout)} characters"
+
+
+def _launch(request: LaunchRequest) -> dict[str, Any]:
+    names = ("native_session_id", "resume", "cwd", "model", "permission_mode", "system_prompt", "mcp_servers")
+    return {name: value for name in names if (value := getattr(request, name)) is not None}
+
+
+def _drain(pipe: IO[bytes], into: list[bytes]) -> None:
+    into.extend(pipe)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", nargs="*", help="NAME or KIND/NAME; default: all")
+    parser.add_argument("--to", type=Path, default=RECORDINGS)
+    options = parser.parse_args()
+    wanted = set(options.scenario)
+    chosen = [
+        (kind, scenario)
+        for (kind, name), scenario in SCENARIOS.items()
+        if scenario.recorded and (not wanted or wanted & {name, kind, f"{kind}/{name}"})
+    ]
+    started = time.monotonic()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for lines in pool.map(lambda one: record(*one, options.to), chosen):
+            print("\n".join(lines), flush=True)
+    print(f"{len(chosen)} scenarios in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    main()

@@ -1,0 +1,221 @@
+"""What the fake Responses API answers for each scenario, and how the real codex is run for the recordings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.codex.fake_api import (
+    call,
+    custom_call,
+    error,
+    events,
+    failed,
+    incomplete,
+    limits,
+    message,
+    prompts,
+    reasoning,
+    refusal,
+    said,
+)
+from tests.e2e.scenarios import Body, Cut, Reply, Respond, Stall, in_turn
+from tests.e2e.scenarios import Scenario as Script
+
+MODEL = "gpt-5.2"  # one that gets plain function tools; the newest ones get a single tool that runs JavaScript
+UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
+FAR = 4102444800  # 2100: a recorded limit has not been lifted when it is replayed
+MCP_SERVER = str(Path(__file__).resolve().parent.parent / "mcp_server.py")
+BOTH = ("codex", "codex-exec")
+SERVER = ("codex",)
+
+
+@dataclass(frozen=True)
+class Act:
+    """Done `delay` seconds after the first line of stdout that contains `after`: a signal's name, or `interrupt`."""
+
+    what: str
+    after: str
+    delay: float = 0.3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process of codex. `session`: new, resume (the last new one) or unknown."""
+
+    suffix: str = ""
+    prompt: str = "Say hello."
+    session: str = "new"
+    mode: str | None = "workspace-write"
+    act: Act | None = None
+    request: dict[str, Any] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`refused`: nothing listens where the API should be. `key`: whether codex gets one."""
+
+    name: str
+    respond: Respond
+    runs: tuple[Run, ...] = (Run(),)
+    kinds: tuple[str, ...] = BOTH
+    refused: bool = False
+    key: bool = True
+    recorded: bool = True
+
+    @property
+    def script(self) -> Script:
+        return Script(self.name, self.respond)
+
+
+def say(*pieces: str, headers: dict[str, str] | None = None) -> Respond:
+    return lambda body, n: said(n, message(*pieces), headers=headers)
+
+
+def run(command: str, **more: Any) -> Respond:
+    return lambda body, n: said(n, call("exec_command", cmd=command, **more))
+
+
+def fail(status: int, words: str, headers: dict[str, str] | None = None, **more: Any) -> Respond:
+    return lambda body, n: error(status, words, headers, **more)
+
+
+def then_done(first: Respond) -> Respond:
+    return in_turn(first, say("done"))
+
+
+def remember(body: Body, n: int) -> Reply:
+    """Quote the first prompt of the conversation: a resumed session proves its memory by it."""
+    return said(n, message("You first said: ", (prompts(body) or ["(none)"])[0]))
+
+
+def script(text: str) -> Respond:
+    """The one tool of the newest models: a program that calls the others."""
+    return lambda body, n: said(n, custom_call("exec", text))
+
+
+def delegate(body: Body, n: int) -> Reply:
+    """Start a subagent, wait for it, and say what it said; the subagent asks the same fake."""
+    if "For the child." in prompts(body)[-1:]:
+        return said(n, message("The child says hello."))
+    outputs = [entry["output"] for entry in body["input"] if entry.get("type") == "function_call_output"]
+    if not outputs:
+        return said(n, call("spawn_agent", namespace="multi_agent_v1", message="For the child."))
+    if len(outputs) == 1:
+        return said(n, call("wait_agent", namespace="multi_agent_v1", targets=[json.loads(outputs[0])["agent_id"]]))
+    return said(n, message("The child is done."))
+
+
+def add_patch(name: str) -> str:
+    return f"apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: {name}\n+hello\n*** End Patch\nEOF"
+
+
+def _cut(whole: bool) -> Respond:
+    def first(body: Body, n: int) -> Reply:
+        steps = events(n, message("part", "ial"))
+        return [*(steps if whole else steps[:-2]), Cut()]
+
+    return first
+
+
+def _stall(body: Body, n: int) -> Reply:
+    return [*events(n, message("part", "ial"))[:-2], Stall()]
+
+
+_limited = in_turn(
+    lambda body, n: said(n, call("exec_command", cmd="true"), headers=limits(42)), say("done", headers=limits(43))
+)
+CODE_MODE = {"model": "gpt-6.1-sol"}
+_SCRIPT = """const one = await tools.exec_command({cmd: "echo out"});
+const two = await tools.exec_command({cmd: "exit 4"});
+text(one.output + two.exit_code);"""
+SERVERS = {"good": {"command": "python3", "args": [MCP_SERVER]}, "bad": {"command": "/scratch/no-such-server"}}
+SLOW = "for i in $(seq 60); do sleep 1; done; echo finished"
+_SCENARIOS = (
+    Scenario("text", say("Hello, smile \U0001f600 line\u2028separator.", "\nBye.")),
+    Scenario("reasoning", lambda body, n: said(n, reasoning("Let me", " think."), message("Thought."))),
+    Scenario("tool_ok", then_done(lambda body, n: said(n, message("Looking."), call("exec_command", cmd="echo out")))),
+    Scenario("tool_fail", then_done(run("echo out; exit 3"))),
+    Scenario(
+        "parallel_tools",
+        then_done(
+            lambda body, n: said(n, call("exec_command", cmd="echo one"), call("exec_command", cmd="sleep 0.3; echo two"))
+        ),
+    ),
+    Scenario("tool_denied", then_done(run("touch /usr/denied"))),
+    Scenario(
+        "tool_escalated", then_done(run("id", sandbox_permissions="require_escalated", justification="I want it"))
+    ),
+    Scenario("tool_unknown", then_done(lambda body, n: said(n, call("no_such_tool", a=1)))),
+    Scenario("tool_running_at_end", then_done(run(SLOW, yield_time_ms=300))),
+    Scenario("code_mode", then_done(script(_SCRIPT)), (Run(request=CODE_MODE),)),
+    Scenario("code_mode_error", then_done(script("no.such.thing();")), (Run(request=CODE_MODE),)),
+    Scenario("subagent", delegate, kinds=BOTH),
+    Scenario("file_change", then_done(run(add_patch("a.txt")))),
+    Scenario(
+        "mcp",
+        then_done(lambda body, n: said(n, call("add", namespace="mcp__good", a=1, b=2))),
+        (Run(request={"mcp_servers": {**SERVERS, "good": {**SERVERS["good"], "default_tools_approval_mode": "approve"}}}),),
+        SERVER,
+    ),
+    Scenario(
+        "mcp_refused",
+        then_done(lambda body, n: said(n, call("add", namespace="mcp__good", a=1, b=2))),
+        (Run(request={"mcp_servers": {"good": SERVERS["good"]}}),),
+        SERVER,
+    ),
+    Scenario(
+        "resume",
+        remember,
+        (
+            Run(prompt="My name is Ada.", request={"system_prompt": "Be brief."}),
+            Run("_again", "What did I say?", "resume", request={"system_prompt": "Be brief."}),
+        ),
+        SERVER,
+    ),
+    Scenario("resume", remember, (Run(prompt="My name is Ada."), Run("_again", "What did I say?", "resume")), ("codex-exec",)),
+    Scenario("unknown_session", say("never"), (Run(session="unknown"),)),
+    Scenario("http_400", fail(400, "bad thing", code="invalid_value")),
+    Scenario("http_401", fail(401, "Incorrect API key provided")),
+    Scenario("http_403", fail(403, "no access")),
+    Scenario("http_404", fail(404, "The model does not exist", code="model_not_found")),
+    Scenario("http_413", fail(413, "too large")),
+    Scenario("http_429", fail(429, "Rate limit reached", {"retry-after": "1"}, code="rate_limit_exceeded")),
+    Scenario("usage_limit", fail(429, "The usage limit has been reached", limits(100), type="usage_limit_reached", resets_at=FAR)),
+    Scenario("no_quota", fail(429, "You exceeded your quota", type="insufficient_quota", code="insufficient_quota")),
+    Scenario("http_500", fail(500, "boom")),
+    Scenario("http_503", fail(503, "overloaded", code="server_is_overloaded")),
+    Scenario("overflow", lambda body, n: [*events(n), failed(n, "context_length_exceeded", "Your input exceeds the window")]),
+    Scenario(
+        "stream_rate_limit",
+        in_turn(
+            lambda body, n: [
+                *events(n, message("part")),
+                failed(n, "rate_limit_exceeded", "Rate limit reached. Please try again in 0.2s."),
+            ],
+            say("the rest"),
+        ),
+    ),
+    Scenario("max_tokens", lambda body, n: [*events(n, message("half")), incomplete(n, "max_output_tokens")]),
+    Scenario("content_filter", lambda body, n: [*events(n, message("half")), incomplete(n, "content_filter")]),
+    Scenario("refusal", lambda body, n: said(n, refusal("I will not."))),
+    Scenario("rate_limits", _limited),
+    Scenario("cut", in_turn(_cut(whole=False), say("The whole answer."))),
+    Scenario("cut_after_message", in_turn(_cut(whole=True), say("The rest."))),
+    Scenario("cut_for_good", _cut(whole=False)),
+    Scenario("connection_refused", say("never"), refused=True),
+    Scenario("no_key", say("never"), key=False),
+    Scenario("bad_setting", say("never"), (Run(args=("-c", 'sandbox_mode="nonsense"')),)),
+    Scenario("stall", _stall, recorded=False),
+    Scenario("stall_interrupt", _stall, (Run(act=Act("interrupt", "item/agentMessage/delta")),), SERVER),
+    Scenario("stall_sigint", _stall, (Run(act=Act("SIGINT", "agentMessage/delta")),), SERVER),
+    Scenario("stall_sigterm", _stall, (Run(act=Act("SIGTERM", "agentMessage/delta")),), SERVER),
+    Scenario("stall_sigint", _stall, (Run(act=Act("SIGINT", "turn.started")),), ("codex-exec",)),
+    Scenario("stall_sigterm", _stall, (Run(act=Act("SIGTERM", "turn.started")),), ("codex-exec",)),
+    Scenario("tool_interrupt", then_done(run(SLOW)), (Run(act=Act("interrupt", "unifiedExecStartup")),), SERVER),
+    Scenario("tool_killed", then_done(run(SLOW)), (Run(act=Act("SIGKILL", "seq 60"), mode="danger-full-access"),)),
+)  # fmt: skip
+SCENARIOS = {(kind, scenario.name): scenario for scenario in _SCENARIOS for kind in scenario.kinds}

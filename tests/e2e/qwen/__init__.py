@@ -1,0 +1,1 @@
+"""The real Qwen Code in front of a fake of its API."""

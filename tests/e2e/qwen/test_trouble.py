@@ -1,0 +1,97 @@
+"""What goes wrong with the real Qwen Code 0.24.4, and what must come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.lab import poll
+from tests.e2e.qwen.lab import QwenLab
+
+pytestmark = pytest.mark.e2e
+YOLO = {"permission_mode": "yolo"}
+
+
+@pytest.mark.fault(63)
+def test_a_401_fails_at_once_and_its_text_is_no_answer(lab: Callable[..., QwenLab]) -> None:
+    here = lab("http_401")
+    turn = here.turn()
+    assert turn["outcome"] == "failed" and turn["text"] == ""
+    assert turn["error"]["kind"] == "authentication" and turn["error"]["http_status"] == 401
+    assert turn["error"]["message"] == "401 Incorrect API key provided: fake."
+    assert [event["synthetic"] for event in here.events(turn["session_id"], "message")] == [True]
+    assert not here.events(turn["session_id"], "content_delta")
+
+
+@pytest.mark.fault(64)
+@pytest.mark.parametrize(("scenario", "kind"), [("http_429", "rate_limit"), ("http_503", "overloaded")])
+def test_retries_are_capped_at_seven_requests(lab: Callable[..., QwenLab], scenario: str, kind: str) -> None:
+    """By itself the CLI makes 28, and after a 429 it waits 1, 2, 4 .. minutes for ten times more."""
+    here = lab(scenario)
+    turn = here.turn()
+    assert turn["outcome"] == "failed" and turn["error"]["kind"] == kind
+    assert len(here.api.requests) == 7
+
+
+def test_a_500_that_passes_is_no_failure(lab: Callable[..., QwenLab]) -> None:
+    turn = lab("http_500_once").turn()
+    assert turn["outcome"] == "completed" and turn["text"] == "Recovered."
+
+
+@pytest.mark.fault(67)
+def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable[..., QwenLab]) -> None:
+    here = lab("text")
+    session = here.open(resume_native_id="00000000-0000-4000-8000-000000000000")
+    lost = here.turn(session=session)
+    assert lost["outcome"] == "failed" and lost["error"]["kind"] == "session_not_found"
+    assert here.turn(session=session)["outcome"] == "completed"
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("scenario", ["stall", "stall_mid_stream"])
+def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., QwenLab], scenario: str) -> None:
+    here = lab(scenario)
+    turn = here.turn(timeouts={"model_idle": 2.0, "term_grace": 2.0})
+    assert turn["outcome"] == "timed_out" and turn["error"]["kind"] == "idle_timeout"
+    assert here.events(turn["session_id"], "process_exited")[0]["ended_by"] == "watchdog:model"
+
+
+@pytest.mark.fault(72)
+def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., QwenLab]) -> None:
+    here = lab("slow_tool")
+    session = here.open(**YOLO)
+    here.prompt(session, "Use your tools.")
+    here.wait_for(session, "tool_use")
+    poll(lambda: "bash" in _marked(session) or "sleep" in _marked(session), "the tool's start")
+    with here.client() as client:
+        assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
+    assert not _marked(session)
+
+
+@pytest.mark.fault(1)
+def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Callable[..., QwenLab]) -> None:
+    here = lab("parallel_tools")
+    session = here.open(**YOLO)
+    here.prompt(session, "Use your tools.")
+    here.wait_for(session, "tool_use")
+    here.kill()
+    here.start()
+    done = here.wait_for(session, "turn_completed")
+    events = here.events(session)
+    assert done["outcome"] == "completed" and done["text"] == "Done."
+    assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
+
+
+def _marked(session: str) -> list[str]:
+    """Processes that carry the session's marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "comm").read_text().strip())
+            except OSError:
+                continue
+    return found

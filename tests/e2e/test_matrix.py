@@ -1,0 +1,53 @@
+"""The same script through the daemon with every real CLI: the same story, up to the differences that docs/backends.md names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from clisup.backends.registry import get_adapter
+from tests.backends.contract import essence, expected, frame_faults
+from tests.e2e.acp.qwen import QwenAcpLab
+from tests.e2e.codex.lab import CodexLab
+from tests.e2e.codex.scenarios import SCENARIOS as CODEX
+from tests.e2e.gemini.lab import GeminiLab
+from tests.e2e.lab import ClaudeLab, Lab, running
+from tests.e2e.qwen.lab import QwenLab
+
+pytestmark = pytest.mark.e2e
+
+NAMES = {"claude": {"reasoning": "thinking", "http_401": "http_401"}, "gemini": {"reasoning": "thinking"}}
+PERMISSIONS = {"qwen": "yolo", "acp": "yolo", "gemini": "yolo", "claude": "bypassPermissions"}
+LABS: dict[str, Callable[[str], Lab]] = {
+    "claude": ClaudeLab,
+    "codex": lambda name: CodexLab(CODEX["codex", name]),
+    "codex-exec": lambda name: CodexLab(CODEX["codex-exec", name], kind="codex-exec"),
+    "qwen": QwenLab,
+    "gemini": GeminiLab,
+    "acp": QwenAcpLab,
+}
+
+
+@contextmanager
+def lab_of(kind: str, case: str) -> Iterator[Lab]:
+    with running(LABS[kind](NAMES.get(kind, {}).get(case, case))) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("case", ["reasoning", "tool_ok", "tool_fail"])
+@pytest.mark.parametrize("kind", LABS)
+def test_one_script_one_story(kind: str, case: str) -> None:
+    with lab_of(kind, case) as lab:
+        mode: dict[str, Any] = {"permission_mode": PERMISSIONS[kind]} if kind in PERMISSIONS else {}
+        session = lab.open(**mode)
+        lab.turn("Use your tools, then say what you think.", session=session)
+        events = lab.events(session)
+        told = essence(events)
+        can = get_adapter(kind).capabilities
+        assert told == expected(case, told, thinking=can.thinking), events[-1]
+        assert frame_faults(events) == []
+        assert [event["type"] for event in events].count("turn_completed") == 1
+        assert lab.events(session, "process_started")[0]["env_attested"] is True
