@@ -54,12 +54,16 @@ class Player:
 
     def _follow_up(self, task: Background) -> None:
         """Wait in silence for a background task, then run the turn that it starts."""
-        while not task.is_over():
+        while not self._is_over(task):
             time.sleep(_POLL_S)
         self.tools.close(task)
         self.begin_again()
         self.turn.text(task.follow_up)
         self.turn.succeed(origin={"kind": "task-notification", "producer": "session-task"})
+
+    def _is_over(self, task: Background) -> bool:
+        with self.wire.whole():  # as in `ToolPlayer._look`
+            return task.is_over()
 
     def _after(self, code: int) -> int:
         deadline = time.monotonic() + self.linger_s
