@@ -6,6 +6,7 @@ silence, up to the last place that the journal names; from there on every event 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, LaunchRequest, Reply
+from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, LaunchRequest, Reply, prompts_of
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
@@ -32,12 +33,13 @@ from clisup.core.ledger import Turn
 from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
-from clisup.core.terminal import Terminal, begins_turn
+from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.guard import Guard
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
+from clisup.daemon.sink import Place
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
@@ -79,7 +81,10 @@ class RunSink(Protocol):
     def record(self, items: Sequence[Item]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
-    def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]: ...
+    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]: ...
+    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]: ...
+    def began(self) -> None: ...
+    def rested(self) -> None: ...
 
 
 class Run:
@@ -108,7 +113,16 @@ class Run:
         self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
         self._wake = trio.Event()
+        self._live = settings.request.live
+        self._unseen = True  # the session has not been told of the turn's first frame
+        self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
+        self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
+        self.spoke = False  # the CLI has said something since the turn began
         self.tracker = PhaseTracker()
+        self.tracker.background = self._decoder.background
+        self.tracker.started = self.used_before
+        if self._live and not sink.turn.id:
+            self.tracker.rest()
         self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
         self.terminal: Terminal | None = None
 
@@ -117,13 +131,35 @@ class Run:
         """The keeper's pid, as it said in hello; None before the first link."""
         return self._leash.keeper_pid
 
+    @property
+    def number(self) -> int:
+        """The run's number in its session."""
+        return self._settings.number
+
+    @property
+    def ending(self) -> bool:
+        """It is being ended as a whole; a turn of a live process can be ended without that."""
+        return self._leash.ending and self._leash.order_is_due
+
+    @property
+    def frames(self) -> FrameSample:
+        """What it said, for the watch over drift."""
+        return self._settings.frames
+
+    @property
+    def taken_prompts(self) -> tuple[str, ...] | None:
+        """The prompts that the turn took, as far as the CLI has told."""
+        return self.terminal.prompts if self.terminal is not None else None
+
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self) -> ExitRecord:
         """Follow the run until it has ended and everything it said is journaled."""
         if self._sink.turn.ending and not self._leash.ending:
-            # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
-            self._order_end(str(self._sink.turn.ending["reason"]), ladder_for("term", self._settings.timeouts))
+            # A daemon before this one had decided to end it; whether the keeper heard of that is not known.
+            ending, timeouts = self._sink.turn.ending, self._settings.timeouts
+            grace = timeouts.int_grace if self._live and "asked" in ending else 0
+            self._order_end(str(ending["reason"]), ladder_for("term", timeouts), after_s=grace)
         await self._surely(self._say_again)
         try:
             async with trio.open_nursery() as nursery:
@@ -147,7 +183,8 @@ class Run:
         for one that does not leave then.
         """
         if self._sink.turn.ending is None and not self._leash.ending:
-            asked = self._decoder.interrupt() if is_polite(ladder) and self.terminal is None else None
+            polite = is_polite(ladder) and self.terminal is None and bool(self._sink.turn.id)
+            asked = self._decoder.interrupt() if polite else None
             number = self._leash.take_id(self._decoded_to) if asked is not None else None
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
             ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
@@ -159,38 +196,80 @@ class Run:
                 return
         self._order_end(reason, ladder)
 
+    def retire(self, reason: str) -> None:
+        """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
+        number = self._leash.take_id(self._decoded_to)
+        if self._leash.ending or self._sink.turn.id:
+            return
+        asked = {"asked": reason} if number is not None else {}
+        message = Notice(code="ending", message=f"the live process is let go: {reason}")
+        self.note(message, memo={"ending": {"reason": reason, **asked}})
+        self._store_before_order()
+        if number is not None:
+            self._leash.say(number, None)
+        grace = self._settings.timeouts.linger if number is not None else 0
+        self._leash.order_end(reason, ladder_for("graceful", self._settings.timeouts), after_s=grace)
+
     async def say(self, text: str, item: Item) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
         The text waits in a file until the CLI's stdin has it. False where the run has ended, and nothing was journaled.
         """
-        await self._leash.ready()
-        number = self._leash.take_id(self._decoded_to)
-        if number is None:
+        return await self._say(text, lambda: item, lambda: True) is not None
+
+    async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
+        """Begin another turn of a live process: journal `item`, its start, and hand over its prompt, as `say` does.
+
+        False where the run has ended or `ready` says no in the last moment; then nothing has happened.
+        """
+
+        def place() -> Item:
+            return item._replace(memo={**(item.memo or {}), "begin": self._place()})
+
+        if await self._say(text, place, ready) is None:
             return False
-        await self._surely(lambda: self._keep_said(number, text))
-        self._batch.append(item._replace(memo={**(item.memo or {}), "say": number, "heard": self._heard}))
-        await self._store()
-        failpoint("say.journaled")
-        self._leash.say(number, text)
+        self._renew(seen=False)
         return True
 
-    def _keep_said(self, number: int, text: str) -> None:
+    async def _say(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> int | None:
+        """The text waits in a file until it is heard. Number, journal and leash go in one step: nothing may come between."""
+        token = uuid.uuid4().hex
+        await self._surely(lambda: self._keep_said(token, text))
+        while True:
+            await self._leash.ready()
+            await self._store()
+            number = self._leash.take_id(self._decoded_to)
+            if number is None or not ready():
+                self._dir.drop_said(token)
+                return None
+            said = item()
+            memo = {**(said.memo or {}), "say": [number, token], "heard": self._heard}
+            try:
+                self._sink.record([said._replace(memo=memo)])
+            except WorldError:
+                self._set_blocked("journal", True)
+                await trio.sleep(STORAGE_RETRY_S)
+                continue
+            failpoint("say.journaled")
+            self._leash.say(number, text)
+            return number
+
+    def _keep_said(self, token: str, text: str) -> None:
         with self._settings.storage.watched():
-            self._dir.save_said(number, text)
+            self._dir.save_said(token, text)
 
     def _say_again(self) -> None:
         """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
-        for number in self._sink.turn.says:
-            if (text := self._dir.load_said(number)) is not None:
+        for number, token in self._sink.turn.says:
+            if (text := self._dir.load_said(token)) is not None:
                 self._leash.say(number, text)
 
     def heard(self, number: int) -> None:
         """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""
         self._heard = max(self._heard, number)
-        for said in self._sink.turn.says:
+        for said, token in self._sink.turn.says:
             if said <= number:
-                self._dir.drop_said(said)
+                self._dir.drop_said(token)
 
     def _store_before_order(self) -> None:
         """A daemon that dies right after the order leaves no other trace of who asked, and why. A full disk delays no end."""
@@ -292,8 +371,7 @@ class Run:
         if not line.data.strip() and not line.oversize:
             return
         decoded = self._decoder.decode(line)
-        if self.terminal is not None and begins_turn(decoded.events):
-            await self._begin_follow_up(self.terminal, line)
+        if begins_turn(decoded.events) and await self._begins_by_itself(line):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
@@ -301,8 +379,11 @@ class Run:
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         for k, event in enumerate(decoded.events):
             self._take_event(event, line, k)
+        self.spoke = True
         self.tracker.background = self._decoder.background
-        if decoded.terminal is not None and self.terminal is None:
+        if decoded.terminal is not None and self._live:
+            await self._turn_over(decoded.terminal, line)
+        elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
         self.guard.phase_changed()
@@ -315,7 +396,8 @@ class Run:
             self._leash.say(stdin_id(line.end, END_SLOT), None)
 
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
-        if not self.tracker.started:
+        if self._unseen and self._sink.turn.id:
+            self._unseen = False
             self._sink.first_frame()
         self.tracker.see(event)
         if not self._journaled("out", line, k):
@@ -323,21 +405,66 @@ class Run:
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
             self._blobs += blobs
-            self._batch.append(Item(small, self._sink.turn.id, src=src))
+            self._batch.append(Item(small, self._sink.turn.id or None, src=src))
         self._judge(event)
 
-    async def _begin_follow_up(self, terminal: Terminal, line: Line) -> None:
-        """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""
+    # -- turns of one process ------------------------------------------------------------------------------------------
+
+    async def _begins_by_itself(self, line: Line) -> bool:
+        """Does the CLI begin a turn that nobody has handed to it just now? Then it is journaled: one that was over ends first."""
+        if self._live and not self._sink.turn.id:
+            ends: list[Item] = []
+        elif self.terminal is not None:
+            terminal = self.terminal
+            ends = await self._surely(lambda: self._sink.over(terminal, self._place(line), self._decoder.background))
+        else:
+            return False
+        starts = self._sink.begins(self._place(line), self._decoder.background, prompts_of(self._decoder))
         await self._store()
-        err_offset = self._err.framer.offset - self._err.framer.pending
-        self._batch += await self._surely(
-            lambda: self._sink.split(terminal, line, err_offset, self._decoder.background)
-        )
+        self._batch += [*ends, *starts]
         await self._store()
         self.terminal = None
-        self.tracker.follow_up()
-        self.guard.new_turn()
+        self._sink.began()
+        self._renew(seen=False)
+        return True
+
+    async def _turn_over(self, terminal: Terminal, line: Line) -> None:
+        """The CLI's last word on a turn of a live process, which goes on."""
+        turn = self._sink.turn
+        if not turn.id:
+            return
+        if turn.origin == "prompt" and terminal.follow_up:
+            # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
+            self._others.append(terminal)
+            self.note(
+                Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
+            )
+            return
+        await self._store()
+        whole = sum_of(terminal, self._others)
+        self._others = []
+        place = self._place(line, after=True)
+        self._batch += await self._surely(lambda: self._sink.over(whole, place, self._decoder.background))
+        await self._store()
+        self._leash.withdraw_order()
+        self.used_before = True
+        self.tracker.rest()
+        self._renew(seen=True)
+        self._sink.rested()
+
+    def _place(self, line: Line | None = None, *, after: bool = False) -> Place:
+        """Where both spools are, with all that was decoded behind it; before a line, or after it."""
+        out = self._decoded_to if line is None else line.end if after else line.start
+        return {"out": out, "err": self._err.framer.offset - self._err.framer.pending}
+
+    def _renew(self, *, seen: bool) -> None:
+        """Another turn, or the rest after one, begins: its own decoder, its own time."""
+        if not seen:
+            self.tracker.follow_up()
+        self._unseen = not seen
+        self.spoke = False
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
+        self.guard.new_turn()
 
     def _take_err(self, line: Line) -> None:
         turn = self._sink.turn
@@ -352,7 +479,7 @@ class Run:
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
-        self._batch.append(Item(StderrLine(text=text), turn.id, src=src))
+        self._batch.append(Item(StderrLine(text=text), turn.id or None, src=src))
 
     def _pending_err(self) -> int:
         return sum(isinstance(item.event, StderrLine) for item in self._batch)
@@ -408,7 +535,7 @@ class Run:
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
-        self._batch.append(Item(event, self._sink.turn.id, memo=memo))
+        self._batch.append(Item(event, self._sink.turn.id or None, memo=memo))
         self._wake.set()
 
 
