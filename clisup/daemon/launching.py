@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
+from clisup.core.content import content_of
 from clisup.daemon.native import NativeSession
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
@@ -103,6 +104,7 @@ class Launcher:
             expand=bool(prompt.get("expand")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
+            content=content_of(prompt.get("content")),
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:
