@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from clisup.backends.taxonomy import ErrorRule
+from clisup.core.content import Content, Image
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.stale_lock import StaleLock
@@ -62,7 +63,7 @@ class Capabilities:
     and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
     second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
     in the CLI's own protocol. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
-    what it does not have.
+    what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn).
     """
 
     one_shot: bool = True
@@ -73,6 +74,7 @@ class Capabilities:
     usage: bool = True
     cost: bool = False
     approvals: bool = False
+    images: bool = False
     system_prompt: bool = True
     mcp: bool = True
     permission_modes: tuple[str, ...] | None = ()
@@ -88,6 +90,9 @@ class Capabilities:
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """All that an adapter needs to know for one run. Paths are absolute; `prompt` goes to stdin only.
+
+    `prompt` is the text of the prompt. Where it holds images too, `content` is all of it in order, `prompt` its texts alone;
+    else `content` is empty. No adapter without `Capabilities.images` gets any.
 
     A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
     `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
@@ -115,6 +120,12 @@ class LaunchRequest:
     run: int = 0
     live: bool = False
     prompt_id: str | None = None
+    content: Content = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the prompt, in order."""
+        return tuple(part for part in self.content if isinstance(part, Image))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ class LaunchSpec:
     """How to start the CLI. `env` is what the adapter itself sets; `prompt_altered` says what was done to the prompt.
 
     `stdin` is written at the start; with `stdin_eof` it is then closed, else the decoder's replies follow it. `files`
-    (name to text) are written into the request's `scratch` before the start, 0600. `closed_env` are names that are set to
+    (name to text or bytes) are written into the request's `scratch` before the start, 0600. `closed_env` are names that are set to
     nothing where no one else sets them: a CLI that reads variables from a repository leaves them alone then. `stale_locks`
     are removed before the start where no process can hold them.
     """
@@ -133,7 +144,7 @@ class LaunchSpec:
     stdin_eof: bool = True
     stdout_mode: Literal["pipe", "file"] = "pipe"
     prompt_altered: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
     closed_env: tuple[str, ...] = ()
     stale_locks: tuple[StaleLock, ...] = ()
 

@@ -14,6 +14,7 @@ from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpe
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.claude_input import as_text, user_message
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
@@ -31,7 +32,7 @@ _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
     "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
 )  # fmt: skip
-_NEWLINE_ADDED = "newline before a leading slash"
+_STREAM_INPUT = ("--input-format", "stream-json")  # each line a message, and the end of stdin the end of the session
 
 
 class ClaudeAdapter:
@@ -46,7 +47,7 @@ class ClaudeAdapter:
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     capabilities = Capabilities(
-        cost=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
+        cost=True, images=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
     )
     errors = ERRORS
 
@@ -68,7 +69,13 @@ class ClaudeAdapter:
         """
         stdin, altered = _stdin_of(request)
         return LaunchSpec(
-            argv=(*request.command, *_STREAM_FLAGS, *_flags(request), *request.args),
+            argv=(
+                *request.command,
+                *_STREAM_FLAGS,
+                *(_STREAM_INPUT if request.images else ()),
+                *_flags(request),
+                *request.args,
+            ),
             stdin=stdin,
             env=_environment(request),
             prompt_altered=altered,
@@ -162,15 +169,11 @@ def _setting_sources(value: str) -> str:
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it.
-
-    Only a slash as the very first character makes it a command (2.1.329: not after a space, tab, newline or BOM).
-    """
-    prompt = request.prompt
-    check_prompt("claude", prompt)
-    if request.expand or not prompt.startswith("/"):
-        return prompt, None
-    return "\n" + prompt, _NEWLINE_ADDED
+    """The prompt as the CLI gets it, and what was done to it. Images go as one line of stream-json: text has no place for them."""
+    check_prompt("claude", request.prompt)
+    if request.images:
+        return user_message(request.content, expand=request.expand)
+    return as_text(request.prompt, expand=request.expand)
 
 
 def _environment(request: LaunchRequest) -> dict[str, str]:

@@ -135,6 +135,8 @@ class TurnStarted(EventBase):
     """A turn began on run `run`. `prompt_altered` says what was done to the prompt's text before the CLI got it.
 
     `origin` is `backend` where the CLI began it by itself. `prompt_ids` are by what a live CLI names the prompts it begins with.
+    `prompt_preview` and `prompt_bytes` are of the prompt's text; `prompt_images` counts the images beside it, which no
+    event holds.
     """
 
     type: Literal["turn_started"] = "turn_started"
@@ -142,6 +144,7 @@ class TurnStarted(EventBase):
     prompt_altered: str | None = None
     prompt_preview: str | None = None
     prompt_bytes: int | None = None
+    prompt_images: int | None = None
     key: str | None = None
     actor: Actor | None = None
     origin: Literal["prompt", "backend"] = "prompt"

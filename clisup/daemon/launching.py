@@ -11,6 +11,7 @@ import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.core.fingerprint import fingerprint
+from clisup.core.content import content_of
 from clisup.daemon.native import NativeSession
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
@@ -144,6 +145,7 @@ class Launcher:
             expand=bool(prompt.get("expand")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
+            content=content_of(prompt.get("content")),
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:

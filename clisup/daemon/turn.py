@@ -270,6 +270,7 @@ class TurnRunner:
             prompt_altered=draft.spec.prompt_altered,
             prompt_preview=self._session.redact(text[: 16 * PREVIEW])[:PREVIEW],
             prompt_bytes=len(text.encode()),
+            prompt_images=sum(block["type"] == "image" for block in prompt.get("content", ())) or None,
             key=turn.key,
             actor=Actor.model_validate(actor) if actor else None,
             prompt_ids=(draft.request.prompt_id,) if draft.request.live and draft.request.prompt_id else None,

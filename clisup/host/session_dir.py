@@ -161,7 +161,7 @@ class RunDir:
         self.lock = os.path.join(path, "keeper.lock")
         self.scratch = os.path.join(path, "scratch")
 
-    def create(self, intent: dict[str, Any], files: Mapping[str, str]) -> None:
+    def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
         """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
 
         `files` are written for the CLI to read; they may hold secrets and go with `drop_scratch`.
@@ -169,8 +169,9 @@ class RunDir:
         make_private_dir(os.path.join(self.path, "blobs"))
         if files:
             make_private_dir(self.scratch)
-        for name, text in files.items():
-            write_atomic(os.path.join(self.scratch, name), text.encode(), sync=False)
+        for name, held in files.items():
+            data = held.encode() if isinstance(held, str) else held
+            write_atomic(os.path.join(self.scratch, name), data, sync=False)
         write_json(os.path.join(self.path, "intent.json"), intent)
 
     def drop_scratch(self) -> None:
