@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
-from clisup.core.fingerprint import fingerprint
 from clisup.core.content import content_of
+from clisup.core.fingerprint import fingerprint
 from clisup.daemon.native import NativeSession
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
