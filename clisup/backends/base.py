@@ -25,6 +25,7 @@ __all__ = [
     "Adapter",
     "Capabilities",
     "Carried",
+    "ControlAnswer",
     "Decoded",
     "Decoder",
     "LaunchRequest",
@@ -162,16 +163,26 @@ class Carried:
     background: frozenset[str] = frozenset()
 
 
+class ControlAnswer(NamedTuple):
+    """What the CLI answered to a request of ours. `error` is there where it refused."""
+
+    request_id: str
+    value: Mapping[str, Any]
+    error: str | None
+
+
 class Decoded(NamedTuple):
     """What one line gave: events to journal in this order, the turn's end where the line was that, and what to answer.
 
     `replies` go to the CLI's stdin, each exactly once, also across a restart of the daemon: they are known by the place of
-    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline.
+    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline. `answers` are
+    the CLI's own, to what it was asked.
     """
 
     events: Sequence[EventBase]
     terminal: Terminal | None = None
     replies: Sequence[Reply] = ()
+    answers: Sequence[ControlAnswer] = ()
 
 
 @dataclass(frozen=True, slots=True)
