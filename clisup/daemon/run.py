@@ -6,8 +6,8 @@ silence, up to the last place that the journal names; from there on every event 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -18,31 +18,29 @@ from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, Launch
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
-    BackendRetry,
     EventBase,
     Notice,
-    SessionInit,
     StderrLine,
     ToolProgress,
-    TurnError,
 )
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source
-from clisup.core.ladder import Ladder, is_polite, ladder_for
+from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.ledger import Turn
-from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
+from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
 from clisup.daemon.sink import Place
+from clisup.daemon.speech import Speech
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
-from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
 
@@ -105,13 +103,14 @@ class Run:
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
         self._decoded_to = self._sink.turn.begin["out"]
-        self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
         self._behind = spool_size(
             run_dir.out
         )  # what was said up to there is no news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
-        self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
+        self._judge_of = Judge(settings.limits, settings.request.native_session_id)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
+        self._speech = Speech(self, run_dir, self._leash)
+        self._ending = Ending(self, self._leash, settings.timeouts, live=settings.request.live)
         self._wake = trio.Event()
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
@@ -155,12 +154,8 @@ class Run:
 
     async def drive(self) -> ExitRecord:
         """Follow the run until it has ended and everything it said is journaled."""
-        if self._sink.turn.ending and not self._leash.ending:
-            # A daemon before this one had decided to end it; whether the keeper heard of that is not known.
-            ending, timeouts = self._sink.turn.ending, self._settings.timeouts
-            grace = timeouts.int_grace if self._live and "asked" in ending else 0
-            self._order_end(str(ending["reason"]), ladder_for("term", timeouts), after_s=grace)
-        await self._surely(self._say_again)
+        self._ending.resume()
+        await self._surely(self._speech.repeat)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
@@ -177,45 +172,23 @@ class Run:
         return self._leash.exited
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens.
-
-        A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
-        for one that does not leave then.
-        """
-        if self._sink.turn.ending is None and not self._leash.ending:
-            polite = is_polite(ladder) and self.terminal is None and bool(self._sink.turn.id)
-            asked = self._decoder.interrupt() if polite else None
-            number = self._leash.take_id(self._decoded_to) if asked is not None else None
-            message = Notice(code="ending", message=f"the run is being ended: {reason}")
-            ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
-            self.note(message, memo={"ending": ending})
-            self._store_before_order()
-            if asked is not None and number is not None:
-                self._leash.say(number, asked)
-                self._order_end(reason, ladder[1:], after_s=ladder[0][1])
-                return
-        self._order_end(reason, ladder)
+        """End the turn that runs, and with it the run where it serves one turn or does not listen."""
+        self._ending.end(reason, ladder, **why)
 
     def retire(self, reason: str) -> None:
-        """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
-        number = self._leash.take_id(self._decoded_to)
-        if self._leash.ending or self._sink.turn.id:
-            return
-        asked = {"asked": reason} if number is not None else {}
-        message = Notice(code="ending", message=f"the live process is let go: {reason}")
-        self.note(message, memo={"ending": {"reason": reason, **asked}})
-        self._store_before_order()
-        if number is not None:
-            self._leash.say(number, None)
-        grace = self._settings.timeouts.linger if number is not None else 0
-        self._leash.order_end(reason, ladder_for("graceful", self._settings.timeouts), after_s=grace)
+        """Let a live process go that waits for its next turn."""
+        self._ending.retire(reason)
+
+    def polite_word(self) -> str | None:
+        """How to ask the CLI, in its own protocol, to end its turn; None where only signals do that, or there is no turn."""
+        return self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
 
     async def say(self, text: str, item: Item) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
         The text waits in a file until the CLI's stdin has it. False where the run has ended, and nothing was journaled.
         """
-        return await self._say(text, lambda: item, lambda: True) is not None
+        return await self._speech.say(text, lambda: item, lambda: True)
 
     async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
         """Begin another turn of a live process: journal `item`, its start, and hand over its prompt, as `say` does.
@@ -226,61 +199,50 @@ class Run:
         def place() -> Item:
             return item._replace(memo={**(item.memo or {}), "begin": self._place()})
 
-        if await self._say(text, place, ready) is None:
+        if not await self._speech.say(text, place, ready):
             return False
         self._renew(seen=False)
         return True
 
-    async def _say(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> int | None:
-        """The text waits in a file until it is heard. Number, journal and leash go in one step: nothing may come between."""
-        token = uuid.uuid4().hex
-        await self._surely(lambda: self._keep_said(token, text))
-        while True:
-            await self._leash.ready()
-            await self._store()
-            number = self._leash.take_id(self._decoded_to)
-            if number is None or not ready():
-                self._dir.drop_said(token)
-                return None
-            said = item()
-            memo = {**(said.memo or {}), "say": [number, token], "heard": self._heard}
-            try:
-                self._sink.record([said._replace(memo=memo)])
-            except WorldError:
-                self._set_blocked("journal", True)
-                await trio.sleep(STORAGE_RETRY_S)
-                continue
-            failpoint("say.journaled")
-            self._leash.say(number, text)
-            return number
+    @property
+    def says(self) -> list[list[Any]]:
+        """What was said, as the ledger knows it: [id, name of the text's file]."""
+        return self._sink.turn.says
 
-    def _keep_said(self, token: str, text: str) -> None:
-        with self._settings.storage.watched():
-            self._dir.save_said(token, text)
+    @property
+    def decoded_to(self) -> int:
+        """The end of the last stdout line that was decoded."""
+        return self._decoded_to
 
-    def _say_again(self) -> None:
-        """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
-        for number, token in self._sink.turn.says:
-            if (text := self._dir.load_said(token)) is not None:
-                self._leash.say(number, text)
+    def record(self, item: Item) -> None:
+        """Journal one item at once. Raises `WorldError(storage_failed)`."""
+        self._sink.record([item])
+
+    async def flush(self) -> None:
+        """Journal all that was decoded so far."""
+        await self._store()
+
+    async def surely(self, action: Callable[[], T]) -> T:
+        """Do it; while the disk refuses, wait."""
+        return await self._surely(action)
 
     def heard(self, number: int) -> None:
-        """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""
-        self._heard = max(self._heard, number)
-        for said, token in self._sink.turn.says:
-            if said <= number:
-                self._dir.drop_said(token)
+        """The CLI's stdin has every message up to this id."""
+        self._speech.heard(number)
 
-    def _store_before_order(self) -> None:
-        """A daemon that dies right after the order leaves no other trace of who asked, and why. A full disk delays no end."""
-        try:
-            self._store_now()
-        except WorldError:
-            pass  # the pump tries again, and tells of it
+    @property
+    def turn(self) -> Turn:
+        """The turn that runs; between two turns of a live process, one without an id."""
+        return self._sink.turn
 
-    def _order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
+    def turn_ends(self) -> None:
+        """The turn is being ended."""
         self._sink.ending()
-        self._leash.order_end(reason, ladder, after_s=after_s)
+
+    def store_if_possible(self) -> None:
+        """Journal what is to be journaled. A full disk delays nothing: the pump tries again, and tells of it."""
+        with suppress(WorldError):
+            self._store_now()
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended: a new window, and a word in the journal."""
@@ -522,16 +484,9 @@ class Run:
         """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
         if self._sink.turn.ending is not None or self._leash.ending or self.terminal is not None:
             return
-        if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
-            self._end_soon(f"retry:{error.kind}", error)
-        elif isinstance(event, SessionInit) and _is_another(
-            event.native_session_id, self._settings.request.native_session_id
-        ):
-            self._end_soon("wrong_session", _wrong_session(self._settings.request.native_session_id))
-
-    def _end_soon(self, reason: str, error: TurnError) -> None:
-        said = error.model_dump(mode="json", exclude_none=True)
-        self.end(reason, ladder_for("term", self._settings.timeouts), error=said)
+        if (fault := self._judge_of.fault(event)) is not None:
+            said = fault.error.model_dump(mode="json", exclude_none=True)
+            self.end(fault.reason, ladder_for("term", self._settings.timeouts), error=said)
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
@@ -551,14 +506,3 @@ class _Stream:
 
 def _only_progress(events: Sequence[EventBase]) -> bool:
     return bool(events) and all(isinstance(event, ToolProgress) for event in events)
-
-
-def _is_another(said: str | None, expected: str | None) -> bool:
-    return said is not None and expected is not None and said != expected
-
-
-def _wrong_session(expected: str | None) -> TurnError:
-    return TurnError(
-        kind="session_not_found",
-        message=f"the CLI answered from another session than {expected}: it does not know the one that was asked for",
-    )

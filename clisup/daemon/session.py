@@ -27,9 +27,9 @@ from clisup.daemon.recorder import Item, Recorder, Watcher
 from clisup.daemon.run import Run
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
+from clisup.daemon.summary import summary_of
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
-from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
@@ -416,37 +416,7 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """A row of `session/list` and `daemon/status`."""
-        run = self.run
-        current, ledger = self.ledger.current, self.ledger
-        timers = run.guard.timers() if run else []
-        return {
-            "session_id": self.id,
-            "backend": self.spec.backend,
-            "model": ledger.model or self.spec.model,
-            "state": str(self.state),
-            "phase": run.tracker.phase if run else None,
-            "turn_id": current.id if current else None,
-            "native_session_id": ledger.native_session_id,
-            "cwd": self.spec.cwd,
-            "labels": self.spec.labels,
-            "created_at": self.spec.created_at,
-            "pid": ledger.held.pid if ledger.held else None,
-            "live": self.live is not None,
-            "idle_s": run.guard.idle_s if run else None,
-            "age_s": clock.age_of(self.spec.created_at),
-            "turns": ledger.turns,
-            "held": held.words() if ledger.queue and (held := self.gate.held()) else None,
-            "queue": [
-                {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)
-            ],
-            "tokens": ledger.usage.model_dump(),
-            "cost_usd": ledger.cost_usd,
-            "subscribers": self.recorder.followers,
-            "first_seq": self.recorder.first_seq,
-            "next_seq": self.recorder.next_seq,
-            "last_event": ledger.last_event,
-            "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
-        }
+        return summary_of(self)
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended for so long."""
