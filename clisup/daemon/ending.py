@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 from clisup.core.events import EventBase, Notice
 from clisup.core.ladder import Ladder, is_polite, ladder_for
 from clisup.core.ledger import Turn
 from clisup.core.watchdog import Timeouts
+from clisup.daemon.batch import Batch
 from clisup.daemon.leash import Leash
+from clisup.errors import WorldError
 
 __all__ = ["Ended", "Ending"]
 
@@ -33,16 +36,14 @@ class Ended(Protocol):
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """Journal a word of the daemon's own."""
 
-    def store_if_possible(self) -> None:
-        """Journal what is to be journaled, now. A daemon that dies right after the order leaves no other trace of it."""
-
 
 class Ending:
     """One run's. The reason goes into the journal before the order goes out, so that a next daemon knows it."""
 
-    def __init__(self, run: Ended, leash: Leash, timeouts: Timeouts, *, live: bool) -> None:
+    def __init__(self, run: Ended, leash: Leash, batch: Batch, timeouts: Timeouts, *, live: bool) -> None:
         self._run = run
         self._leash = leash
+        self._batch = batch
         self._timeouts = timeouts
         self._live = live
 
@@ -83,7 +84,8 @@ class Ending:
 
     def _note(self, message: str, ending: dict[str, Any]) -> None:
         self._run.note(Notice(code="ending", message=message), memo={"ending": ending})
-        self._run.store_if_possible()
+        with suppress(WorldError):  # a full disk delays no end: the pump tries again, and tells of it
+            self._batch.store_now()
 
     def _order(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
         self._run.turn_ends()

@@ -7,9 +7,8 @@ silence, up to the last place that the journal names; from there on every event 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -23,15 +22,16 @@ from clisup.core.events import (
     StderrLine,
     ToolProgress,
 )
-from clisup.core.framing import Line, LineFramer
+from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
-from clisup.core.spill import Blob, spill
+from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.daemon.batch import Batch
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
@@ -39,10 +39,10 @@ from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
 from clisup.daemon.sink import Place
 from clisup.daemon.speech import Speech
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
-from clisup.errors import WorldError
+from clisup.daemon.storage import Storage
+from clisup.daemon.stream import Stream
 from clisup.host.session_dir import RunDir
-from clisup.host.spool import SpoolReader, spool_size
+from clisup.host.spool import spool_size
 
 __all__ = ["Run", "RunSettings", "RunSink"]
 
@@ -52,7 +52,7 @@ _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
-T = TypeVar("T")
+_FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
 _log = structlog.get_logger()
 
 
@@ -97,11 +97,9 @@ class Run:
         self._settings = settings
         self._redact = redact
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        self._out = _Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        self._err = _Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
-        self._batch: list[Item] = []
-        self._blobs: list[Blob] = []
-        self._blocked_by: set[str] = set()
+        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
+        self._err = Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
+        self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         self._decoded_to = self._sink.turn.begin["out"]
         self._behind = spool_size(
             run_dir.out
@@ -109,8 +107,8 @@ class Run:
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
-        self._speech = Speech(self, run_dir, self._leash)
-        self._ending = Ending(self, self._leash, settings.timeouts, live=settings.request.live)
+        self._speech = Speech(self, run_dir, self._leash, self._batch)
+        self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._wake = trio.Event()
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
@@ -155,7 +153,7 @@ class Run:
     async def drive(self) -> ExitRecord:
         """Follow the run until it has ended and everything it said is journaled."""
         self._ending.resume()
-        await self._surely(self._speech.repeat)
+        await self._batch.surely(self._speech.repeat)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
@@ -218,14 +216,6 @@ class Run:
         """Journal one item at once. Raises `WorldError(storage_failed)`."""
         self._sink.record([item])
 
-    async def flush(self) -> None:
-        """Journal all that was decoded so far."""
-        await self._store()
-
-    async def surely(self, action: Callable[[], T]) -> T:
-        """Do it; while the disk refuses, wait."""
-        return await self._surely(action)
-
     def heard(self, number: int) -> None:
         """The CLI's stdin has every message up to this id."""
         self._speech.heard(number)
@@ -238,11 +228,6 @@ class Run:
     def turn_ends(self) -> None:
         """The turn is being ended."""
         self._sink.ending()
-
-    def store_if_possible(self) -> None:
-        """Journal what is to be journaled. A full disk delays nothing: the pump tries again, and tells of it."""
-        with suppress(WorldError):
-            self._store_now()
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended: a new window, and a word in the journal."""
@@ -271,17 +256,13 @@ class Run:
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper's disk is full, or no longer."""
-        self._set_blocked("spool", blocked)
+        self._batch.blocked("spool", blocked)
 
-    def _set_blocked(self, by: str, blocked: bool) -> None:
+    def _blocked(self, blocked: bool) -> None:
         """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
-        was = bool(self._blocked_by)
-        (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
-        now = bool(self._blocked_by)
-        if now != was:
-            self.tracker.blocked = now
-            self.guard.phase_changed()
-            self.note(_STORAGE_BLOCKED if now else _STORAGE_RECOVERED)
+        self.tracker.blocked = blocked
+        self.guard.phase_changed()
+        self.note(_STORAGE_BLOCKED if blocked else _STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
@@ -292,7 +273,7 @@ class Run:
             self._wake = trio.Event()
             while await self._read_some():
                 await trio.lowlevel.checkpoint()
-            await self._store()
+            await self._batch.store()
             self._caught_up()
             if last:
                 break
@@ -302,11 +283,11 @@ class Run:
             await self._take_out(line)
         if (line := self._err.framer.close()) is not None:
             self._take_err(line)
-        await self._store()
+        await self._batch.store()
 
     async def _read_some(self) -> bool:
-        out = await self._surely(lambda: self._read(self._out))
-        err = await self._surely(lambda: self._read(self._err))
+        out = await self._batch.surely(lambda: self._read(self._out))
+        err = await self._batch.surely(lambda: self._read(self._err))
         if out:
             lines = self._out.framer.feed(out)
             self._heartbeat = bool(lines) and not self._out.framer.pending
@@ -316,7 +297,7 @@ class Run:
         self._caught_up()
         for line in self._err.framer.feed(err):
             self._take_err(line)
-        await self._store()
+        await self._batch.store()
         return bool(out or err)
 
     def _caught_up(self) -> None:
@@ -325,7 +306,7 @@ class Run:
             self._behind = -1
             self._leash.in_order()
 
-    def _read(self, stream: _Stream) -> bytes:
+    def _read(self, stream: Stream) -> bytes:
         with self._settings.storage.watched():
             return stream.read()
 
@@ -366,8 +347,7 @@ class Run:
             src = Source(self._settings.number, "out", line.start, line.end, k)
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
-            self._blobs += blobs
-            self._batch.append(Item(small, self._sink.turn.id or None, src=src))
+            self._batch.add(Item(small, self._sink.turn.id or None, src=src), blobs)
         self._judge(event)
 
     # -- turns of one process ------------------------------------------------------------------------------------------
@@ -378,13 +358,16 @@ class Run:
             ends: list[Item] = []
         elif self.terminal is not None:
             terminal = self.terminal
-            ends = await self._surely(lambda: self._sink.over(terminal, self._place(line), self._decoder.background))
+            ends = await self._batch.surely(
+                lambda: self._sink.over(terminal, self._place(line), self._decoder.background)
+            )
         else:
             return False
         starts = self._sink.begins(self._place(line), self._decoder.background, prompts_of(self._decoder))
-        await self._store()
-        self._batch += [*ends, *starts]
-        await self._store()
+        await self._batch.store()
+        for item in (*ends, *starts):
+            self._batch.add(item)
+        await self._batch.store()
         self.terminal = None
         self._sink.began()
         self._renew(seen=False)
@@ -398,16 +381,15 @@ class Run:
         if turn.origin == "prompt" and terminal.follow_up:
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
             self._others.append(terminal)
-            self.note(
-                Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
-            )
+            self.note(_FOLLOW_UP_FIRST)
             return
-        await self._store()
+        await self._batch.store()
         whole = sum_of(terminal, self._others)
         self._others = []
         place = self._place(line, after=True)
-        self._batch += await self._surely(lambda: self._sink.over(whole, place, self._decoder.background))
-        await self._store()
+        for item in await self._batch.surely(lambda: self._sink.over(whole, place, self._decoder.background)):
+            self._batch.add(item)
+        await self._batch.store()
         self._leash.withdraw_order()
         self.used_before = True
         self.tracker.rest()
@@ -417,7 +399,7 @@ class Run:
     def _place(self, line: Line | None = None, *, after: bool = False) -> Place:
         """Where both spools are, with all that was decoded behind it; before a line, or after it."""
         out = self._decoded_to if line is None else line.end if after else line.start
-        return {"out": out, "err": self._err.framer.offset - self._err.framer.pending}
+        return {"out": out, "err": self._err.place}
 
     def _renew(self, *, seen: bool) -> None:
         """Another turn, or the rest after one, begins: its own decoder, its own time."""
@@ -432,51 +414,21 @@ class Run:
         turn = self._sink.turn
         if (
             self._journaled("err", line)
-            or turn.stderr_events + self._pending_err() > self._settings.limits.stderr_events
+            or turn.stderr_events + self._batch.stderr_lines > self._settings.limits.stderr_events
         ):
             return
         src = Source(self._settings.number, "err", line.start, line.end, 0)
-        if turn.stderr_events + self._pending_err() == self._settings.limits.stderr_events:
+        if turn.stderr_events + self._batch.stderr_lines == self._settings.limits.stderr_events:
             text = f"more than {self._settings.limits.stderr_events} lines on stderr; the rest is in {self._dir.err}"
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
-        self._batch.append(Item(StderrLine(text=text), turn.id or None, src=src))
-
-    def _pending_err(self) -> int:
-        return sum(isinstance(item.event, StderrLine) for item in self._batch)
+        self._batch.add(Item(StderrLine(text=text), turn.id or None, src=src))
 
     def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
         """Is this event in the journal already?"""
         at = self._sink.turn.position.get(spool)
         return at is not None and (line.end < at.end or (line.end == at.end and k <= at.k))
-
-    async def _store(self) -> None:
-        """Journal the batch, its blobs first."""
-        while self._batch:
-            await self._surely(self._store_now)
-
-    def _store_now(self) -> None:
-        with self._settings.storage.watched():
-            for blob in self._blobs:
-                self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._batch)
-        self._batch = []
-        self._blobs = []
-
-    async def _surely(self, action: Callable[[], T]) -> T:
-        """Do it; while the disk refuses, wait with frozen timers rather than lose or skip."""
-        while True:
-            try:
-                done = action()
-            except WorldError as error:
-                if not self._blocked_by:
-                    _log.error("turn waits for the disk", session=self._settings.session_id, error=str(error))
-                self._set_blocked("journal", True)
-                await trio.sleep(STORAGE_RETRY_S)
-            else:
-                self._set_blocked("journal", False)
-                return done
 
     # -- what the daemon makes of it ---------------------------------------------------------------------------------
 
@@ -490,18 +442,8 @@ class Run:
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
-        self._batch.append(Item(event, self._sink.turn.id or None, memo=memo))
+        self._batch.add(Item(event, self._sink.turn.id or None, memo=memo))
         self._wake.set()
-
-
-class _Stream:
-    """One spool: where it is read, and how it is cut into lines."""
-
-    def __init__(self, path: str, offset: int, limit: int) -> None:
-        self.reader = SpoolReader(path, offset)
-        self.framer = LineFramer(offset=offset, limit=limit)
-        self.read: Callable[[], bytes] = self.reader.read
-        self.close: Callable[[], None] = self.reader.close
 
 
 def _only_progress(events: Sequence[EventBase]) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+from clisup.daemon.batch import Batch
 from clisup.daemon.leash import Leash
 from clisup.daemon.recorder import Item
 from clisup.errors import WorldError
@@ -17,8 +18,6 @@ from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
 
 __all__ = ["Speaker", "Speech"]
-
-T = TypeVar("T")
 
 
 class Speaker(Protocol):
@@ -35,18 +34,13 @@ class Speaker(Protocol):
     def record(self, item: Item) -> None:
         """Journal one item at once. Raises `WorldError(storage_failed)`."""
 
-    async def flush(self) -> None:
-        """Journal all that was decoded so far."""
-
-    async def surely(self, action: Callable[[], T]) -> T:
-        """Do it; while the disk refuses, wait."""
-
 
 class Speech:
     """One run's. `say` may be called from several tasks."""
 
-    def __init__(self, run: Speaker, run_dir: RunDir, leash: Leash) -> None:
+    def __init__(self, run: Speaker, run_dir: RunDir, leash: Leash, batch: Batch) -> None:
         self._run = run
+        self._batch = batch
         self._dir = run_dir
         self._leash = leash
         self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
@@ -54,14 +48,14 @@ class Speech:
     async def say(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
         """Journal `item()` and say `text` (whole lines). False where the run has ended, or `ready` says no in the last moment."""
         token = uuid.uuid4().hex
-        await self._run.surely(lambda: self._dir.save_said(token, text))
+        await self._batch.surely(lambda: self._dir.save_said(token, text))
         while True:
             await self._leash.ready()
-            await self._run.flush()
+            await self._batch.store()
             try:
                 said = self._say_now(text, token, item, ready)
             except WorldError:  # the journal took nothing; the next flush waits for the disk
-                await self._run.surely(lambda: self._dir.save_said(token, text))
+                await self._batch.surely(lambda: self._dir.save_said(token, text))
                 continue
             if not said:
                 self._dir.drop_said(token)
