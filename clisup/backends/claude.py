@@ -30,7 +30,8 @@ _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
+    "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed", "approval_requested",
+    "approval_resolved",
 )  # fmt: skip
 _LIVE = ("--permission-prompt-tool", "stdio")  # it asks on stdout, and waits for the answer on stdin
 _STREAM_INPUT = ("--input-format", "stream-json")  # each line a message, and the end of stdin the end of the session
