@@ -60,6 +60,8 @@ _NEWLINE_ADDED = "newline before a leading slash"
 _ESCAPED = "backslash before each @ that could name a file"
 _NAMED = "mention of its file in the place of each image"
 _PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")  # what ends a path behind an @, where no backslash stands before it
+_IMAGE_MENTION = re.compile(r"^ ?@(?:.*/)?image-\d+\.(?:png|jpg|gif|webp)$", re.MULTILINE)
+_FILES_BEGIN = "\n--- Content from referenced files ---"
 _BACKSLASH = r"\\"
 
 
@@ -146,7 +148,8 @@ class GeminiAdapter:
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Whether the transcript holds the prompt (as it was sent, `_stdin_of`), and an answer to it."""
-        return find_prompt(transcript_words(appended), [prompt, _escaped(prompt)], answerer="gemini")
+        words = ((who, _typed(text)) for who, text in transcript_words(appended))
+        return find_prompt(words, [prompt, _escaped(prompt)], answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the session's files: gemini names them after the minute and the first 8 characters of the id."""
@@ -256,3 +259,8 @@ def _image_path(request: LaunchRequest, image: Image, number: int) -> str:
 def _escaped(prompt: str) -> str:
     text = _MENTION.sub(r"\\@", prompt)
     return "\n" + text if text.startswith("/") else text
+
+
+def _typed(text: str) -> str:
+    """What a transcript's text says of the prompt: without images and what gemini puts behind the prompt for them."""
+    return _IMAGE_MENTION.sub("", text.partition(_FILES_BEGIN)[0])
