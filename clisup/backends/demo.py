@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import re
 import sys
@@ -24,6 +25,7 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    capabilities = dataclasses.replace(ClaudeAdapter.capabilities, images=False)  # its script is text
     login_args = ()
 
     def parse_version(self, output: str) -> str | None:

@@ -25,7 +25,8 @@ MIB = 1024 * 1024
 DEFAULTS = {
     "daemon": {
         "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000, "max_running": 0, "max_cursors": 256, "max_queue": 100,
-        "max_frame_bytes": 16 * MIB, "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
+        "max_frame_bytes": 16 * MIB, "max_images": 20, "max_image_bytes": 8 * MIB,
+        "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
         "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
         "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600},

@@ -51,6 +51,7 @@ def test_an_image_reaches_the_model_as_it_is_and_in_its_place(lab: Start) -> Non
     assert (started["prompt_preview"], started["prompt_bytes"], started["prompt_images"]) == ("What is\nthis?", 13, 1)
     assert "prompt_altered" not in started
     assert PNG_BASE64 not in json.dumps(here.events(turn["session_id"]))
+    assert not here.events(turn["session_id"], "unparsed")
     (init,) = here.events(turn["session_id"], "session_init")
     assert init["native_session_id"] == turn["session_id"]
     (exited,) = here.events(turn["session_id"], "process_exited")
