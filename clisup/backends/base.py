@@ -25,6 +25,7 @@ __all__ = [
     "Adapter",
     "Capabilities",
     "Carried",
+    "ControlAnswer",
     "Decoded",
     "Decoder",
     "LaunchRequest",
@@ -38,6 +39,7 @@ __all__ = [
     "TranscriptWord",
     "fields_of",
     "login_question",
+    "prompts_of",
     "refused_as_root",
 ]
 
@@ -96,7 +98,9 @@ class LaunchRequest:
     A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
     `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
-    `native_session_id` is None where the CLI chooses the id of a new session.
+    `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
+    have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
+    the CLI names this one again.
     """
 
     command: tuple[str, ...]
@@ -114,6 +118,9 @@ class LaunchRequest:
     expand: bool = False
     args: tuple[str, ...] = ()
     scratch: str = "/nonexistent"
+    run: int = 0
+    live: bool = False
+    prompt_id: str | None = None
     content: Content = ()
 
     @property
@@ -156,16 +163,26 @@ class Carried:
     background: frozenset[str] = frozenset()
 
 
+class ControlAnswer(NamedTuple):
+    """What the CLI answered to a request of ours. `error` is there where it refused."""
+
+    request_id: str
+    value: Mapping[str, Any]
+    error: str | None
+
+
 class Decoded(NamedTuple):
     """What one line gave: events to journal in this order, the turn's end where the line was that, and what to answer.
 
     `replies` go to the CLI's stdin, each exactly once, also across a restart of the daemon: they are known by the place of
-    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline.
+    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline. `answers` are
+    the CLI's own, to what it was asked.
     """
 
     events: Sequence[EventBase]
     terminal: Terminal | None = None
     replies: Sequence[Reply] = ()
+    answers: Sequence[ControlAnswer] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +284,12 @@ def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]
     """What the adapter's CLI refuses as root; nothing where the adapter does not say."""
     words: Callable[[Mapping[str, str]], tuple[str, ...]] = getattr(adapter, "refused_as_root", lambda env: ())
     return words(env)
+
+
+def prompts_of(decoder: Decoder) -> tuple[str, ...]:
+    """The ids of the prompts with which the CLI has begun its turn, where it is a live one that tells them."""
+    told: tuple[str, ...] = getattr(decoder, "prompts", ())
+    return told
 
 
 def fields_of(adapter: Adapter) -> str:

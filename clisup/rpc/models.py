@@ -141,6 +141,7 @@ class SessionNewParams(Params):
     backend: Annotated[str, Field(max_length=64)]
     cwd: Path
     session_id: SessionId | None = None
+    mode: Literal["one-shot", "live"] | None = None
     model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")] | None = None
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
     permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] | None = None
@@ -175,6 +176,7 @@ class SessionSummary(Result):
     labels: dict[str, str]
     created_at: str
     pid: int | None
+    live: bool
     idle_s: float | None
     age_s: float | None
     turns: int
