@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import re
 import sys
@@ -25,7 +24,6 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
-    capabilities = dataclasses.replace(ClaudeAdapter.capabilities, images=False)  # its script is text
     login_args = ()
 
     def parse_version(self, output: str) -> str | None:

@@ -156,13 +156,26 @@ def test_an_image_of_8_mib_comes_whole(agent: Start, tmp_path: Path) -> None:
     assert heard(tmp_path) == [[acp(big), text("say big")]]
 
 
-def test_a_backend_without_images_refuses_them_before_the_prompt_is_accepted(serve: Start) -> None:
-    session = serve().new()
-    with pytest.raises(ClisupError, match="demo takes none in its prompts") as refused:
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+def test_the_demo_sees_images_in_both_modes_and_text_still_goes_as_text(serve: Start, mode: str) -> None:
+    session = serve(demo={"mode": mode}).new()
+    assert session.ask([image(), text("@images"), image()])["text"] == "images: 2"
+    assert session.ask("@images")["text"] == "images: 0"
+    assert session.ask([text("@images"), image()])["text"] == "images: 1"
+    assert [event.get("prompt_images") for event in session.events("turn_started")] == [2, None, 1]
+    assert not session.events("unparsed")
+
+
+def test_a_backend_without_images_refuses_them_before_the_prompt_is_accepted(serve: Start, tmp_path: Path) -> None:
+    cli = tmp_path / "qwen"
+    cli.write_text("#!/bin/sh\necho 0.24.4\n")
+    cli.chmod(0o755)
+    daemon = serve(raw=f'[backends.blind]\nkind = "qwen"\ncommand = ["{cli}"]\n')
+    session = daemon.new(backend="blind")
+    with pytest.raises(ClisupError, match="qwen takes none in its prompts") as refused:
         session.ask([image(), text("hello")])
     assert refused.value.kind == "unsupported"
     assert not session.events("prompt_accepted")
-    assert session.ask("hello")["outcome"] == "completed"
 
 
 def test_an_agent_that_takes_no_images_fails_the_turn(agent: Start, tmp_path: Path) -> None:
