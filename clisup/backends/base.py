@@ -25,6 +25,7 @@ __all__ = [
     "Adapter",
     "Capabilities",
     "Carried",
+    "Control",
     "ControlAnswer",
     "Decoded",
     "Decoder",
@@ -37,7 +38,9 @@ __all__ = [
     "StaleLock",
     "Terminal",
     "TranscriptWord",
+    "control_line",
     "fields_of",
+    "is_idle",
     "login_question",
     "prompts_of",
     "refused_as_root",
@@ -53,6 +56,9 @@ END_OF_INPUT = _EndOfInput()
 
 Reply = str | _EndOfInput
 
+Control = Literal["model", "permission_mode", "context_usage", "compact"]
+"""What a CLI lets its caller do between or in turns: set the model or the permission mode, count, sum up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -63,7 +69,8 @@ class Capabilities:
     `chosen_id`: the caller may choose the native session id; it is then the session's own with `native_id_prefix` before it,
     and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
     second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
-    in the CLI's own protocol. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
+    in the CLI's own protocol. `controls` are what a live process takes while it runs, and `compact` where there is a command
+    for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
     what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn).
     """
 
@@ -75,6 +82,7 @@ class Capabilities:
     usage: bool = True
     cost: bool = False
     approvals: bool = False
+    controls: tuple[Control, ...] = ()
     images: bool = False
     system_prompt: bool = True
     mcp: bool = True
@@ -100,7 +108,7 @@ class LaunchRequest:
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
     `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
     have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
-    the CLI names this one again.
+    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is.
     """
 
     command: tuple[str, ...]
@@ -120,6 +128,7 @@ class LaunchRequest:
     scratch: str = "/nonexistent"
     run: int = 0
     live: bool = False
+    command_prompt: bool = False
     prompt_id: str | None = None
     content: Content = ()
 
@@ -290,6 +299,18 @@ def prompts_of(decoder: Decoder) -> tuple[str, ...]:
     """The ids of the prompts with which the CLI has begun its turn, where it is a live one that tells them."""
     told: tuple[str, ...] = getattr(decoder, "prompts", ())
     return told
+
+
+def is_idle(decoder: Decoder) -> bool:
+    """Has a live CLI said that it has nothing left to do, background work aside?"""
+    idle: bool = getattr(decoder, "idle", False)
+    return idle
+
+
+def control_line(decoder: Decoder, request_id: str, control: Control, value: str | None) -> str | None:
+    """What to say to a live CLI to have this done; None where it has no word for it."""
+    word: Callable[[str, Control, str | None], str | None] = getattr(decoder, "control", lambda *_: None)
+    return word(request_id, control, value)
 
 
 def fields_of(adapter: Adapter) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clisup.backends.base import Carried, Decoded, LaunchRequest
+from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
@@ -37,7 +37,7 @@ from clisup.backends.claude_frames import (
     raw_delta_text,
     too_deep,
 )
-from clisup.backends.claude_live import INTERRUPT, LiveState, control_request
+from clisup.backends.claude_live import INTERRUPT, LiveState, control_line, control_request
 from clisup.backends.claude_messages import DeltaKind, Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
@@ -94,6 +94,10 @@ class ClaudeDecoder:
         What it was told while it worked goes with the turn.
         """
         return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
+
+    def control(self, request_id: str, control: Control, value: str | None) -> str | None:
+        """The line that has a live process do it; its answer names the request again."""
+        return control_line(request_id, control, value) if self._live else None
 
     @property
     def prompts(self) -> tuple[str, ...]:

@@ -116,6 +116,12 @@ class Launcher:
             )
         return Draft(request, spec, env, markers, marked)
 
+    async def line(self, prompt: dict[str, Any], prompt_id: str, number: int) -> str:
+        """What a prompt is on the stdin of the live run `number`. Raises `ClisupError` where the backend refuses it."""
+        argv, _ = await self._backend.ready()
+        request = self._request(argv, prompt, (self._session.native_id, True), self._session.dir.run(number))
+        return self._backend.adapter.launch(dataclasses.replace(request, prompt_id=prompt_id)).stdin
+
     async def again(self, run_dir: RunDir, prompt: dict[str, Any] | None) -> LaunchRequest:
         """The request that a run was launched with, by a daemon before this one: a decoder's replies depend on it."""
         intent = await self._session.services.storage.surely(run_dir.intent)
@@ -143,6 +149,7 @@ class Launcher:
             mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
             setting_sources=self._backend.config.setting_sources,
             expand=bool(prompt.get("expand")),
+            command_prompt=bool(prompt.get("command")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
             content=content_of(prompt.get("content")),

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 import trio
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, LaunchRequest, Reply, prompts_of
+from clisup.backends.base import (
+    END_OF_INPUT,
+    Adapter,
+    Control,
+    ControlAnswer,
+    Decoder,
+    LaunchRequest,
+    Reply,
+    control_line,
+    is_idle,
+    prompts_of,
+)
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
@@ -31,20 +42,21 @@ from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.daemon.answers import Answers
 from clisup.daemon.batch import Batch
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
-from clisup.daemon.sink import Place
+from clisup.daemon.sink import Place, TurnSink
 from clisup.daemon.speech import Speech
 from clisup.daemon.storage import Storage
 from clisup.daemon.stream import Stream
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
-__all__ = ["Run", "RunSettings", "RunSink"]
+__all__ = ["Run", "RunSettings"]
 
 STDERR_TEXT_LIMIT = 2000
 
@@ -69,27 +81,11 @@ class RunSettings:
     frames: FrameSample
 
 
-class RunSink(Protocol):
-    """What a run needs from its turn."""
-
-    @property
-    def turn(self) -> Turn: ...
-    @property
-    def carried(self) -> Carried: ...
-    def record(self, items: Sequence[Item]) -> int: ...
-    def first_frame(self) -> None: ...
-    def ending(self) -> None: ...
-    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]: ...
-    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]: ...
-    def began(self) -> None: ...
-    def rested(self) -> None: ...
-
-
 class Run:
     """Drives one run to its end: `drive` gives the exit record after every byte of both spools was journaled."""
 
     def __init__(
-        self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
+        self, sink: TurnSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
         self._sink = sink
         self._dir = run_dir
@@ -112,6 +108,7 @@ class Run:
         self._wake = trio.Event()
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
+        self._answers = Answers()
         self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
         self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
@@ -163,6 +160,7 @@ class Run:
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
+            self._answers.close()
             await self._leash.aclose()
             self._out.close()
             self._err.close()
@@ -181,12 +179,13 @@ class Run:
         """How to ask the CLI, in its own protocol, to end its turn; None where only signals do that, or there is no turn."""
         return self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
 
-    async def say(self, text: str, item: Item) -> bool:
+    async def say(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
-        The text waits in a file until the CLI's stdin has it. False where the run has ended, and nothing was journaled.
+        The text waits in a file until the CLI's stdin has it. False where the run has ended or `ready` says no in the last moment;
+        then nothing was journaled.
         """
-        return await self._speech.say(text, lambda: item, lambda: True)
+        return await self._speech.say(text, lambda: item, ready)
 
     async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
         """Begin another turn of a live process: journal `item`, its start, and hand over its prompt, as `say` does.
@@ -201,6 +200,12 @@ class Run:
             return False
         self._renew(seen=False)
         return True
+
+    async def ask(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
+        """Ask a live CLI for something, and wait for its answer; None where the run has ended or knows no such word."""
+        text = control_line(self._decoder, request_id, control, value)
+        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id or None)
+        return await self._answers.ask(request_id, lambda: self.say(text, item)) if text is not None else None
 
     @property
     def says(self) -> list[list[Any]]:
@@ -319,6 +324,7 @@ class Run:
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         self._answer(decoded.replies, line)
+        self._answers.take(decoded.answers)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         for k, event in enumerate(decoded.events):
             self._take_event(event, line, k)
@@ -329,6 +335,9 @@ class Run:
         elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
+        if self._live and not self._sink.turn.id and is_idle(self._decoder):
+            for item in self._sink.idle():
+                self._batch.add(item)
         self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:

@@ -91,6 +91,10 @@ class TurnSink:
     def began(self) -> None:
         """Such a turn is journaled."""
 
+    def idle(self) -> list[Item]:
+        """The CLI says that it has nothing left to do."""
+        return []
+
     def rested(self) -> None:
         """A turn is over and the process waits for the next one."""
 

@@ -182,6 +182,10 @@ class RunDir:
         """What `create` was told; empty where that is gone."""
         return read_json(os.path.join(self.path, "intent.json")) or {}
 
+    def amend_intent(self, **changed: Any) -> None:
+        """Another value for a part of it. Raises `WorldError(storage_failed)`."""
+        write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed})
+
     def start_record(self) -> dict[str, Any] | None:
         return read_json(os.path.join(self.path, "start.json"))
 
