@@ -110,7 +110,9 @@ class ToolPlayer:
         return tools.deny(name, arguments)
 
     def _look(self, call: Call) -> None:
-        with self._turn.wire.whole():  # a signal in the middle of it would leave Popen's lock taken, and `kill` waits for that
+        with (
+            self._turn.wire.whole()
+        ):  # a signal in the middle of it would leave Popen's lock taken, and `kill` waits for that
             answer = call.poll()
         if answer is not None:
             self.running.remove(call)
