@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, Unpack
 from clisup.client.aio_event_stream import AsyncApprovals, AsyncEvents
 from clisup.client.aio_following import Subscription
 from clisup.client.aio_session import AsyncSession
-from clisup.client.answers import Answer, Approval, Decision, approvals_of, read, settled
+from clisup.client.answers import Approval, Decision, answering, approvals_of, read, settled
 from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
@@ -115,14 +115,8 @@ class AsyncCalls:
 
         Raises `approval_already_resolved` where somebody was first, `approval_not_found`. None answers nothing.
         """
-        if decision is None:
-            return
-        answer = decision if isinstance(decision, Answer) else Answer(decision)
-        id_, whose = (
-            (approval, session_id) if isinstance(approval, str) else (approval.approval_id, approval.session_id)
-        )
-        given = {} if whose is None else {"session_id": whose}
-        await self.call("approval/respond", approval_id=id_, **given, **answer.params())
+        if (params := answering(approval, decision, session_id)) is not None:
+            await self.call("approval/respond", **params)
 
     async def answer_approvals(self, handler: Callable[[Approval], Awaitable[Decision]], session_id: str = "*") -> None:
         """Ask `handler` about each approval that waits, one after the other, and send what it gives; without end.
@@ -133,9 +127,11 @@ class AsyncCalls:
             await self.settle(approval, await handler(approval))
 
     async def settle(self, approval: Approval, decision: Decision) -> None:
-        """`respond`, where it does not matter who was first."""
+        """`respond`, where it does not matter who was first; asked again after a restart."""
+        if (params := answering(approval, decision)) is None:
+            return
         try:
-            await self.respond(approval, decision)
+            await self._sure("approval/respond", **params)
         except ClisupError as error:
             if not settled(error):
                 raise

@@ -11,7 +11,18 @@ from clisup.client.events import Envelope, Gap, TurnCompleted
 from clisup.errors import ClisupError, WorldError
 from clisup.rpc.models import PromptResult, TurnResult
 
-__all__ = ["Answer", "Approval", "Decision", "approvals_of", "ends_turn", "of_turn", "prompted", "read", "settled"]
+__all__ = [
+    "Answer",
+    "Approval",
+    "Decision",
+    "answering",
+    "approvals_of",
+    "ends_turn",
+    "of_turn",
+    "prompted",
+    "read",
+    "settled",
+]
 
 _T = TypeVar("_T")
 
@@ -80,6 +91,15 @@ def approvals_of(raw: dict[str, Any]) -> list[Approval]:
 
 def _only(known: dict[str, None], item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name in known}
+
+
+def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:
+    """The params of `approval/respond`; None where there is nothing to say."""
+    if decision is None:
+        return None
+    answer = decision if isinstance(decision, Answer) else Answer(decision)
+    id_, whose = (approval, session_id) if isinstance(approval, str) else (approval.approval_id, approval.session_id)
+    return {"approval_id": id_, **({"session_id": whose} if whose is not None else {}), **answer.params()}
 
 
 def settled(error: ClisupError) -> bool:

@@ -26,6 +26,7 @@ class Calls:
     """What `clisup.client.sync.Client` can be asked, by name. What may be asked twice is asked again after a restart."""
 
     _name: str
+    _followers: list[Follower]
 
     @property
     def path(self) -> str:
@@ -48,6 +49,9 @@ class Calls:
         given = {"session_id": new_key()} | {name: value for name, value in options.items() if value is not None}
         opened = self._sure("session/new", backend=backend, cwd=cwd, **given)
         return self.attach(opened["session_id"], opened.get("native_session_id"))
+
+    session = open
+    """As the trio client calls it."""
 
     def attach(self, session_id: str, native_session_id: str | None = None) -> Session:
         """A session that is there already, by its id. Asks nothing."""
@@ -86,7 +90,9 @@ class Calls:
         """
         from clisup.client.following import Follower
 
-        return Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
+        follower = Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
+        self._followers = [item for item in self._followers if not item.closed] + [follower]
+        return follower
 
     def events(
         self,
@@ -139,16 +145,10 @@ class Calls:
 
         Raises `approval_already_resolved` where somebody was first, `approval_not_found`. None answers nothing.
         """
-        from clisup.client.answers import Answer
+        from clisup.client.answers import answering
 
-        if decision is None:
-            return
-        answer = decision if isinstance(decision, Answer) else Answer(decision)
-        id_, whose = (
-            (approval, session_id) if isinstance(approval, str) else (approval.approval_id, approval.session_id)
-        )
-        given = {} if whose is None else {"session_id": whose}
-        self.call("approval/respond", approval_id=id_, **given, **answer.params())
+        if (params := answering(approval, decision, session_id)) is not None:
+            self.call("approval/respond", **params)
 
     def answer_approvals(self, handler: Callable[[Approval], Decision], session_id: str = "*") -> None:
         """Ask `handler` about each approval that waits, and send what it gives; without end. For a thread and client of its own.
@@ -159,12 +159,14 @@ class Calls:
             self.settle(approval, handler(approval))
 
     def settle(self, approval: Approval, decision: Decision) -> None:
-        """`respond`, where it does not matter who was first."""
-        from clisup.client.answers import settled
+        """`respond`, where it does not matter who was first; asked again after a restart."""
+        from clisup.client.answers import answering, settled
         from clisup.errors import ClisupError
 
+        if (params := answering(approval, decision)) is None:
+            return
         try:
-            self.respond(approval, decision)
+            self._sure("approval/respond", **params)
         except ClisupError as error:
             if not settled(error):
                 raise

@@ -46,6 +46,11 @@ class Follower:
         return self._cursor.value
 
     @property
+    def closed(self) -> bool:
+        """Was it closed here?"""
+        return self._closed
+
+    @property
     def at_hand(self) -> bool:
         """Has an event come that was not given yet? Then the next step does not wait, but for one that was given before."""
         return self._client.at_hand

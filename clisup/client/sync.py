@@ -50,6 +50,7 @@ class Client(Calls):
         self._connection, self._name = connection, name
         self._last_id = 0
         self._closed = False
+        self._followers = []
         self._notifications: deque[dict[str, Any]] = deque()
         self.server: dict[str, Any] = {}
 
@@ -138,7 +139,9 @@ class Client(Calls):
                 return {"type": "gap", **params}
 
     def close(self) -> None:
-        """Hang up. A turn goes on without its client."""
+        """Hang up, and end what it follows. A turn goes on without its client."""
+        for follower in self._followers:
+            follower.close()
         self._closed = True
         self._connection.close()
 

@@ -95,8 +95,8 @@ class Connection:
 
     def send(self, line: bytes) -> None:
         """Send all of it."""
-        self._socket.settimeout(SEND_TIMEOUT_S)
         try:
+            self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(line)
         except OSError as error:
             raise self._lost(error.strerror or "it does not take what is sent") from None
