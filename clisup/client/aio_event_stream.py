@@ -118,7 +118,7 @@ class AsyncTurn:
         """Ask about the approval that was given with the last event, unless it was answered already."""
         if self._to_approve is None or self._on_approval is None:
             return
-        for approval in await self._session.open_approvals():  # here its input is whole
+        for approval in await self._session.open_approvals():
             if approval.approval_id == self._to_approve:
                 await self._session.settle(approval, await self._on_approval(approval))
         self._to_approve = None  # at last: a step that is cancelled before asks once more

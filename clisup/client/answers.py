@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from clisup.client.events import Envelope, Gap, TurnCompleted
 from clisup.errors import ClisupError, WorldError
@@ -27,21 +27,26 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(BaseModel):
     """A tool that waits for a yes or a no: `input` is what it would be run with, `suggestions` are the CLI's own.
 
-    `seq` is that of its `approval_requested`; `requested_at` is RFC 3339.
+    Where the input is too large for an event, it holds what is left of it and `blob` names the whole. `reason` is the CLI's
+    own, `seq` that of the `approval_requested`, `requested_at` RFC 3339.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     approval_id: str
     session_id: str
-    turn_id: str | None
+    turn_id: str | None = None
     tool_name: str
     input: dict[str, Any]
-    suggestions: list[dict[str, Any]]
-    requested_at: str | None
+    suggestions: list[dict[str, Any]] = []
+    requested_at: str | None = None
     seq: int
+    tool_use_id: str | None = None
+    reason: str | None = None
+    blob: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,8 @@ def prompted(raw: dict[str, Any], *, wait: bool) -> TurnResult | PromptResult:
 
 
 def approvals_of(raw: dict[str, Any]) -> list[Approval]:
-    """The answer to `approval/list`. Members that this version does not know are left out."""
-    known = dict.fromkeys(Approval.__slots__)
-    return read(list[Approval], [known | _only(known, item) for item in raw["approvals"]], "approval/list")
-
-
-def _only(known: dict[str, None], item: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in item.items() if name in known}
+    """The answer to `approval/list`."""
+    return read(list[Approval], raw["approvals"], "approval/list")
 
 
 def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class Calls:
         opened = self._sure("session/new", backend=backend, cwd=cwd, **given)
         return self.attach(opened["session_id"], opened.get("native_session_id"))
 
-    session = open
+    session = open  # noqa: A003  the method above, not the builtin
     """As the trio client calls it."""
 
     def attach(self, session_id: str, native_session_id: str | None = None) -> Session:

@@ -100,7 +100,7 @@ class Turn:
         wanted, self._to_approve = self._to_approve, None
         if wanted is None or self._on_approval is None:
             return
-        for approval in self._session.open_approvals():  # here its input is whole
+        for approval in self._session.open_approvals():
             if approval.approval_id == wanted:
                 self._session.settle(approval, self._on_approval(approval))
 
