@@ -45,6 +45,7 @@ class Turn:
     pid: int | None = None
     ending: dict[str, Any] | None = None
     background: list[str] = field(default_factory=list)
+    says: list[int] = field(default_factory=list)  # ids of what was said on its stdin and may not be heard yet
     begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
     position: dict[str, Position] = field(default_factory=dict)
 
@@ -145,6 +146,10 @@ class Ledger:
             turn.background = memo["background"]
         if "ending" in memo:
             turn.ending = memo["ending"]
+        if "heard" in memo:
+            turn.says = [number for number in turn.says if number > memo["heard"]]
+        if "say" in memo:
+            turn.says.append(memo["say"])
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as JSON values, for the head of a new segment."""

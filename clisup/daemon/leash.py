@@ -5,8 +5,8 @@ A keeper that cannot be reached is starting, busy, gone with a record, or dead w
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Literal, Protocol
+from bisect import insort
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -22,7 +22,7 @@ from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 
-__all__ = ["Leash", "LeashOwner", "stdin_id"]
+__all__ = ["END_SLOT", "Leash", "LeashOwner", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
@@ -32,15 +32,18 @@ _log = structlog.get_logger()
 
 
 STDIN_RETRY_S = 0.5  # a keeper whose stdin queue is full has 64 MiB that the CLI has not read
-_STDIN_PLACES = {"reply": 0, "ask": 1, "end": 2}
+_SLOTS = 4096
+END_SLOT = _SLOTS - 1
 
 
-def stdin_id(offset: int, what: Literal["reply", "ask", "end"]) -> int:
-    """The id of a message to the CLI's stdin: by the end of the stdout line that it answers, or after which it was said.
+def stdin_id(offset: int, slot: int = 0) -> int:
+    """The id of a message to the CLI's stdin: the keeper writes each id once, and only ever a higher one.
 
-    So a line that is decoded again after a restart gives the same id, and the keeper writes each id once, in their order.
+    `offset` is the end of the stdout line that it answers (slot 0: a decoder's reply, `END_SLOT`: the end of its stdin), or
+    after which the daemon said it of its own accord (the slots between). So a line that is decoded again after a restart
+    gives the same id. What the daemon says is journaled with its id.
     """
-    return offset * len(_STDIN_PLACES) + _STDIN_PLACES[what] + 1
+    return offset * _SLOTS + slot + 1
 
 
 class LeashOwner(Protocol):
@@ -54,6 +57,9 @@ class LeashOwner(Protocol):
 
     def rearm(self) -> None:
         """A deadline may have come nearer."""
+
+    def heard(self, number: int) -> None:
+        """The CLI's stdin has every message up to this id."""
 
 
 class Leash:
@@ -69,8 +75,11 @@ class Leash:
         self._end_op: dict[str, Any] | None = None
         self._end_sent = False
         self._end_at: float | None = None  # the order waits until then
-        self._says: deque[tuple[int, str | None]] = deque()  # not yet written by the keeper
+        self._says: list[tuple[int, str | None]] = []  # not yet written by the keeper, by id
         self._sent_to = 0  # the highest id that went over this link
+        self._last_id = 0  # the highest id that the keeper has taken, or is to take
+        self._greeted = trio.Event()
+        self._in_order = trio.Event()
         self._news = trio.Event()
         self.hung_at: float | None = None
         self.keeper_pid: int | None = None
@@ -88,14 +97,36 @@ class Leash:
 
     def say(self, number: int, text: str | None) -> None:
         """Hand a message to the CLI's stdin (None: its end), exactly once; `talk` delivers it."""
-        self._says.append((number, text))
+        insort(self._says, (number, text), key=lambda said: said[0])
+        self._last_id = max(self._last_id, number)
         self._news.set()
+
+    def in_order(self) -> None:
+        """All that was said before is known again: from now on it may be delivered, lowest id first."""
+        self._in_order.set()
+        self._news.set()
+
+    async def ready(self) -> None:
+        """Wait until the daemon may say something of its own accord, or the run has ended."""
+        await self._greeted.wait()
+        await self._in_order.wait()
+
+    def take_id(self, offset: int) -> int | None:
+        """An id above all that the keeper has, for what the daemon says after the stdout line that ends at `offset`.
+
+        None while that cannot be known (`ready` waits for it), and after the run's end.
+        """
+        if not (self._greeted.is_set() and self._in_order.is_set()) or self.exited is not None:
+            return None
+        self._last_id = max(self._last_id + 1, stdin_id(offset, 1))
+        return self._last_id
 
     async def talk(self) -> None:
         """Deliver what was said, in order, over whichever link there is. Until cancelled."""
         while True:
             self._news = trio.Event()
-            await self._send_says()
+            if self._in_order.is_set():
+                await self._send_says()
             await self._news.wait()
 
     async def _send_says(self) -> None:
@@ -112,7 +143,8 @@ class Leash:
 
     def _written(self, number: int) -> None:
         while self._says and self._says[0][0] <= number:
-            self._says.popleft()
+            self._says.pop(0)
+        self._owner.heard(number)
 
     async def _refused(self, number: int, error: str) -> None:
         """A full queue takes it later; a CLI that has shut its stdin, or has left, never does."""
@@ -162,8 +194,11 @@ class Leash:
             failpoint("keeper.hello")
             self.keeper_pid = self._link.hello.get("keeper_pid")
             self._end_sent = False
-            self._written(int(self._link.hello.get("last_id") or 0))
+            written = int(self._link.hello.get("last_id") or 0)
+            self._last_id = max(self._last_id, written, int(self._link.hello.get("last_taken") or 0))
+            self._written(written)
             self._sent_to = 0
+            self._greeted.set()
             self._news.set()
             self._owner.rearm()
             self._owner.spool_blocked(bool(self._link.hello.get("blocked")))
@@ -234,4 +269,6 @@ class Leash:
 
     def _gone(self, record: ExitRecord) -> None:
         self.exited = record
+        self._greeted.set()
+        self._in_order.set()
         self._owner.grew()

@@ -36,10 +36,11 @@ from clisup.core.terminal import Terminal, begins_turn
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.guard import Guard
-from clisup.daemon.leash import Leash, stdin_id
+from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
+from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import SpoolReader, spool_size
 
@@ -99,6 +100,10 @@ class Run:
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
         self._decoded_to = self._sink.turn.begin["out"]
+        self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
+        self._behind = spool_size(
+            run_dir.out
+        )  # what was said up to there is no news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
@@ -119,6 +124,7 @@ class Run:
         if self._sink.turn.ending and not self._leash.ending:
             # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
             self._order_end(str(self._sink.turn.ending["reason"]), ladder_for("term", self._settings.timeouts))
+        await self._surely(self._say_again)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
@@ -142,15 +148,49 @@ class Run:
         """
         if self._sink.turn.ending is None and not self._leash.ending:
             asked = self._decoder.interrupt() if is_polite(ladder) and self.terminal is None else None
+            number = self._leash.take_id(self._decoded_to) if asked is not None else None
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
-            ending = {"reason": reason, **why} | ({"asked": reason} if asked is not None else {})
+            ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
             self.note(message, memo={"ending": ending})
             self._store_before_order()
-            if asked is not None:
-                self._leash.say(stdin_id(self._decoded_to, "ask"), asked)
+            if asked is not None and number is not None:
+                self._leash.say(number, asked)
                 self._order_end(reason, ladder[1:], after_s=ladder[0][1])
                 return
         self._order_end(reason, ladder)
+
+    async def say(self, text: str, item: Item) -> bool:
+        """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
+
+        The text waits in a file until the CLI's stdin has it. False where the run has ended, and nothing was journaled.
+        """
+        await self._leash.ready()
+        number = self._leash.take_id(self._decoded_to)
+        if number is None:
+            return False
+        await self._surely(lambda: self._keep_said(number, text))
+        self._batch.append(item._replace(memo={**(item.memo or {}), "say": number, "heard": self._heard}))
+        await self._store()
+        failpoint("say.journaled")
+        self._leash.say(number, text)
+        return True
+
+    def _keep_said(self, number: int, text: str) -> None:
+        with self._settings.storage.watched():
+            self._dir.save_said(number, text)
+
+    def _say_again(self) -> None:
+        """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
+        for number in self._sink.turn.says:
+            if (text := self._dir.load_said(number)) is not None:
+                self._leash.say(number, text)
+
+    def heard(self, number: int) -> None:
+        """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""
+        self._heard = max(self._heard, number)
+        for said in self._sink.turn.says:
+            if said <= number:
+                self._dir.drop_said(said)
 
     def _store_before_order(self) -> None:
         """A daemon that dies right after the order leaves no other trace of who asked, and why. A full disk delays no end."""
@@ -212,6 +252,7 @@ class Run:
             while await self._read_some():
                 await trio.lowlevel.checkpoint()
             await self._store()
+            self._caught_up()
             if last:
                 break
             if self._leash.exited is None:
@@ -231,10 +272,17 @@ class Run:
             for line in lines:
                 await self._take_out(line)
             self.guard.alive(heartbeat=self._heartbeat)
+        self._caught_up()
         for line in self._err.framer.feed(err):
             self._take_err(line)
         await self._store()
         return bool(out or err)
+
+    def _caught_up(self) -> None:
+        """Once all that was there at the start is decoded, the replies to it are in their places, and talking may begin."""
+        if self._behind >= 0 and self._out.reader.offset >= self._behind:
+            self._behind = -1
+            self._leash.in_order()
 
     def _read(self, stream: _Stream) -> bytes:
         with self._settings.storage.watched():
@@ -262,9 +310,9 @@ class Run:
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
         """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""
         if text := "".join(reply for reply in replies if isinstance(reply, str)):
-            self._leash.say(stdin_id(line.end, "reply"), text)
+            self._leash.say(stdin_id(line.end), text)
         if END_OF_INPUT in replies:
-            self._leash.say(stdin_id(line.end, "end"), None)
+            self._leash.say(stdin_id(line.end, END_SLOT), None)
 
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
         if not self.tracker.started:

@@ -50,6 +50,7 @@ FAILPOINTS: dict[str, str] = {
     "keeper.ack.after": "when it is acknowledged",
     "keeper.stdin.before": "before a message for the CLI's stdin goes to its keeper",
     "keeper.stdin.after": "when it has been sent",
+    "say.journaled": "when what the daemon says on a CLI's stdin is journaled, before it goes to the keeper",
     "keeper.order.before": "before a keeper is told to end its run",
     "keeper.order.after": "when it has been told",
     "dead.before": "before a keeper that is gone without a record gets one",

@@ -190,6 +190,29 @@ class RunDir:
         """Write exit.json in the keeper's place. Only under keeper.lock: a late keeper that finds it leaves."""
         write_json(os.path.join(self.path, "exit.json"), record)
 
+    def save_said(self, number: int, text: str) -> None:
+        """Keep a message to the CLI's stdin until it is heard, before it is journaled. Raises `WorldError(storage_failed)`."""
+        make_private_dir(os.path.join(self.path, "said"))
+        write_atomic(self._said(number), text.encode(), sync=False)
+
+    def load_said(self, number: int) -> str | None:
+        """A message that `save_said` kept; None where it was heard."""
+        try:
+            with open(self._said(number), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error("read", self._said(number), error) from None
+
+    def drop_said(self, number: int) -> None:
+        """It was heard. One that a bad disk keeps is dropped with the run."""
+        with suppress(OSError):
+            os.unlink(self._said(number))
+
+    def _said(self, number: int) -> str:
+        return os.path.join(self.path, "said", str(number))
+
     def save_blob(self, name: str, data: bytes) -> None:
         """Keep a payload, before its event is journaled. The same name always has the same bytes."""
         make_private_dir(os.path.join(self.path, "blobs"))

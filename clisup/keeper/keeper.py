@@ -1284,7 +1284,7 @@ class Keeper:
         ending = self.step_at is not None or self.phase != RUNNING
         link.send({"hello": {
             "proto": PROTO, "pid": self.main, "start_time": self.main_start, "keeper_pid": self.pid,
-            "last_id": self.feed.last_written, "out": self.out.size, "err": self.err.size,
+            "last_id": self.feed.last_written, "last_taken": self.feed.last_taken, "out": self.out.size, "err": self.err.size,
             "state": "exited" if self.phase == OVER else "ending" if ending else "running",
             "blocked": any(stream.pending for stream in self.streams), "stdin_error": self.feed.error,
         }})  # fmt: skip
