@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 import pytest
 import trio
@@ -15,6 +15,7 @@ from clisup.client.aio import AsyncClient, open_client
 from clisup.client.answers import Answer, Approval
 from clisup.client.events import Envelope, Notice, UnknownEvent
 from clisup.client.sync import Client
+from clisup.core.usage import Usage
 from clisup.errors import ClisupError, WorldError
 from clisup.rpc import models as m
 from clisup.rpc.methods import METHODS
@@ -25,23 +26,30 @@ APPROVAL: dict[str, Any] = {
     "approval_id": "1:r1", "session_id": SESSION, "turn_id": "t1", "tool_name": "Bash", "input": {"command": "ls"},
     "suggestions": [], "requested_at": "2026-01-01T00:00:00Z", "seq": 4,
 }  # fmt: skip
-SUMMARY: dict[str, Any] = {
-    "session_id": SESSION, "backend": "demo", "model": None, "state": "idle", "phase": None, "turn_id": None,
-    "native_session_id": None, "cwd": "/tmp", "labels": {}, "created_at": "2026-01-01T00:00:00Z", "pid": None, "idle_s": None,
-    "age_s": 1.5, "turns": 0, "held": None, "queue": [], "tokens": {}, "cost_usd": None, "subscribers": 0, "first_seq": 1,
-    "next_seq": 1, "last_event": None, "next_timer": None,
-}  # fmt: skip
-BACKEND: dict[str, Any] = {
-    "name": "demo", "kind": "demo", "command": ["demo"], "path": None, "version": None, "supported": True,
-    "supported_versions": ">=1", "capabilities": {}, "unavailable_reason": None, "default": True,
-}  # fmt: skip
+
+
+def sample(model: type[BaseModel], **given: Any) -> dict[str, Any]:
+    """An answer of this shape: what is not given is null where it may be, else empty."""
+    empty = {str: "", int: 0, bool: False, dict: {}, list: [], Usage: {}}
+    required = {name: field.annotation for name, field in model.model_fields.items() if field.is_required()}
+    filled = {
+        name: None if type(None) in get_args(type_) else empty[get_origin(type_) or type_]
+        for name, type_ in required.items()
+    }
+    return filled | given
+
+
+SUMMARY = sample(m.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
+BACKEND = sample(m.BackendInfo, name="demo")
 FINDING = {"check": "uid", "status": "ok", "detail": "", "fix": "", "backend": None}
 RESULT = {"turn_id": "t1", "outcome": "completed", "text": "Hello.", "usage": {"input_tokens": 3}}
 EVENT = {"session_id": SESSION, "seq": 1, "ts": "2026-01-01T00:00:00Z", "turn_id": None, "source": "daemon"}
 NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
+    "mode": "live", "approvals": {"unattended": "deny"},
 }  # fmt: skip
+NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
 SUBSCRIBE: dict[str, Any] = {"types": ["notice"], "deltas": False, "raw": True, "name": "mine"}
 
 
@@ -76,7 +84,7 @@ CASES: dict[str, Case] = {
     "session/new": Case(lambda c: c.open("demo", "/tmp", **NEW), {"session_id": OTHER, "native_session_id": "n1"}, opened),
     "session/list": Case(lambda c: c.sessions(labels={"a": "b"}, state="closed"), {"sessions": [SUMMARY]},
                          lambda found: found[0].created_at == SUMMARY["created_at"], frozenset({"cursor"})),
-    "session/get": Case(lambda c: session(c).info(), SUMMARY | {"timers": [], "watch": None, "last_events": []},
+    "session/get": Case(lambda c: session(c).info(), sample(m.SessionDetail),
                         lambda info: isinstance(info, m.SessionDetail)),
     "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True), RESULT,
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
