@@ -14,7 +14,7 @@ quoted() { # a text as a JSON string
 }
 
 field() { # the value of a text, number or word in a line of JSON: quotes within texts are escaped, so they match nothing
-  [[ $1 =~ \"$2\":(\"(([^\"\\]|\\.)*)\"|[a-z0-9.]+) ]] || return
+  [[ $1 =~ \"$2\":\ *(\"(([^\"\\]|\\.)*)\"|[a-z0-9.]+) ]] || return
   [[ ${BASH_REMATCH[1]} == \"* ]] && printf '%b' "${BASH_REMATCH[2]//\\\"/\"}" || printf '%s' "${BASH_REMATCH[1]}"
 }
 
@@ -23,7 +23,7 @@ call() { # a method and its params: a connection for each, and again until there
   for ((tries = 0; tries < 300; tries++)); do
     answer=$(nc -NU "$socket" 2>/dev/null <<<"{\"id\":1,\"method\":\"$1\",\"params\":$2}")
     [[ $answer == *'"result":'* ]] && return
-    [[ $answer == *'"retryable":false'* ]] && { field "$answer" message >&2 && echo >&2; return 1; }
+    [[ $(field "$answer" retryable) == false ]] && { field "$answer" message >&2 && echo >&2; return 1; }
     sleep 0.1
   done
   return 3
@@ -37,7 +37,7 @@ for ((tries = 0; tries < 300; tries++)); do
     <<<"{\"id\":1,\"method\":\"session/subscribe\",\"params\":{\"session_id\":\"$session\",\"after_seq\":$seq}}")
   listener=$!
   while IFS= read -r line <&3; do
-    [[ $line == *'"method":"session/event"'* ]] || continue
+    [[ $(field "$line" method) == session/event ]] || continue
     tries=0 seq=$(field "$line" seq)
     case $(field "$line" type) in
       content_delta) [[ $(field "$line" kind) == text ]] && field "$line" text ;;

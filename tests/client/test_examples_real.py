@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from fake_daemon import FakeDaemon
 from harness import ENVIRONMENT, PATIENCE_S, Harness, until
+from scripted_turn import Script
 
 import clisup
 
@@ -49,26 +51,26 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def start(daemon: Harness, name: str, *words: str, backend: str = "demo", stdin: str = "") -> subprocess.Popen[str]:
-    """The example; `words` follow the backend."""
-    env = {**ENVIRONMENT, "PYTHONPATH": str(Path(clisup.__file__).parents[1]), "CLISUP_SOCKET": daemon.socket}
-    argv = [
-        *PROGRAMS[name](),
-        str(EXAMPLES / name),
-        backend,
-        *(["4711"] if name == "blocking_script.py" else []),
-        *words,
-    ]
+def start(daemon: Harness, name: str, *words: str, backend: str = "demo") -> subprocess.Popen[str]:
+    """The example; `words` follow the backend, and for a job its name."""
+    job = ["4711"] if name == "blocking_script.py" else []
+    return launch(daemon.socket, daemon.cwd, name, backend, *job, *words)
+
+
+def launch(path: str, cwd: Path, name: str, *words: str) -> subprocess.Popen[str]:
+    """The example, with the daemon's socket at `path`."""
+    env = {**ENVIRONMENT, "PYTHONPATH": str(Path(clisup.__file__).parents[1]), "CLISUP_SOCKET": path}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    program = subprocess.Popen(argv, env=env, cwd=daemon.cwd, text=True, **pipes)
-    assert program.stdin is not None
-    program.stdin.write(stdin)
-    program.stdin.flush()
-    return program
+    argv = [*PROGRAMS[name](), str(EXAMPLES / name), *words]
+    return subprocess.Popen(argv, env=env, cwd=cwd, text=True, **pipes)
 
 
-def end(program: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = program.communicate(timeout=PATIENCE_S)
+def end(program: subprocess.Popen[str], stdin: str = "") -> tuple[int, str, str]:
+    """Its exit code, and what it said; `stdin` is what its user says."""
+    try:
+        out, err = program.communicate(stdin, timeout=PATIENCE_S)
+    finally:
+        program.kill()  # where it does not end by itself
     return program.returncode, out, err
 
 
@@ -139,3 +141,16 @@ def test_a_job_that_is_started_twice_prompts_once(serve: Callable[..., Harness])
     runs = [end(start(daemon, "blocking_script.py", "@count")) for _ in range(2)]
     assert [(code, out) for code, out, _ in runs] == [(0, runs[0][1])] * 2
     assert len(daemon.call("session/list")["sessions"]) == 1
+
+
+@pytest.mark.parametrize("word", ["y", "n"])
+@pytest.mark.parametrize("name", ["trio_agent.py", "node_client.mjs", "shell_client.sh"])
+def test_an_example_answers_an_approval(daemon: FakeDaemon, tmp_path: Path, name: str, word: str) -> None:
+    """The fake daemon asks for Bash, which the Node example allows by itself."""
+    PROGRAMS[name]()
+    Script(daemon, approval=True)
+    code, out, _ = end(launch(daemon.path, tmp_path, name, "demo", "Hi"), f"{word}\n")
+    assert (code, "completed" in out) == (0, True)
+    decision = "allow" if word == "y" or name == "node_client.mjs" else "deny"
+    assert [params["decision"] for params in daemon.calls("approval/respond")] == [decision]
+    assert daemon.calls("approval/respond")[0]["session_id"] == daemon.calls("session/new")[0]["session_id"]
