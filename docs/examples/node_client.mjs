@@ -8,16 +8,18 @@ const [backend, prompt] = process.argv.slice(2);
 const path = process.env.CLISUP_SOCKET ?? `${process.env.XDG_RUNTIME_DIR}/clisup/clisup.sock`;
 const session_id = randomUUID(), key = randomUUID();
 const tools = new Set(["Read", "Bash"]); // what may be used without asking anybody
+const unheard = new Map(); // answers to approvals that the daemon has not told of yet
 let after_seq = 0; // the cursor: what was seen already
 
 const show = {
   content_delta: (event) => event.kind === "text" && process.stdout.write(event.text),
   tool_use: (event) => console.log(`\n[${event.name} ${JSON.stringify(event.input)}]`),
   tool_result: (event) => console.log(`[${event.is_error ? "failed" : "ok"}: ${event.content.slice(0, 60)}]`),
-  approval_requested: (event, call) => {
-    const decision = tools.has(event.tool_name) ? "allow" : "deny";
-    call("approval/respond", { session_id, approval_id: event.approval_id, decision });
+  approval_requested: ({ approval_id, tool_name }, answer) => {
+    unheard.set(approval_id, tools.has(tool_name) ? "allow" : "deny");
+    answer(unheard.get(approval_id), approval_id);
   },
+  approval_resolved: ({ approval_id }) => unheard.delete(approval_id),
   turn_completed: (event) => console.log(`\n[${event.outcome}, ${event.usage.output_tokens} tokens]`),
 }; // a type that is not here is passed over: new ones may come
 
@@ -31,7 +33,9 @@ async function attempt() {
   };
   call("session/new", { backend, cwd: process.cwd(), session_id })
     .then(() => call("session/subscribe", { session_id, after_seq }))
-    .then(() => call("session/prompt", { session_id, prompt, key }));
+    .then(() => call("session/prompt", { session_id, prompt, key }))
+    .then(() => unheard.forEach(answer));
+  const answer = (decision, approval_id) => call("approval/respond", { session_id, approval_id, decision });
   let rest = "";
   for await (const chunk of socket) {
     const lines = (rest + chunk).split("\n");
@@ -42,7 +46,7 @@ async function attempt() {
       if (!method && !error) answers.get(id)?.(result);
       if (method !== "session/event") continue;
       after_seq = params.seq;
-      show[params.type]?.(params, call);
+      show[params.type]?.(params, answer);
       if (params.type === "turn_completed") return socket.destroy(), params;
     }
   }

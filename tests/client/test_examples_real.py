@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fake_daemon import FakeDaemon
+from fake_daemon import SILENCE, FakeDaemon, Peer
 from harness import ENVIRONMENT, PATIENCE_S, Harness, until
 from scripted_turn import Script
 
@@ -154,3 +155,24 @@ def test_an_example_answers_an_approval(daemon: FakeDaemon, tmp_path: Path, name
     decision = "allow" if word == "y" or name == "node_client.mjs" else "deny"
     assert [params["decision"] for params in daemon.calls("approval/respond")] == [decision]
     assert daemon.calls("approval/respond")[0]["session_id"] == daemon.calls("session/new")[0]["session_id"]
+
+
+def test_an_answer_that_got_lost_is_given_again_by_the_node_example(daemon: FakeDaemon, tmp_path: Path) -> None:
+    PROGRAMS["node_client.mjs"]()
+    script = Script(daemon, approval=True)
+    take = script.respond
+
+    def lose_the_first(peer: Peer, params: dict[str, Any]) -> Any:
+        if len(daemon.calls("approval/respond")) > 1:
+            return take(peer, params)
+        peer.hang_up()
+        return SILENCE
+
+    daemon.handlers["approval/respond"] = lose_the_first
+    again = {"turn_id": "t2", "seq": 1, "delivery": "duplicate"}
+    prompt = script.prompt
+    daemon.handlers["session/prompt"] = lambda peer, params: (
+        again if len(daemon.calls("session/prompt")) > 1 else prompt(peer, params)
+    )
+    code, _, _ = end(launch(daemon.path, tmp_path, "node_client.mjs", "demo", "Hi"))
+    assert (code, len(daemon.calls("approval/respond"))) == (0, 2)
