@@ -32,9 +32,9 @@ async function attempt() {
     return new Promise((resolve) => answers.set(last, resolve));
   };
   call("session/new", { backend, cwd: process.cwd(), session_id })
+    .then(() => unheard.forEach(answer)) // those of the connection before
     .then(() => call("session/subscribe", { session_id, after_seq }))
-    .then(() => call("session/prompt", { session_id, prompt, key }))
-    .then(() => unheard.forEach(answer));
+    .then(() => call("session/prompt", { session_id, prompt, key }));
   const answer = (decision, approval_id) => call("approval/respond", { session_id, approval_id, decision });
   let rest = "";
   for await (const chunk of socket) {
