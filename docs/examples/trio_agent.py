@@ -1,12 +1,13 @@
 """Ask a CLI for something, watch it work, and say yes or no to its tools.
 
-    python trio_agent.py BACKEND PROMPT
+    python trio_agent.py BACKEND PROMPT [live]
 
 Restart the daemon while it runs (clisup daemon restart, or even kill -9): the turn goes on, and so does this.
 """
 
 import os
 import sys
+from typing import Literal
 
 import trio
 
@@ -22,8 +23,9 @@ async def approve(approval: Approval) -> Decision:
     return "allow" if word.strip() == "y" else Answer("deny", message="The user said no.")
 
 
-async def main(backend: str, prompt: str) -> int:
-    async with open_client(name="trio-agent") as client, client.session(backend, os.getcwd()) as session:
+async def main(backend: str, prompt: str, live: bool) -> int:
+    mode: Literal["live"] | None = "live" if live else None  # in which claude asks, where it would else be denied
+    async with open_client(name="trio-agent") as client, client.session(backend, os.getcwd(), mode=mode) as session:
         turn = session.run(prompt, on_approval=approve)
         async for envelope in turn:
             match envelope.event:
@@ -41,4 +43,4 @@ async def main(backend: str, prompt: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(trio.run(main, sys.argv[1], sys.argv[2]))
+    sys.exit(trio.run(main, sys.argv[1], sys.argv[2], "live" in sys.argv[3:]))

@@ -176,3 +176,12 @@ def test_an_answer_that_got_lost_is_given_again_by_the_node_example(daemon: Fake
     )
     code, _, _ = end(launch(daemon.path, tmp_path, "node_client.mjs", "demo", "Hi"))
     assert (code, len(daemon.calls("approval/respond"))) == (0, 2)
+
+
+def test_the_agent_speaks_with_a_live_process_where_it_is_told_to(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    code, out, err = end(start(daemon, "trio_agent.py", "Hi", "live"))
+    assert (code, "You said: Hi" in out, err) == (0, True, "")
+    (session,) = daemon.call("session/list", state="closed")["sessions"]
+    (started,) = daemon.call("session/events", session_id=session["session_id"], types=["process_started"])["events"]
+    assert "--input-format" in started["argv"]
