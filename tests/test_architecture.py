@@ -31,8 +31,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
-    # Typed events and results are the models themselves; what `clisup status` loads of the client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.core.events", "clisup.rpc.models"},
+    # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
+    # client is held in tests/client.
+    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},
