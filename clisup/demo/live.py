@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from clisup.demo.args import Options
+from clisup.demo.args import BadArguments, Options
 from clisup.demo.controls import control
 from clisup.demo.frames import Frame, Frames
 from clisup.demo.inbox import Inbox, Message, read_frame, read_message
@@ -45,11 +45,12 @@ class Live:
         self._seen: set[str] = set()
         self._watched: list[Background] = []
         self._over = False
+        self._withdrawn: Message | None = None
         self._abort: Interrupted | None = None
         self.turns = LiveTurns(self)
 
     def run(self) -> int:
-        """Until stdin has ended and nothing is left to do; gives the exit code."""
+        """Until stdin has ended and nothing is left to do; gives the exit code. Raises `BadArguments` for a line that ends claude."""
         try:
             while not self._over and self._has_work():
                 self._next_turn()
@@ -58,6 +59,9 @@ class Live:
             return self.turns.player.after(self.turns.exit_code)
         except Stopped as stop:
             return self._stop(stop)
+        except BadArguments:
+            self.turns.player.tools.kill()
+            raise
 
     def _next_turn(self) -> None:
         self.wake()
@@ -209,13 +213,21 @@ class Live:
             self.tell_state("running")
         elif subtype == "end_session":
             self._over = True
+        elif self._withdrawn is not None:
+            self.tell(self._withdrawn, "cancelled")
+            self._withdrawn = None
 
     def queued_uuids(self) -> list[str]:
         return [message.uuid for message in self.waiting.messages() if message.uuid]
 
     def cancel(self, uuid: str) -> bool:
-        """Take a waiting message out. False where it is none, or has been started."""
+        """Take a waiting message out. False where it is none, or has been started; and where it is about to be started: then it is
+        taken out all the same, which claude says behind its answer.
+        """
         message = self.waiting.withdraw(uuid)
+        if message is not None and not self.turns.running:
+            self._withdrawn = message
+            return False
         if message is not None:
             self.tell(message, "cancelled")
         return message is not None

@@ -34,6 +34,7 @@ class LiveTurns:
         self._origin: Frame | None = None
         self._fate = "completed"
         self._desk: Desk | None = None
+        self._results_before = 0
         self.running = False
         self.exit_code = 0
         self.turn = Turn(live.wire, live.frames, live.session, prompt_length=0)
@@ -48,7 +49,7 @@ class LiveTurns:
 
     def play(self, item: FollowUp | list[Message]) -> None:
         """A whole turn: of messages, or the one that a background task begins."""
-        self.running = True
+        self.running, self._results_before = True, self.turn.results
         if isinstance(item, FollowUp):
             self._origin = _ORIGIN
             self._until_interrupted(lambda: self._follow_up(item.task))
@@ -58,8 +59,8 @@ class LiveTurns:
         self.running, self._batch, self._origin = False, [], None
 
     def give_up(self, *, in_tool: bool) -> None:
-        """End the running turn, if one runs, because the process ends."""
-        if self.running:
+        """End the running turn, if one runs and has no result yet, because the process ends."""
+        if self.running and self.turn.results == self._results_before:
             self.turn.interrupt(in_tool=in_tool)
             self._tell_batch()
 

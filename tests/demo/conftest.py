@@ -190,11 +190,13 @@ class Demo:
         process.stdin = None
         return Live(process)
 
-    def live(self, *args: str, states: bool = True) -> Talk:
+    def live(self, *args: str, base: tuple[str, ...] = (*BASE, *LIVE), states: bool = True) -> Talk:
         """A live process; in it tools ask for their permission, and it tells its state."""
         env = {**self.env, "IS_SANDBOX": "1", "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1" if states else "0"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen([*COMMAND, *BASE, *LIVE, *args], cwd=self.cwd, env=env, **pipes)  # type: ignore[call-overload]
+        process = subprocess.Popen(
+            [*COMMAND, *base, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=self.cwd, env=env,
+        )  # fmt: skip
         self._processes.append(process)
         return Talk(process, self.cwd)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.backends.recorded import RECORDINGS
 from tests.demo.conftest import Demo, Talk
 from tests.demo.told import told
-from tests.e2e.dialogue import uuid_of
+from tests.e2e.dialogue import ask, say, uuid_of
 
 Case = Callable[[Talk], "signal.Signals | None"]
 CASES: dict[str, Case] = {}
@@ -135,6 +135,23 @@ def withdrawn(talk: Talk) -> None:
     talk.ask("cancel_async_message", "too late", message_uuid=uuid_of("one"))
     talk.answered()
     talk.go()
+    talk.idle()
+
+
+@case
+def withdrawn_too_soon(talk: Talk) -> None:
+    turn(talk, "one")
+    both = (say("Second.", "two"), ask("cancel_async_message", message_uuid=uuid_of("two")))
+    talk.line("\n".join(cue.line for cue in both))
+    talk.idle()
+    turn(talk, "three")
+
+
+@case
+def interrupt_too_soon(talk: Talk) -> None:
+    turn(talk, "one")
+    both = (say("Second.", "two"), ask("interrupt"))
+    talk.line("\n".join(cue.line for cue in both))
     talk.idle()
 
 

@@ -124,6 +124,8 @@ _TABLE = (
          say("Third.", "three", priority="later"), say("Fourth.", "four"), IDLE, END),
     live("withdrawn", _ONE_TWO, FIRST, DELTA, SECOND, ask("cancel_async_message", message_uuid=uuid_of("two")), ANSWERED,
          ask("cancel_async_message", "too late", message_uuid=uuid_of("one")), ANSWERED, IDLE, END),
+    live("withdrawn_too_soon", in_turn(reply("One."), reply("Three.")), FIRST, IDLE, SECOND,
+         ask("cancel_async_message", message_uuid=uuid_of("two")), IDLE, THIRD, IDLE, END),
     # Interrupts
     live("interrupt", _STALLS, FIRST, after(STALLED), INTERRUPT, IDLE, *NEXT),
     live("interrupt_no_text", in_turn(lambda body, n: [Stall()], reply("Next.")), FIRST, after('"requesting"'), Wait(0.5), INTERRUPT,
