@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import uuid
@@ -199,7 +198,6 @@ def test_it_goes_on_without_anybody_who_reads(demo: Demo) -> None:
     talk = demo.live()
     assert talk.process.stdout is not None
     talk.say("@wait-file go\n@touch went-on")
-    os.close(os.dup(talk.process.stdout.fileno()))
     talk.process.stdout.close()
     talk.go()
     assert Demo.eventually((demo.cwd / "went-on").exists)
@@ -250,6 +248,29 @@ def test_a_background_task_outlives_an_interrupt_and_its_end_is_a_turn(demo: Dem
     followed = talk.until("result", result="It has finished.")
     assert followed["origin"]["kind"] == "task-notification"
     talk.end()
+
+
+def test_a_message_that_comes_as_a_background_task_ends_has_its_turn_after_the_follow_up(demo: Demo) -> None:
+    talk = demo.live()
+    talk.say("@background 0.1 It has finished.\nStarted it.", "one")
+    talk.until("system", subtype="task_notification")
+    talk.say("Second.", "two")
+    results = [talk.until("result")["result"] for _ in range(2)]
+    assert results == ["It has finished.", "You said: Second."]
+    talk.end()
+
+
+def test_the_end_of_a_background_task_that_a_tool_outlives_is_told_in_the_running_turn(demo: Demo) -> None:
+    talk = demo.live()
+    talk.say("@bash timeout=0.01 while [ ! -e over ]; do sleep 0.01; done\nStarted it.", "one")
+    talk.idle()
+    talk.say("@bash while [ ! -e go ]; do sleep 0.01; done\nBoth.", "two")
+    talk.calls()
+    talk.go("over")
+    talk.until("system", subtype="task_notification")
+    talk.go()
+    assert talk.until("result")["result"] == "Both.\nThe command has ended."
+    assert len(talk.end().results) == 2
 
 
 def test_the_model_and_the_mode_hold_for_the_next_turn(demo: Demo) -> None:

@@ -19,6 +19,7 @@ SPEAKS = "One\n@wait-file go\ntwo"
 STALLS = "The answer is\n@stall"
 BASH = "@bash while [ ! -e go ]; do sleep 0.01; done\nAfter the tool."
 MAKES = '@ask Bash {"command": "mkdir made"}\nDone.'
+TASK = "@bash timeout=0.01 while [ ! -e over ]; do sleep 0.01; done\nStarted it."
 BACKGROUND = "@background 0.3 It has finished.\nStarted it."
 
 
@@ -320,18 +321,12 @@ def background(talk: Talk) -> None:
 
 
 @case
-def background_race(talk: Talk) -> None:
-    talk.say("@background 0.3 It has finished.\nStarted it.", "one")
-    talk.idle()
-    talk.until("system", subtype="task_notification")
-    turn(talk, "two")
-
-
-@case
 def background_in_turn(talk: Talk) -> None:
-    talk.say(BACKGROUND, "one")
+    talk.say(TASK, "one")
     talk.idle()
     talk.say("Sec\n@wait-file go\nond.", "two")
+    talk.delta()
+    talk.go("over")
     talk.until("system", subtype="task_notification")
     talk.go()
     talk.idle()
