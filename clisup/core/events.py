@@ -55,7 +55,7 @@ TurnErrorKind = Literal[
     "authentication", "permission", "rate_limit", "quota_exceeded", "overloaded", "server", "network", "model_not_found",
     "invalid_request", "context_overflow", "max_turns", "budget", "refusal", "session_not_found", "startup_timeout",
     "idle_timeout", "turn_timeout", "cancelled", "spawn_failed", "output_limit", "protocol", "crashed", "storage_failed",
-    "resource_limit",
+    "resource_limit", "session_busy",
 ]  # fmt: skip
 
 

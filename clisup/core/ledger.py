@@ -67,6 +67,7 @@ class Ledger:
     cost_usd: float | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
+    transcript: dict[str, Any] | None = None  # what it was at the end of the last run
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
@@ -124,12 +125,8 @@ class Ledger:
 
     def _remember(self, memo: dict[str, Any]) -> None:
         turn = self.current
-        if "cost_total_usd" in memo:
-            self.cost_total_usd = memo["cost_total_usd"]
-        if "usage_total" in memo:
-            self.usage_total = memo["usage_total"]
-        if "native_lost" in memo:
-            self.native_lost = memo["native_lost"]
+        for name in _REMEMBERED & memo.keys():
+            setattr(self, name, memo[name])
         if turn is None:
             return
         if "run" in memo:
@@ -171,12 +168,15 @@ class Ledger:
         self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
 
 
+_REMEMBERED = frozenset({"cost_total_usd", "usage_total", "native_lost", "transcript"})
+"""What a memo may say of the session as a whole."""
+
 _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total",
+    "usage_total", "transcript",
     "keys", "ends", "accepted", "uncertain", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 

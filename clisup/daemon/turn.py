@@ -29,6 +29,7 @@ from clisup.core.usage import NO_USAGE, Usage
 from clisup.core.verdict import ExitRecord, conclude, ended_by
 from clisup.daemon.launching import Launcher, drop_cgroup
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import mark_of
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.errors import ClisupError, WorldError
@@ -86,7 +87,7 @@ class TurnRunner:
     @property
     def carried(self) -> Carried:
         ledger = self._session.ledger
-        nothing_yet = 0.0 if self._session.spec.resume_native_id is None else None
+        nothing_yet = 0.0 if self._session.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
         usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
@@ -275,7 +276,9 @@ class TurnRunner:
         run_dir.drop_scratch()
         record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         if not turn.process_exited:
-            await self._session.recorder.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
+            mark = await trio.to_thread.run_sync(mark_of, self._session)
+            exited = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
+            await self._session.recorder.record_surely(lambda: [exited])
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -382,6 +385,6 @@ def _unexplained() -> TurnError:
 
 def _turn_error(error: ClisupError) -> TurnError:
     """A failure to start, as the turn's error."""
-    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission"}
+    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission", "session_busy": "session_busy"}
     kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
     return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])
