@@ -286,8 +286,10 @@ class ForkPlan(NamedTuple):
 class ForkRules(Protocol):
     """How a CLI's transcript is copied to a new native session. Pure: the daemon reads and writes."""
 
-    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str, *, whole: bool) -> ForkPlan:
+    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
         """The parts for a fork at the end of turn `upto`, which is one of `turns`; with `whole`, all that there is.
+
+        `upto` is None only where there are no turns, and then `whole`.
 
         Raises `UsageError`: turn_not_found, limit_exceeded.
         """

@@ -19,7 +19,7 @@ import msgspec
 from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
 
-__all__ = ["Exchange", "Node", "chain_of", "exchanges_of", "nodes_of", "owners_of", "parse_entry"]
+__all__ = ["Exchange", "Node", "chain_of", "exchanges_of", "nodes_of", "parse_entry"]
 
 LINES_LIMIT = 2_000_000
 _INTERRUPTED = "[Request interrupted by user"
@@ -53,12 +53,16 @@ class Node:
     leaf: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchange:
-    """A prompt (or a compaction) and what follows it: `begin` and `end` are places in the chain."""
+    """A prompt, a compaction or what the CLI began by itself, and what follows it: `begin` and `end` are places in the chain.
+
+    `owner` is the place of its turn among the turns; None for what no turn of ours had asked.
+    """
 
     begin: int
     end: int
+    owner: int | None = None
 
 
 def parse_entry(line: bytes) -> dict[str, Any] | None:
@@ -157,45 +161,48 @@ def chain_of(nodes: Sequence[Node]) -> list[int]:
     return chain[::-1]
 
 
-def exchanges_of(nodes: Sequence[Node], chain: Sequence[int]) -> list[Exchange]:
-    """The conversation in parts, in order. What stands before the first prompt belongs to none."""
-    begins = [at for at, i in enumerate(chain) if nodes[i].prompt is not None or nodes[i].compaction]
-    return [Exchange(begin, end) for begin, end in zip(begins, [*begins[1:], len(chain)], strict=True)]
-
-
-def owners_of(
-    nodes: Sequence[Node], chain: Sequence[int], exchanges: Sequence[Exchange], turns: Sequence[TurnTrace]
-) -> list[int | None]:
-    """For each exchange the place of its turn in `turns`; None for what no turn of ours had asked.
+def exchanges_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[Exchange]:
+    """The conversation in parts, in order, each with its turn as far as it has one. What stands before the first is nobody's.
 
     A message id decides. A turn that none was told of, or whose transcript has none, is known by its prompt, within what its
     run has written and between the exchanges of the turns around it.
     """
     told = {message: at for at, turn in enumerate(turns) for message in turn.message_ids}
-    owners: list[int | None] = []
-    for part in exchanges:
-        ids = (nodes[i].message_id for i in reversed(chain[part.begin : part.end]))
-        owners.append(next((told[id_] for id_ in ids if id_ in told), None))
-    free = [at for at, owner in enumerate(owners) if owner is None]
-    last_of: dict[int, int] = {owner: at for at, owner in enumerate(owners) if owner is not None}
-    roofs = _roofs(owners, len(turns))
+    parts: list[Exchange] = []
+    for at, i in enumerate(chain):
+        owner = told.get(nodes[i].message_id or "")
+        begins = nodes[i].prompt is not None or nodes[i].compaction
+        if begins or (parts and None not in (owner, parts[-1].owner) and owner != parts[-1].owner):
+            parts.append(Exchange(at, at))
+        if parts:
+            parts[-1].end = at + 1
+            parts[-1].owner = parts[-1].owner if owner is None else owner
+    _own_by_prompt(nodes, chain, parts, turns)
+    return parts
+
+
+def _own_by_prompt(
+    nodes: Sequence[Node], chain: Sequence[int], parts: Sequence[Exchange], turns: Sequence[TurnTrace]
+) -> None:
+    free = [at for at, part in enumerate(parts) if part.owner is None]
+    last_of = {part.owner: at for at, part in enumerate(parts) if part.owner is not None}
+    roofs = _roofs(parts, len(turns))
     floor = -1
     for place, turn in enumerate(turns):
         if place not in last_of:
             looked = free[bisect_right(free, floor) :][:_LOOKS]
-            fitting = (at for at in looked if at < roofs[place] and _asks(nodes[chain[exchanges[at].begin]], turn))
+            fitting = (at for at in looked if at < roofs[place] and _asks(nodes[chain[parts[at].begin]], turn))
             if (found := next(fitting, None)) is not None:
-                owners[found] = last_of[place] = place
+                parts[found].owner, last_of[place] = place, found
         floor = max(floor, last_of.get(place, -1))
-    return owners
 
 
-def _roofs(owners: Sequence[int | None], turns: int) -> list[int]:
+def _roofs(parts: Sequence[Exchange], turns: int) -> list[int]:
     """For each turn, the first exchange that is a later turn's."""
-    first = [len(owners)] * (turns + 1)
-    for at, owner in reversed(list(enumerate(owners))):
-        if owner is not None:
-            first[owner] = at
+    first = [len(parts)] * (turns + 1)
+    for at, part in reversed(list(enumerate(parts))):
+        if part.owner is not None:
+            first[part.owner] = at
     for place in reversed(range(turns)):
         first[place] = min(first[place], first[place + 1])
     return first[1:]

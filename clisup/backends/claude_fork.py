@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from clisup.backends.base import ForkPlan
-from clisup.backends.claude_conversation import Node, chain_of, exchanges_of, nodes_of, owners_of, parse_entry
+from clisup.backends.claude_conversation import Node, chain_of, exchanges_of, nodes_of, parse_entry
 from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
 
@@ -23,7 +23,7 @@ _DROPPED = ("api-request", "cost-state")
 class ClaudeFork:
     """The rules of a fork, for claude and whoever writes transcripts as it does."""
 
-    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str, *, whole: bool) -> ForkPlan:
+    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
         """Which lines of a transcript make the fork: all of them, or those of the conversation up to the end of turn `upto`.
 
         `lines` come with their newlines; only a few facts of each are kept in memory. With `whole`, `upto` is the last turn and
@@ -32,14 +32,14 @@ class ClaudeFork:
         """
         nodes = nodes_of(lines)
         chain = chain_of(nodes)
-        place = next(at for at, turn in enumerate(turns) if turn.turn_id == upto)
-        complete = _has_end_of(turns[place], [nodes[i].message_id for i in chain])
+        place = next((at for at, turn in enumerate(turns) if turn.turn_id == upto), None)
+        complete = place is None or _has_end_of(turns[place], [nodes[i].message_id for i in chain])
         if whole and chain:
             return ForkPlan(_spans(node for node in nodes if not node.kind.startswith(_DROPPED)), complete)
-        end = _end_of(nodes, chain, turns, place)
+        end = 0 if place is None else _end_of(nodes, chain, turns, place)
         if not end:
             raise UsageError(
-                f"cannot fork at turn {upto}, because the CLI's transcript holds nothing of it or of a turn before it",
+                f"cannot fork at turn {upto or '0'}, because the CLI's transcript holds nothing of it or of a turn before it",
                 kind="turn_not_found",
                 hint="open a new session",
             )
@@ -65,21 +65,20 @@ def _has_end_of(turn: TurnTrace, written: Sequence[str | None]) -> bool:
 
 def _end_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace], place: int) -> int:
     """How much of the chain is up to the end of this turn: its last exchange, or that of a turn before it."""
-    exchanges = exchanges_of(nodes, chain)
-    owners = owners_of(nodes, chain, exchanges, turns)
-    turn = turns[place]
-    if turn.message_ids and place not in owners:
+    parts, turn = exchanges_of(nodes, chain, turns), turns[place]
+    has_ids = any(nodes[i].message_id for i in chain)
+    if turn.message_ids and has_ids and all(part.owner != place for part in parts):
         raise UsageError(
             f"cannot fork at turn {turn.turn_id}, because the CLI's transcript does not hold it",
             kind="turn_not_found",
             hint="the session was rewound or cleared there, or the CLI was killed before it wrote; fork at another turn",
         )
-    later = next((at for at, owner in enumerate(owners) if owner is not None and owner > place), len(owners))
-    ours = [at for at, owner in enumerate(owners[:later]) if owner is not None]
+    later = next((at for at, part in enumerate(parts) if part.owner is not None and part.owner > place), len(parts))
+    ours = [part for part in parts[:later] if part.owner is not None]
     if not ours:
         return 0
-    begin, end = exchanges[ours[-1]].begin, exchanges[ours[-1]].end
-    while end > begin + 1 and _is_after(nodes[chain[end - 1]], turn):
+    end = ours[-1].end
+    while end > ours[-1].begin + 1 and _is_after(nodes[chain[end - 1]], turn):
         end -= 1
     return end
 
