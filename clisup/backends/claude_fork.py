@@ -1,8 +1,8 @@
 """A copy of claude's transcript under another id, whole or up to the end of a turn. Pure; the source is only read.
 
 The copy keeps the entries' own uuids, as `--fork-session` does (2.1.329), so whatever names one still finds it. It leaves out
-`api-request*` (the requests' shapes, for the CLI's own use), `cost-state` (the copy's cost begins at zero) and what points to an
-entry that is not copied.
+`api-request*` (the requests' shapes, for the CLI's own use), `cost-state` (the copy's cost begins at zero), `queue-operation` (the
+queue of a process that is gone) and what points to an entry that is not copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clisup.errors import UsageError
 
 __all__ = ["ClaudeFork"]
 
-_DROPPED = ("api-request", "cost-state")
+_DROPPED = ("api-request", "cost-state", "queue-operation")
 
 
 class ClaudeFork:

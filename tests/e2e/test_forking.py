@@ -127,9 +127,12 @@ def test_a_follow_up_of_the_clis_own_is_a_turn_to_fork_at_or_before(lab: Callabl
     here.turn("Another.", session=with_it)
     assert "task-notification" in sent(here) and "Third prompt." not in sent(here)
     words = transcript(here, without).read_text()
-    assert "Started it." in words and "task-notification" not in words
-    # The CLI then finds the task's end by itself when it resumes, and tells the model of it.
-    assert here.turn("Another.", session=without)["outcome"] == "completed"
+    assert "Started it." in words and "<task-id>" not in words
+    again = here.turn(
+        "Another.", session=without
+    )  # for its CLI the task had not ended: it notes that before the prompt
+    assert (again["turn_id"], again["text"]) == ("t1", "It has finished.")
+    assert "It has finished." not in sent(here) and "Third prompt." not in sent(here)
 
 
 def test_an_interrupted_turn_and_one_that_was_killed_are_places_to_fork_at(lab: Callable[..., ClaudeLab]) -> None:
