@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -88,6 +89,6 @@ def test_a_note_that_names_another_file_removes_nothing(tmp_path: Path, source: 
     copy = begun(tmp_path)
     copy.begin(str(source))
     note = tmp_path / "state" / "sessions" / ID / "fork.json"
-    note.write_text('{"transcript": "%s"}' % source)
+    note.write_text(json.dumps({"transcript": str(source)}))
     copy.undo()
     assert source.exists()
