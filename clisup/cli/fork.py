@@ -24,7 +24,9 @@ def _turn_id(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 @click.command("fork")
 @click.argument("session")
-@click.option("--at-turn", metavar="T", callback=_turn_id, help="The last turn that the new session knows of; else all.")
+@click.option(
+    "--at-turn", metavar="T", callback=_turn_id, help="The last turn that the new session knows of; else all."
+)
 def command(session: str, at_turn: str | None) -> int:
     """Open a session with the history of SESSION.
 
