@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clisup.backends.base import Carried, Decoded
+from clisup.backends.base import Carried, Decoded, LaunchRequest
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
@@ -37,6 +37,7 @@ from clisup.backends.claude_frames import (
     raw_delta_text,
     too_deep,
 )
+from clisup.backends.claude_live import INTERRUPT, LiveState, control_request
 from clisup.backends.claude_messages import DeltaKind, Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
@@ -63,7 +64,8 @@ class ClaudeDecoder:
     there.
     """
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        self._live = LiveState() if request is not None and request.live else None
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
         self._tasks = Tasks(carried.background)
@@ -87,8 +89,21 @@ class ClaudeDecoder:
         return self._tasks.background
 
     def interrupt(self) -> str | None:
-        """One-shot claude listens to signals alone."""
-        return None
+        """A live process ends its turn when asked (10 ms, 2.1.329) and lives on; one-shot claude listens to signals alone.
+
+        What it was told while it worked goes with the turn.
+        """
+        return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The ids of the prompts with which a live process has begun its turn."""
+        return self._live.prompts if self._live else ()
+
+    @property
+    def idle(self) -> bool:
+        """A live process has said that it has nothing left to do, background work aside."""
+        return self._live is not None and self._live.idle
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where it was a `result`. Never raises."""
@@ -227,6 +242,8 @@ class ClaudeDecoder:
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
             return unparsed(line, "malformed")
         key = _key(value)
+        if self._live is not None and (decoded := self._live_frame(self._live, key, value)) is not None:
+            return decoded
         if key in SILENT:
             return _NOTHING
         try:
@@ -240,6 +257,18 @@ class ClaudeDecoder:
             return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
         except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
             return unparsed(line, "malformed")
+
+    @staticmethod
+    def _live_frame(live: LiveState, key: str, frame: dict[str, Any]) -> Decoded | None:
+        """What only a live process says. None: it is decoded as in a one-shot run."""
+        if key == "control_response":
+            return Decoded((), answers=live.answered(frame))
+        if key == "system/session_state_changed":
+            live.changed(frame)
+            return _NOTHING
+        if key == "system/init":
+            live.initialised(frame)
+        return None
 
     def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
         event = rate_limit(frame)

@@ -32,6 +32,7 @@ _FLAGS = {
     "resume": "a session of more than one turn",
     "chosen_id": "the caller chooses the native session id",
     "fork": "fork and rewind",
+    "images": "images in a prompt",
     "system_prompt": "system prompt",
     "mcp": "MCP servers of the session",
     "usage": "usage of the turn",
