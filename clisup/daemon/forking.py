@@ -103,6 +103,8 @@ async def make_fork(
             "session_id": session_id,
             "created_at": clock.timestamp(),
             "digest": digest,
+            "model": source.setting("model"),
+            "permission_mode": source.setting("permission_mode"),
             "resume_native_id": native_id,
             "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),
         }

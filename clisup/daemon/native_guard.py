@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clisup.daemon.backends import Backend
     from clisup.daemon.session import Session
 
-__all__ = ["before_run", "check_foreign_writer", "mark_of", "pattern_of"]
+__all__ = ["before_run", "check_foreign_writer", "check_strangers", "mark_of", "pattern_of"]
 
 LOOK_LIMIT_S = 5.0
 _log = structlog.get_logger()
@@ -53,10 +53,15 @@ async def check_foreign_writer(
         )
 
 
-async def before_run(session: Session, turn_id: str) -> None:
-    """What has to be known before a run is started. Raises `UsageError(session_busy)`; journals `foreign_writes`."""
+async def check_strangers(session: Session) -> None:
+    """Raises `UsageError(session_busy)` where somebody else has this session's native one open."""
     own = OwnProcesses(session.id, session.keeper_pid())
     await check_foreign_writer(session.backend, session.dir.secrets(), session.native_id, own)
+
+
+async def before_run(session: Session, turn_id: str) -> None:
+    """What has to be known before a run is started. Raises `UsageError(session_busy)`; journals `foreign_writes`."""
+    await check_strangers(session)
     known = session.ledger.transcript
     if known is None or known.get("native") != session.native_id:
         return

@@ -16,6 +16,7 @@ from clisup.daemon.closing import Closer, Correction
 from clisup.daemon.launching import Draft, Launch, Launcher, drop_cgroup
 from clisup.daemon.live import LiveRun, LiveSink
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import check_strangers
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.daemon.sink import TurnSink
@@ -203,6 +204,7 @@ class TurnRunner:
             await live.quiet()
             if live.gone.is_set():
                 continue
+            await check_strangers(self._session)
             named = (self._session.native_id, True)
             draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
             if changed := live.changed(draft):

@@ -152,6 +152,26 @@ def test_a_fork_at_a_turn_that_never_ran_is_refused(daemon: Harness) -> None:
     refused("turn_not_found", lambda: fork(source, at_turn="t7"))
 
 
+# -- live sessions ----------------------------------------------------------------------------------------------------
+
+
+def test_turns_of_one_live_process_are_told_apart(daemon: Harness) -> None:
+    source = talked(daemon, "one", "again", "again", "four", mode="live")
+    assert len(source.events("process_started")) == 1
+    before = identity(transcript(source))
+    assert prompts(fork(source, at_turn="t1")) == ["one"]
+    assert prompts(fork(source, at_turn="t3")) == ["one", "again", "again"]
+    forked = fork(source, at_turn="t2")
+    assert forked.ask("@count")["text"] == "turn 3"
+    forked.ask("once more")
+    assert len(forked.events("process_started")) == 1, "it is live, as its source is"
+    assert prompts(fork(source)) == ["one", "again", "again", "four"]
+    assert identity(transcript(source)) == before
+    assert source.ask("@count")["text"] == "turn 5"
+    assert len(source.events("process_started")) == 1, "its own process is no stranger"
+    assert not source.events("notice", code="foreign_writes")
+
+
 # -- the source -------------------------------------------------------------------------------------------------------
 
 

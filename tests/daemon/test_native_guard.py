@@ -58,6 +58,21 @@ def test_a_turn_is_refused_while_a_stranger_has_its_session_open(
     assert session.ask("@count")["text"] == "turn 2"
 
 
+def test_a_live_process_is_no_stranger_and_gets_no_prompt_while_there_is_one(
+    daemon: Harness, stranger: subprocess.Popen[bytes]
+) -> None:
+    session = daemon.new(mode="live")
+    session.ask("one")
+    say(daemon, session.cli(), session.id)  # as the real CLI does
+    assert session.ask("two")["outcome"] == "completed"
+    note = say(daemon, stranger.pid, session.id)
+    refused = session.ask("three")
+    assert (refused["outcome"], refused["error"]["kind"]) == ("failed", "session_busy")
+    note.unlink()
+    assert session.ask("@count")["text"] == "turn 3"
+    assert len(session.events("process_started")) == 1 and not foreign_writes(session)
+
+
 def test_a_stranger_in_another_session_is_no_reason(daemon: Harness, stranger: subprocess.Popen[bytes]) -> None:
     session = daemon.new()
     say(daemon, stranger.pid, "77b077be-1c1d-4d8b-9a3e-0d6c5b0f9a11")

@@ -163,3 +163,20 @@ def test_a_fork_before_a_compaction_has_the_words_and_one_after_it_the_summary(l
     assert "Second prompt." in sent(here) and "being continued" not in sent(here)
     here.turn("Another.", session=after)
     assert "being continued" in sent(here) and "Fourth prompt." not in sent(here)
+
+
+def test_turns_of_one_live_process_are_told_apart(lab: Callable[..., ClaudeLab]) -> None:
+    here = lab("memory")
+    source = here.turn("My name is Ada.", mode="live")["session_id"]
+    here.turn("Second prompt.", session=source)
+    expected = sent(here)
+    here.turn("Third prompt.", session=source)
+    early, whole = fork(here, source, at_turn="t1"), fork(here, source)  # its process lives, and writes late
+    here.turn("Another second.", session=early)
+    assert sent(here, instead=("Another second.", "Second prompt.")) == expected
+    here.turn("Another fourth.", session=whole)
+    assert "Third prompt." in sent(here)
+    here.turn("Fourth prompt.", session=source)
+    assert "Third prompt." in sent(here) and "Another" not in sent(here)
+    assert len(here.events(source, "process_started")) == 1
+    assert not [e for e in here.events(source, "notice") if e["code"] == "foreign_writes"]

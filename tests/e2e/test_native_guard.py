@@ -105,3 +105,17 @@ def test_a_vanilla_claude_that_has_gone_leaves_its_writing_to_be_told(lab: Calla
         forked = client.call("session/fork", session_id=session, at_turn="t2")["session_id"]
     here.turn("In the fork.", session=forked)
     assert "By hand." not in str(here.api.main_requests[-1].body["messages"])
+
+
+def test_the_sessions_own_live_process_is_no_stranger(lab: Callable[..., ClaudeLab]) -> None:
+    here = lab("memory")
+    session = here.turn("My name is Ada.", mode="live")["session_id"]
+    (started,) = here.events(session, "process_started")
+    own = here.home / ".claude" / "sessions" / f"{started['pid']}.json"
+    assert json.loads(own.read_bytes())["sessionId"] == session
+    assert "Ada" in here.turn("What did I say?", session=session)["text"]
+    with vanilla(here, *STREAM, "--resume", session) as process:
+        poll(lambda: names(here, process, session), "its file")
+        assert here.turn("Third prompt.", session=session)["error"]["kind"] == "session_busy"
+    assert here.turn("Fourth prompt.", session=session)["outcome"] == "completed"
+    assert len(here.events(session, "process_started")) == 1
