@@ -67,13 +67,14 @@ class Exchange:
 
 def parse_entry(line: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; None where it is none. Half a surrogate pair is no reason to pass over a line."""
-    for decode in (msgspec.json.decode, json.loads):
+    try:
+        entry = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
         try:
-            entry = decode(line)
+            entry = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
-            continue
-        return entry if isinstance(entry, dict) else None
-    return None
+            return None
+    return entry if isinstance(entry, dict) else None
 
 
 def nodes_of(lines: Iterable[bytes]) -> list[Node]:

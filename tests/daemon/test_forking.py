@@ -265,6 +265,7 @@ def test_a_closed_session_and_a_backend_without_forks_are_refused(serve: Callabl
     source = talked(daemon, "one")
     source.call("close")
     refused("session_closed", lambda: fork(source))
+    refused("unsupported", lambda: fork(daemon.new(backend="other")))
     can = {row["name"]: row["capabilities"]["fork"] for row in daemon.call("backend/list")}
     assert can["demo"] and not can["other"]
 
