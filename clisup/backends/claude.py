@@ -11,14 +11,25 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.base import (
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    TranscriptWord,
+)
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.claude_fork import ClaudeFork
 from clisup.backends.claude_input import as_text, user_message
 from clisup.backends.claude_live import context_usage
+from clisup.backends.claude_presence import ClaudePresence
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
+from clisup.core.presence import PresenceRules
 from clisup.errors import UsageError
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
@@ -52,8 +63,11 @@ class ClaudeAdapter:
     login_args: tuple[str, ...] = ("auth", "status")
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
+    fork = ClaudeFork()
+    presence: PresenceRules = ClaudePresence()
     capabilities = Capabilities(
         live=True,
+        fork=True,
         cost=True,
         images=True,
         permission_modes=PERMISSION_MODES,

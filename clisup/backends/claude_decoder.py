@@ -286,7 +286,15 @@ class ClaudeDecoder:
         events = self._messages.finish()
         self._carried_usd = terminal.cost_total_usd
         self._failure, self._resets_at = Report(), None
-        return Decoded(events, terminal)
+        return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+
+
+def _asked_nobody(frame: dict[str, Any]) -> bool:
+    """Did the CLI only note that a background task is over, without a word to the model?
+
+    That is how 2.1.329 begins where it resumes a session with a task that had not ended: the prompt comes after it.
+    """
+    return frame.get("num_turns") == 0 and frame.get("is_error") is False
 
 
 def _key(frame: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_presence import ClaudePresence
 
 __all__ = ["DemoAdapter"]
 
@@ -15,6 +16,19 @@ _VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup demo\)")
 # Started as a file and under -I -S: a session's directory, PYTHON* variables and site-packages cannot put other code in
 # its place, it starts faster than with -m, and it needs no installed clisup.
 _MAIN = __file__.rpartition("/backends/")[0] + "/demo/__main__.py"
+
+
+def _home(env: Mapping[str, str]) -> str | None:
+    state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+    return env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
+
+
+class DemoPresence(ClaudePresence):
+    """The demo CLI has no such files; a test may put them where they would be."""
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        home = _home(env)
+        return f"{home}/sessions" if home else None
 
 
 class DemoAdapter(ClaudeAdapter):
@@ -25,6 +39,7 @@ class DemoAdapter(ClaudeAdapter):
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
     login_args = ()
+    presence = DemoPresence()
 
     def parse_version(self, output: str) -> str | None:
         match = _VERSION.search(output)
@@ -34,8 +49,7 @@ class DemoAdapter(ClaudeAdapter):
         return ()
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
-        home = env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
+        home = _home(env)
         if home is None:
             return None
         return f"{glob.escape(home)}/projects/*/{glob.escape(native_session_id)}.jsonl"

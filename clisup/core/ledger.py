@@ -78,6 +78,7 @@ class Ledger:
     cost_usd: float | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
+    transcript: dict[str, Any] | None = None  # what it was at the end of the last run
     settings: dict[str, str] = field(default_factory=dict)
     steers: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -189,12 +190,12 @@ class Ledger:
 _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
-_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost")
+_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript")
 _TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total", "settings", "steers",
+    "usage_total", "transcript", "settings", "steers",
     "keys", "ends", "accepted", "uncertain", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted
 from clisup.core.ledger import Turn
 from clisup.core.verdict import ExitRecord, conclude, ended_by
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import mark_of
 from clisup.daemon.recorder import Item
 from clisup.daemon.sink import carry
 from clisup.host import cgroups
@@ -70,8 +71,9 @@ class Closer:
         if turn is None:
             return None
         if not turn.process_exited:
-            exited = _process_exited(record, turn.ending)
-            await self._session.recorder.record_surely(lambda: [Item(exited, turn.id or None)])
+            mark = await trio.to_thread.run_sync(mark_of, self._session)
+            exited = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
+            await self._session.recorder.record_surely(lambda: [exited])
         if not turn.id:
             return None
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)

@@ -97,6 +97,11 @@ class _Handlers:
         native = session.ledger.native_session_id or params.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
+    async def session_fork(self, connection: Connection, params: m.SessionForkParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            session = await self._manager.fork(params, connection.actor)
+        return _json(m.SessionForkResult(session_id=session.id, native_session_id=session.native_id))
+
     async def session_list(self, connection: Connection, params: m.SessionListParams) -> bytes:
         wanted = [s for s in self._manager if _matches(s, params)]
         wanted.sort(key=lambda session: (session.spec.created_at, session.id), reverse=True)

@@ -13,6 +13,7 @@ from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.core.content import content_of
 from clisup.core.fingerprint import fingerprint
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import before_run
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KEEPER_PROTO
@@ -64,9 +65,12 @@ class Launcher:
     async def prepare(self, turn_id: str, prompt: dict[str, Any], mode: str | None) -> Launch:
         """Everything up to the start; `mode` is how to name the native session where a first try was wrong.
 
-        Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, or the disk refuses.
+        Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, somebody else has the native
+        session open, or the disk refuses.
         """
         session = self._session
+        await self._backend.ready()
+        await before_run(session, turn_id)
         number = session.dir.next_run(session.ledger.runs)
         draft = await self.draft(turn_id, prompt, self._native.name(mode, number), number)
         run_dir = session.dir.run(number)

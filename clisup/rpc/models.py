@@ -159,6 +159,17 @@ class SessionNewResult(Result):
     native_session_id: str | None = None
 
 
+class SessionForkParams(Params):
+    session_id: SessionId
+    session_id_new: SessionId | None = None
+    at_turn: TurnId | None = None
+
+
+class SessionForkResult(Result):
+    session_id: str
+    native_session_id: str
+
+
 class SessionListParams(Params):
     labels: dict[Label, Label] | None = None
     state: str | None = None
