@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
@@ -22,6 +23,7 @@ Recovery = Literal["resume", "fresh"]
 __all__ = [
     "END_OF_INPUT",
     "Adapter",
+    "ApprovalAnswer",
     "Capabilities",
     "Carried",
     "Decoded",
@@ -91,7 +93,7 @@ class LaunchRequest:
     A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
     `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
-    `native_session_id` is None where the CLI chooses the id of a new session.
+    `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number.
     """
 
     command: tuple[str, ...]
@@ -109,6 +111,7 @@ class LaunchRequest:
     expand: bool = False
     args: tuple[str, ...] = ()
     scratch: str = "/nonexistent"
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,14 @@ class Decoder(Protocol):
 
     def interrupt(self) -> str | None:
         """What to say on stdin to have the running turn ended, or None where only signals do that."""
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """What to say on stdin to answer an open `approval_requested`, or None where there is none of this id.
+
+        It changes nothing: the daemon asks once for each approval, and again where the word was not said after all. An
+        `approval_resolved` of the decoder's says that the CLI does not wait any longer; the daemon drops it where the
+        approval was answered. Raises `UsageError(kind="unsupported")` for a word that the CLI does not offer.
+        """
 
 
 class Adapter(Protocol):

@@ -76,7 +76,7 @@ class ClaudeAdapter:
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> ClaudeDecoder:
         """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
-        return ClaudeDecoder(carried)
+        return ClaudeDecoder(carried, request.run if request else 0)
 
     def parse_version(self, output: str) -> str | None:
         """`2.1.329 (Claude Code)` gives `2.1.329`."""

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Decoded
+from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
@@ -63,7 +65,8 @@ class ClaudeDecoder:
     there.
     """
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, run: int = 0) -> None:
+        self._questions = Questions(run)
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
         self._tasks = Tasks(carried.background)
@@ -76,6 +79,8 @@ class ClaudeDecoder:
             "system/task_notification": self._tasks.notified,
             "system/background_tasks_changed": self._tasks.changed,
             "rate_limit_event": self._rate_limit,
+            "control_request": lambda frame: asked(self._questions, frame),
+            "control_cancel_request": lambda frame: withdrawn(self._questions, frame),
         }
 
     @property
@@ -89,6 +94,10 @@ class ClaudeDecoder:
     def interrupt(self) -> str | None:
         """One-shot claude listens to signals alone."""
         return None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The `control_response` to an open permission request of a live process."""
+        return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where it was a `result`. Never raises."""
@@ -250,7 +259,7 @@ class ClaudeDecoder:
     def _result(self, frame: dict[str, Any]) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
-        events = self._messages.finish()
+        events = [*self._messages.finish(), *self._questions.close()]
         self._carried_usd = terminal.cost_total_usd
         self._failure, self._resets_at = Report(), None
         return Decoded(events, terminal)

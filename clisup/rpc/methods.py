@@ -40,6 +40,8 @@ METHODS: dict[str, Method] = {
     "session/get": Method(m.SessionParams, m.SessionDetail, "observe", "One session with its timers and last events."),
     "session/prompt": Method(m.PromptParams, None, "drive", "Send a prompt. With `wait`, the answer comes at the end of the turn."),
     "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
+    "approval/list": Method(m.ApprovalListParams, m.ApprovalListResult, "observe", "The tool calls that wait for a word, of one session or of all.", large=True),
+    "approval/respond": Method(m.RespondParams, m.RespondResult, "drive", "Allow or deny a tool call that waits. The first answer wins."),
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
     "session/delete": Method(m.SessionParams, m.Done, "drive", "Remove a closed session's record; the CLI's own transcript is not touched."),
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events of a session or of all: stored ones, then live, each once and in order."),
