@@ -55,8 +55,8 @@ class ApprovalRule(BaseModel):
     """One rule. `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match.
 
     `*` is any text and `?` one character; nothing else is special. In a path `*` does not cross a slash, `**` between two
-    slashes does, and a pattern that does not begin with a slash is below the session's directory. `shell`: an `allow` for a command holds although
-    the command has shell syntax in it. `name` is what `approval_resolved` calls the rule.
+    slashes does, and a pattern that does not begin with a slash is below the session's directory. `shell`: an `allow` for a
+    command holds although the command has shell syntax in it. `name` is what `approval_resolved` calls the rule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

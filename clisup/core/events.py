@@ -290,12 +290,12 @@ class ApprovalRequested(EventBase):
     blob: str | None = None
 
 
-ResolvedBy = Literal["client", "rule", "unattended", "backend", "interrupt", "exit"]
+ResolvedBy = Literal["client", "rule", "unattended", "backend", "end", "exit"]
 
 
 class ApprovalResolved(EventBase):
     """No approval is open any more under this id. `by` says what ended it: a client's word (`actor`), a rule (`rule`), nobody
-    being there, the CLI that took it back, an end of the run that was asked for, or the CLI's exit.
+    being there, the CLI that took it back, the order to end the run, or the CLI's exit.
     """
 
     type: Literal["approval_resolved"] = "approval_resolved"

@@ -54,7 +54,7 @@ class Launcher:
         argv, _ = await backend.ready()
         number = session.dir.next_run(session.ledger.runs)
         run_dir = session.dir.run(number)
-        request = self._request(argv, prompt, self._native.name(mode, number), run_dir)
+        request = self._request(argv, prompt, self._native.name(mode, number), number, run_dir)
         spec = backend.adapter.launch(request)
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         secrets = session.dir.secrets()
@@ -81,10 +81,11 @@ class Launcher:
         """The request that a run was launched with, by a daemon before this one: a decoder's replies depend on it."""
         intent = await self._session.services.storage.surely(run_dir.intent)
         native, resume = intent.get("native") or self._native.name(None, 1)
-        return self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, (native, bool(resume)), run_dir)
+        argv, asked = tuple(intent.get("argv", ())), prompt or {"text": "-"}
+        return self._request(argv, asked, (native, bool(resume)), run_dir.number, run_dir)
 
     def _request(
-        self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run_dir: RunDir
+        self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run: int, run_dir: RunDir
     ) -> LaunchRequest:
         session, spec = self._session, self._session.spec
         return LaunchRequest(
@@ -103,6 +104,7 @@ class Launcher:
             expand=bool(prompt.get("expand")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
+            run=run,
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:

@@ -6,17 +6,19 @@ silence, up to the last place that the journal names; from there on every event 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import structlog
 import trio
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoder, LaunchRequest, Reply
+from clisup.backends.base import END_OF_INPUT, Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, Reply
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     BackendRetry,
     EventBase,
     Notice,
@@ -47,6 +49,7 @@ from clisup.host.spool import SpoolReader, spool_size
 __all__ = ["Run", "RunSettings", "RunSink"]
 
 STDERR_TEXT_LIMIT = 2000
+CANCELLED = ApprovalAnswer("cancelled")
 
 _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
@@ -79,6 +82,9 @@ class RunSink(Protocol):
     def record(self, items: Sequence[Item]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
+    def asked(self, event: ApprovalRequested) -> None: ...
+    def give_up(self, ending: Mapping[str, Any]) -> list[Item]: ...
+    async def attend(self, run: Run) -> None: ...
     def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]: ...
 
 
@@ -131,6 +137,7 @@ class Run:
                 nursery.start_soon(self._leash.talk)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
+                nursery.start_soon(self._sink.attend, self)
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
@@ -151,20 +158,42 @@ class Run:
             number = self._leash.take_id(self._decoded_to) if asked is not None else None
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
             ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
+            words = "".join(self._decoder.answer(name, CANCELLED) or "" for name in self._sink.turn.approvals)
+            self._batch += self._give_up(ending)
             self.note(message, memo={"ending": ending})
             self._store_before_order()
             if asked is not None and number is not None:
-                self._leash.say(number, asked)
+                self._leash.say(number, asked + words)
                 self._order_end(reason, ladder[1:], after_s=ladder[0][1])
                 return
         self._order_end(reason, ladder)
 
-    async def say(self, text: str, item: Item) -> bool:
+    async def ready(self) -> None:
+        """Wait until all that the CLI had said at the start is known again and something can be said, or the run has ended."""
+        await self._leash.ready()
+
+    def word(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """How an answer is said to this CLI; None where it does not wait for one. Raises `UsageError(unsupported)`."""
+        return self._decoder.answer(approval_id, answer)
+
+    async def resolve(self, text: str, resolved: ApprovalResolved) -> bool:
+        """Say the answer to an open approval, journaled with it; False where it is not open any more, or the run has ended."""
+        turn = self._sink.turn
+        said = await self.say(text, Item(resolved, turn.id), still=lambda: resolved.approval_id in turn.approvals)
+        if said:
+            self.tracker.see(resolved)
+            self.guard.phase_changed()
+        return said
+
+    async def say(self, text: str, item: Item, *, still: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
-        The text waits in a file until the CLI's stdin has it. False where the run has ended, and nothing was journaled.
+        The text waits in a file until the CLI's stdin has it. False where the run has ended or it is not `still` wanted, and
+        nothing was journaled.
         """
         await self._leash.ready()
+        if not still():
+            return False
         number = self._leash.take_id(self._decoded_to)
         if number is None:
             return False
@@ -300,12 +329,37 @@ class Run:
         self._answer(decoded.replies, line)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         for k, event in enumerate(decoded.events):
-            self._take_event(event, line, k)
+            if not isinstance(event, ApprovalResolved) or await self._still_open(event):
+                self._take_event(event, line, k)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
+        await self._put_to_people([event for event in decoded.events if isinstance(event, ApprovalRequested)])
         self.guard.phase_changed()
+
+    async def _still_open(self, event: ApprovalResolved) -> bool:
+        """The CLI waits for it no longer: that is news only where nobody had answered it."""
+        await self._store()
+        self.tracker.see(event)
+        return event.approval_id in self._sink.turn.approvals
+
+    async def _put_to_people(self, questions: Sequence[ApprovalRequested]) -> None:
+        """What the CLI asks is open once it is journaled; what is decoded again may have its answer."""
+        if questions:
+            await self._store()
+        for event in questions:
+            if event.approval_id in self._sink.turn.approvals:
+                self._sink.asked(event)
+            else:
+                self.tracker.see(ApprovalResolved(approval_id=event.approval_id, decision="cancelled"))
+
+    def _give_up(self, ending: Mapping[str, Any]) -> list[Item]:
+        """The run is being ended: nobody's word is waited for any longer."""
+        items = self._sink.give_up(ending)
+        for item in items:
+            self.tracker.see(item.event)
+        return items
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
         """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""

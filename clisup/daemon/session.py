@@ -17,6 +17,7 @@ from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.accounts import Accounts
+from clisup.daemon.approvals import ApprovalDesk
 from clisup.daemon.backends import Backend
 from clisup.daemon.drift import Drift
 from clisup.daemon.gate import Gate
@@ -83,6 +84,7 @@ class Session:
         self._failures = 0
         self._last_turn = 0
         self.prompts = PromptDesk(self)
+        self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -129,6 +131,8 @@ class Session:
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
         done = self._spilled(done, current.run if current else 0)
+        if current is not None and current.id == turn and current.denied:
+            done = done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *current.denied)))})
         error = done.error.kind if done.error else None
         self.gate.account.see(done)
         _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
@@ -220,7 +224,10 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        await self.recorder.record_surely(lambda: [self.completion(done, {}, turn_id=turn.id)])
+        await self.recorder.record_surely(
+            lambda: [*self.approvals.cancelled("exit"), self.completion(done, {}, turn_id=turn.id)]
+        )
+        self.approvals.over()
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
@@ -354,6 +361,7 @@ class Session:
     def leave(self) -> None:
         """The daemon goes, and what has not ended by now ends without it: nobody need wait here."""
         self._left = True
+        self.approvals.leave()
         self.recorder.wake()
 
     def _active(self) -> str | None:
@@ -385,6 +393,7 @@ class Session:
             "age_s": clock.age_of(self.spec.created_at),
             "turns": ledger.turns,
             "held": held.words() if ledger.queue and (held := self.gate.held()) else None,
+            "approvals": len(current.approvals) if current else 0,
             "queue": [
                 {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)
             ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -13,6 +13,7 @@ import trio
 from clisup.backends.base import Carried, LaunchRequest, LaunchSpec, RunEnd, fields_of
 from clisup.core.events import (
     Actor,
+    ApprovalRequested,
     Notice,
     ProcessExited,
     ProcessStarted,
@@ -102,6 +103,16 @@ class TurnRunner:
 
     def ending(self) -> None:
         self._session.advance(Cause.END)
+
+    def asked(self, event: ApprovalRequested) -> None:
+        self._session.approvals.asked(event)
+
+    def give_up(self, ending: Mapping[str, Any]) -> list[Item]:
+        actor = ending.get("actor")
+        return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
+
+    async def attend(self, run: Run) -> None:
+        await self._session.approvals.attend(run)
 
     def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]:
         """The CLI began a turn of its own: the end of the one before it and the start of the new one, for one write."""
@@ -275,7 +286,9 @@ class TurnRunner:
         run_dir.drop_scratch()
         record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         if not turn.process_exited:
-            await self._session.recorder.record_surely(lambda: [Item(_process_exited(record, turn.ending), turn.id)])
+            exited = Item(_process_exited(record, turn.ending), turn.id)
+            await self._session.recorder.record_surely(lambda: [*self._session.approvals.cancelled("exit"), exited])
+        self._session.approvals.over()
         end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
         explained = self._backend.adapter.explain_exit(end)
         duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
@@ -327,7 +340,10 @@ class TurnRunner:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        await self._session.recorder.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
+        await self._session.recorder.record_surely(
+            lambda: [*self._session.approvals.cancelled("exit"), self._session.completion(done, {}, turn_id=turn.id)]
+        )
+        self._session.approvals.over()
 
 
 def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:

@@ -155,6 +155,7 @@ class RunDir:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.number = int(os.path.basename(path))
         self.out = os.path.join(path, "out.spool")
         self.err = os.path.join(path, "err.spool")
         self.lock = os.path.join(path, "keeper.lock")
