@@ -152,7 +152,7 @@ class AcpDecoder:
         return Decoded(self._permission(number, params, call))
 
     def _permission(self, number: int | str | None, params: dict[str, Any], call: dict[str, Any]) -> list[EventBase]:
-        told, use = self._updates.asked(call)
+        told, use, title = self._updates.asked(call)
         options = options_of(params)
 
         def word(answer: ApprovalAnswer) -> str:
@@ -160,7 +160,7 @@ class AcpDecoder:
 
         question = self._questions.ask(
             number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
-            reason=get_str(call, "title"),
+            reason=title,
         )  # fmt: skip
         return [*told, question]
 

@@ -102,11 +102,12 @@ class Updates:
             return self._chunk(CHUNKS[name], update)
         return [] if name in SILENT else self._handlers[name](update)
 
-    def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse]:
-        """A tool that wants a permission: the call, and its event if it was not told yet (gemini tells it only here)."""
+    def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
+        """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
         tool = self._known(call)
         events = [] if tool.announced else self._announce(tool)
-        return events, ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        return events, use, get_str(tool.fields, "title")
 
     def finish(self) -> list[EventBase]:
         """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""

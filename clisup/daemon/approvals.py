@@ -252,9 +252,12 @@ class ApprovalDesk:
             **more,
         )
         failpoint("approval.before")
-        if not await run.resolve(text, resolved):
+        turn = self._session.ledger.current
+        item = Item(resolved, turn.id if turn else None)
+        if not await run.say(text, item, still=lambda: approval_id in self.open):
             self.check(approval_id)
             raise self._gone(approval_id)
+        run.resolved(resolved)
         failpoint("approval.after")
         self._since.pop(approval_id, None)
 

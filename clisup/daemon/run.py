@@ -6,7 +6,7 @@ silence, up to the last place that the journal names; from there on every event 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +17,6 @@ from clisup.backends.base import END_OF_INPUT, Adapter, ApprovalAnswer, Carried,
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
-    ApprovalRequested,
     ApprovalResolved,
     BackendRetry,
     EventBase,
@@ -27,29 +26,29 @@ from clisup.core.events import (
     ToolProgress,
     TurnError,
 )
-from clisup.core.framing import Line, LineFramer
+from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, is_polite, ladder_for
-from clisup.core.ledger import Turn
 from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spill import Blob, spill
 from clisup.core.terminal import Terminal, begins_turn
-from clisup.core.verdict import ExitRecord
+from clisup.core.verdict import ExitRecord, wrong_session
 from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.daemon.asking import Asking, AskingSink, asks
 from clisup.daemon.guard import Guard
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
+from clisup.daemon.stream import Stream
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
-from clisup.host.spool import SpoolReader, spool_size
+from clisup.host.spool import spool_size
 
 __all__ = ["Run", "RunSettings", "RunSink"]
 
 STDERR_TEXT_LIMIT = 2000
-CANCELLED = ApprovalAnswer("cancelled")
 
 _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
@@ -72,18 +71,14 @@ class RunSettings:
     frames: FrameSample
 
 
-class RunSink(Protocol):
+class RunSink(AskingSink, Protocol):
     """What a run needs from its turn."""
 
-    @property
-    def turn(self) -> Turn: ...
     @property
     def carried(self) -> Carried: ...
     def record(self, items: Sequence[Item]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
-    def asked(self, event: ApprovalRequested) -> None: ...
-    def give_up(self, ending: Mapping[str, Any]) -> list[Item]: ...
     async def attend(self, run: Run) -> None: ...
     def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]: ...
 
@@ -100,8 +95,8 @@ class Run:
         self._settings = settings
         self._redact = redact
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        self._out = _Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        self._err = _Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
+        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
+        self._err = Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
         self._batch: list[Item] = []
         self._blobs: list[Blob] = []
         self._blocked_by: set[str] = set()
@@ -115,6 +110,7 @@ class Run:
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
         self._wake = trio.Event()
         self.tracker = PhaseTracker()
+        self._asking = Asking(sink, self.tracker)
         self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
         self.terminal: Terminal | None = None
 
@@ -158,8 +154,8 @@ class Run:
             number = self._leash.take_id(self._decoded_to) if asked is not None else None
             message = Notice(code="ending", message=f"the run is being ended: {reason}")
             ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
-            words = "".join(self._decoder.answer(name, CANCELLED) or "" for name in self._sink.turn.approvals)
-            self._batch += self._give_up(ending)
+            words = self._asking.last_words(self._decoder)
+            self._batch += self._asking.give_up(ending)
             self.note(message, memo={"ending": ending})
             self._store_before_order()
             if asked is not None and number is not None:
@@ -176,14 +172,10 @@ class Run:
         """How an answer is said to this CLI; None where it does not wait for one. Raises `UsageError(unsupported)`."""
         return self._decoder.answer(approval_id, answer)
 
-    async def resolve(self, text: str, resolved: ApprovalResolved) -> bool:
-        """Say the answer to an open approval, journaled with it; False where it is not open any more, or the run has ended."""
-        turn = self._sink.turn
-        said = await self.say(text, Item(resolved, turn.id), still=lambda: resolved.approval_id in turn.approvals)
-        if said:
-            self.tracker.see(resolved)
-            self.guard.phase_changed()
-        return said
+    def resolved(self, event: ApprovalResolved) -> None:
+        """An approval has its answer: the CLI goes on."""
+        self.tracker.see(event)
+        self.guard.phase_changed()
 
     async def say(self, text: str, item: Item, *, still: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
@@ -313,7 +305,7 @@ class Run:
             self._behind = -1
             self._leash.in_order()
 
-    def _read(self, stream: _Stream) -> bytes:
+    def _read(self, stream: Stream) -> bytes:
         with self._settings.storage.watched():
             return stream.read()
 
@@ -328,38 +320,19 @@ class Run:
         self._decoded_to = line.end
         self._answer(decoded.replies, line)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
+        if asks(decoded.events):
+            await self._store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
-            if not isinstance(event, ApprovalResolved) or await self._still_open(event):
+            if self._asking.is_news(event):
                 self._take_event(event, line, k)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
-        await self._put_to_people([event for event in decoded.events if isinstance(event, ApprovalRequested)])
-        self.guard.phase_changed()
-
-    async def _still_open(self, event: ApprovalResolved) -> bool:
-        """The CLI waits for it no longer: that is news only where nobody had answered it."""
-        await self._store()
-        self.tracker.see(event)
-        return event.approval_id in self._sink.turn.approvals
-
-    async def _put_to_people(self, questions: Sequence[ApprovalRequested]) -> None:
-        """What the CLI asks is open once it is journaled; what is decoded again may have its answer."""
-        if questions:
+        if asks(decoded.events):
             await self._store()
-        for event in questions:
-            if event.approval_id in self._sink.turn.approvals:
-                self._sink.asked(event)
-            else:
-                self.tracker.see(ApprovalResolved(approval_id=event.approval_id, decision="cancelled"))
-
-    def _give_up(self, ending: Mapping[str, Any]) -> list[Item]:
-        """The run is being ended: nobody's word is waited for any longer."""
-        items = self._sink.give_up(ending)
-        for item in items:
-            self.tracker.see(item.event)
-        return items
+            self._asking.put(decoded.events)
+        self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
         """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""
@@ -451,10 +424,10 @@ class Run:
             return
         if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
             self._end_soon(f"retry:{error.kind}", error)
-        elif isinstance(event, SessionInit) and _is_another(
-            event.native_session_id, self._settings.request.native_session_id
+        elif isinstance(event, SessionInit) and (
+            error := wrong_session(event.native_session_id, self._settings.request.native_session_id)
         ):
-            self._end_soon("wrong_session", _wrong_session(self._settings.request.native_session_id))
+            self._end_soon("wrong_session", error)
 
     def _end_soon(self, reason: str, error: TurnError) -> None:
         said = error.model_dump(mode="json", exclude_none=True)
@@ -466,26 +439,5 @@ class Run:
         self._wake.set()
 
 
-class _Stream:
-    """One spool: where it is read, and how it is cut into lines."""
-
-    def __init__(self, path: str, offset: int, limit: int) -> None:
-        self.reader = SpoolReader(path, offset)
-        self.framer = LineFramer(offset=offset, limit=limit)
-        self.read: Callable[[], bytes] = self.reader.read
-        self.close: Callable[[], None] = self.reader.close
-
-
 def _only_progress(events: Sequence[EventBase]) -> bool:
     return bool(events) and all(isinstance(event, ToolProgress) for event in events)
-
-
-def _is_another(said: str | None, expected: str | None) -> bool:
-    return said is not None and expected is not None and said != expected
-
-
-def _wrong_session(expected: str | None) -> TurnError:
-    return TurnError(
-        kind="session_not_found",
-        message=f"the CLI answered from another session than {expected}: it does not know the one that was asked for",
-    )
