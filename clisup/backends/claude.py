@@ -29,7 +29,7 @@ _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
+    "approval_requested", "approval_resolved", "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
 )  # fmt: skip
 _NEWLINE_ADDED = "newline before a leading slash"
 
@@ -46,7 +46,7 @@ class ClaudeAdapter:
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     capabilities = Capabilities(
-        cost=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
+        cost=True, approvals=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
     )
     errors = ERRORS
 

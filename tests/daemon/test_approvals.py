@@ -286,9 +286,7 @@ def test_rules_answer_by_themselves_and_the_event_names_the_rule(agent: Callable
     allow = {"tool": "Bash", "command": "git status*", "decision": "allow"}
     deny = {"tool": "Bash", "command": "rm *", "decision": "deny", "name": "never remove"}
     session = agent(rules(allow, deny)).new(backend="agent")
-    turn = session.prompt(
-        "\n".join([ASK, 'ask Bash {"command": "git status; rm -rf /"}', 'ask Bash {"command": "ls"}'])
-    )
+    turn = session.prompt(f'{ASK}\nask Bash {{"command": "git status; rm -rf /"}}\nask Bash {{"command": "ls"}}')
     approval = waiting(session, 3)
     assert [a["approval_id"] for a in session.daemon.call("approval/list")["approvals"]] == [approval]
     answer(session, approval, "allow")

@@ -29,6 +29,7 @@ MODEL = "gpt-5.2"  # one that gets plain function tools; the newest ones get a s
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
 FAR = 4102444800  # 2100: a recorded limit has not been lifted when it is replayed
 MCP_SERVER = str(Path(__file__).resolve().parent.parent / "mcp_server.py")
+DENY = ApprovalAnswer("deny")
 BOTH = ("codex", "codex-exec")
 SERVER = ("codex",)
 
@@ -51,7 +52,7 @@ class Run:
     session: str = "new"
     mode: str | None = "workspace-write"
     act: Act | None = None
-    answer: ApprovalAnswer = ApprovalAnswer("deny")  # to every approval that codex asks for
+    answer: ApprovalAnswer = DENY  # to every approval that codex asks for
     request: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
 
