@@ -17,6 +17,7 @@ from clisup.backends.acp_errors import explain_end
 from clisup.backends.acp_frames import request_text
 from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
 from clisup.backends.checks import check_prompt
+from clisup.core.content import Content
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
 
@@ -47,6 +48,7 @@ class AcpAdapter(AcpDialect):
     version_args: tuple[str, ...] = ()
     capabilities = Capabilities(
         cost=True,
+        images=True,
         system_prompt=False,
         permission_modes=None,
         chosen_id=False,
@@ -118,17 +120,23 @@ class AcpAdapter(AcpDialect):
         """Files that the agent needs in `request.scratch`."""
         return {}
 
-    def prompt(self, request: LaunchRequest) -> tuple[str, str | None]:
+    def prompt(self, request: LaunchRequest) -> tuple[Content, str | None]:
         """The prompt as it is sent, and what was done to it.
 
         A leading slash makes it a command, and agents strip the text before they look (gemini 0.61.0, qwen 0.24.4), so a
-        newline does not hide it; U+200B is no white space to them. Raises UsageError for what is no text.
+        newline does not hide it; U+200B is no white space to them. They look into the first text, also behind an image
+        (qwen 0.24.4), or into others; so each text is seen to. Raises UsageError for what is no text.
         """
-        text = request.prompt
-        check_prompt("the agent", text)
-        if request.expand or not text.lstrip("\ufeff \t\r\n\v\f").startswith(self.command_characters):
-            return text, None
-        return _MARK + text, _MARKED
+        check_prompt("the agent", request.prompt)
+        content = request.content or (request.prompt,)
+        if request.expand:
+            return content, None
+        sent = tuple(self._as_text(part) if isinstance(part, str) else part for part in content)
+        return sent, _MARKED if sent != content else None
+
+    def _as_text(self, text: str) -> str:
+        command = text.lstrip("\ufeff \t\r\n\v\f").startswith(self.command_characters)
+        return _MARK + text if command else text
 
 
 def mcp_servers(servers: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from clisup.backends.claude_frames import (
     too_deep,
 )
 from clisup.backends.lines import unparsed
+from clisup.core.content import Content, Image
 from clisup.core.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.core.framing import Line
 from clisup.core.usage import Usage
@@ -45,7 +46,7 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 
 
 class AcpDecoder:
-    """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the text as it is to be sent."""
+    """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images as they are to be sent."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class AcpDecoder:
         carried: Carried,
         request: LaunchRequest,
         mcp_servers: list[dict[str, Any]],
-        prompt: str,
+        prompt: Content,
     ) -> None:
         self._dialect = dialect
         self._carried_usd = carried.cost_usd
@@ -196,6 +197,11 @@ class AcpDecoder:
                     f"cannot give the MCP server {server['name']!r} to the agent, because it takes none over {transport}; "
                     "take a server that is started as a command",
                 )
+        if self._request.images and get_dict(can, "promptCapabilities").get("image") is not True:
+            return self._fail(
+                "invalid_request",
+                "cannot send the agent an image, because it takes none in its prompts; send text alone",
+            )
         where = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
         if self._session is None:
             return self._ask("session/new", where, self._opened)
@@ -239,7 +245,7 @@ class AcpDecoder:
             permission_mode=self._mode,
             backend_version=self._version,
         )
-        blocks = [{"type": "text", "text": self._prompt}]
+        blocks = [_block(part) for part in self._prompt]
         asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, self._prompted)
         return asked._replace(events=(init,))
 
@@ -288,3 +294,9 @@ class AcpDecoder:
         if self._dialect.cost_spans is None or carried is None:
             return None, told
         return (told - carried if told >= carried else told), told
+
+
+def _block(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image", "mimeType": part.media_type, "data": part.data}

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
+from clisup.core.content import Content, Image
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.stale_lock import StaleLock
@@ -26,6 +27,7 @@ __all__ = [
     "ApprovalAnswer",
     "Capabilities",
     "Carried",
+    "ControlAnswer",
     "Decoded",
     "Decoder",
     "LaunchRequest",
@@ -39,6 +41,7 @@ __all__ = [
     "TranscriptWord",
     "fields_of",
     "login_question",
+    "prompts_of",
     "refused_as_root",
 ]
 
@@ -63,7 +66,7 @@ class Capabilities:
     and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
     second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
     in the CLI's own protocol. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
-    what it does not have.
+    what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn).
     """
 
     one_shot: bool = True
@@ -74,6 +77,7 @@ class Capabilities:
     usage: bool = True
     cost: bool = False
     approvals: bool = False
+    images: bool = False
     system_prompt: bool = True
     mcp: bool = True
     permission_modes: tuple[str, ...] | None = ()
@@ -90,10 +94,15 @@ class Capabilities:
 class LaunchRequest:
     """All that an adapter needs to know for one run. Paths are absolute; `prompt` goes to stdin only.
 
+    `prompt` is the text of the prompt. Where it holds images too, `content` is all of it in order, `prompt` its texts alone;
+    else `content` is empty. No adapter without `Capabilities.images` gets any.
+
     A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
     `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
-    `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number.
+    `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
+    have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
+    the CLI names this one again.
     """
 
     command: tuple[str, ...]
@@ -112,6 +121,14 @@ class LaunchRequest:
     args: tuple[str, ...] = ()
     scratch: str = "/nonexistent"
     run: int = 0
+    live: bool = False
+    prompt_id: str | None = None
+    content: Content = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the prompt, in order."""
+        return tuple(part for part in self.content if isinstance(part, Image))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +136,7 @@ class LaunchSpec:
     """How to start the CLI. `env` is what the adapter itself sets; `prompt_altered` says what was done to the prompt.
 
     `stdin` is written at the start; with `stdin_eof` it is then closed, else the decoder's replies follow it. `files`
-    (name to text) are written into the request's `scratch` before the start, 0600. `closed_env` are names that are set to
+    (name to text or bytes) are written into the request's `scratch` before the start, 0600. `closed_env` are names that are set to
     nothing where no one else sets them: a CLI that reads variables from a repository leaves them alone then. `stale_locks`
     are removed before the start where no process can hold them.
     """
@@ -130,7 +147,7 @@ class LaunchSpec:
     stdin_eof: bool = True
     stdout_mode: Literal["pipe", "file"] = "pipe"
     prompt_altered: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
     closed_env: tuple[str, ...] = ()
     stale_locks: tuple[StaleLock, ...] = ()
 
@@ -148,16 +165,26 @@ class Carried:
     background: frozenset[str] = frozenset()
 
 
+class ControlAnswer(NamedTuple):
+    """What the CLI answered to a request of ours. `error` is there where it refused."""
+
+    request_id: str
+    value: Mapping[str, Any]
+    error: str | None
+
+
 class Decoded(NamedTuple):
     """What one line gave: events to journal in this order, the turn's end where the line was that, and what to answer.
 
     `replies` go to the CLI's stdin, each exactly once, also across a restart of the daemon: they are known by the place of
-    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline.
+    their line, so the same lines must give the same replies. A reply is whole lines of text with their newline. `answers` are
+    the CLI's own, to what it was asked.
     """
 
     events: Sequence[EventBase]
     terminal: Terminal | None = None
     replies: Sequence[Reply] = ()
+    answers: Sequence[ControlAnswer] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +294,12 @@ def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]
     """What the adapter's CLI refuses as root; nothing where the adapter does not say."""
     words: Callable[[Mapping[str, str]], tuple[str, ...]] = getattr(adapter, "refused_as_root", lambda env: ())
     return words(env)
+
+
+def prompts_of(decoder: Decoder) -> tuple[str, ...]:
+    """The ids of the prompts with which the CLI has begun its turn, where it is a live one that tells them."""
+    told: tuple[str, ...] = getattr(decoder, "prompts", ())
+    return told
 
 
 def fields_of(adapter: Adapter) -> str:

@@ -14,6 +14,7 @@ from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpe
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.claude_input import as_text, user_message
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
@@ -29,13 +30,17 @@ _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "approval_requested", "approval_resolved", "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed",
+    "permission_denied", "retracted", "rate_limit", "retry", "task", "status", "unparsed", "approval_requested",
+    "approval_resolved",
 )  # fmt: skip
-_NEWLINE_ADDED = "newline before a leading slash"
+_LIVE = ("--permission-prompt-tool", "stdio")  # it asks on stdout, and waits for the answer on stdin
+_STREAM_INPUT = ("--input-format", "stream-json")  # each line a message, and the end of stdin the end of the session
 
 
 class ClaudeAdapter:
-    """Launch rules of Claude Code in one-shot mode: one process a turn, the prompt on stdin, then its end."""
+    """Launch rules of Claude Code: one process a turn, the prompt on stdin and then its end; or a live process, which takes
+    one prompt after the other as lines of stream-json.
+    """
 
     kind = "claude"
     lists = "claude"
@@ -46,7 +51,13 @@ class ClaudeAdapter:
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     capabilities = Capabilities(
-        cost=True, approvals=True, permission_modes=PERMISSION_MODES, tokens=_TOKENS, events=tuple(sorted(_EVENTS))
+        live=True,
+        cost=True,
+        images=True,
+        approvals=True,
+        permission_modes=PERMISSION_MODES,
+        tokens=_TOKENS,
+        events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
 
@@ -68,15 +79,23 @@ class ClaudeAdapter:
         """
         stdin, altered = _stdin_of(request)
         return LaunchSpec(
-            argv=(*request.command, *_STREAM_FLAGS, *_flags(request), *request.args),
+            argv=(
+                *request.command,
+                *_STREAM_FLAGS,
+                *(_STREAM_INPUT if request.images or request.live else ()),
+                *(_LIVE if request.live else ()),
+                *_flags(request),
+                *request.args,
+            ),
             stdin=stdin,
+            stdin_eof=not request.live,
             env=_environment(request),
             prompt_altered=altered,
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> ClaudeDecoder:
         """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
-        return ClaudeDecoder(carried, request.run if request else 0)
+        return ClaudeDecoder(carried, request)
 
     def parse_version(self, output: str) -> str | None:
         """`2.1.329 (Claude Code)` gives `2.1.329`."""
@@ -162,15 +181,14 @@ def _setting_sources(value: str) -> str:
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it.
-
-    Only a slash as the very first character makes it a command (2.1.329: not after a space, tab, newline or BOM).
+    """The prompt as the CLI gets it, and what was done to it. Images go as one line of stream-json: text has no place for
+    them; and so does all that a live process is told.
     """
-    prompt = request.prompt
-    check_prompt("claude", prompt)
-    if request.expand or not prompt.startswith("/"):
-        return prompt, None
-    return "\n" + prompt, _NEWLINE_ADDED
+    check_prompt("claude", request.prompt)
+    if request.images or request.live:
+        content = request.content or request.prompt
+        return user_message(content, uuid=request.prompt_id, expand=request.expand)
+    return as_text(request.prompt, expand=request.expand)
 
 
 def _environment(request: LaunchRequest) -> dict[str, str]:
@@ -181,4 +199,6 @@ def _environment(request: LaunchRequest) -> dict[str, str]:
     if not request.expand:
         # `@path` in a prompt is else replaced by the file's text: any file, no permission asked, no frame told.
         env["CLAUDE_CODE_DISABLE_FILE_MENTIONS"] = "1"
+    if request.live:
+        env["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"
     return env

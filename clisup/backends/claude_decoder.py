@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Carried, Decoded
+from clisup.backends.base import Carried, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
@@ -39,6 +39,7 @@ from clisup.backends.claude_frames import (
     raw_delta_text,
     too_deep,
 )
+from clisup.backends.claude_live import INTERRUPT, LiveState, control_request
 from clisup.backends.claude_messages import DeltaKind, Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
@@ -65,8 +66,9 @@ class ClaudeDecoder:
     there.
     """
 
-    def __init__(self, carried: Carried, run: int = 0) -> None:
-        self._questions = Questions(run)
+    def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        self._questions = Questions(request.run if request is not None else 0)
+        self._live = LiveState() if request is not None and request.live else None
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
         self._tasks = Tasks(carried.background)
@@ -92,8 +94,21 @@ class ClaudeDecoder:
         return self._tasks.background
 
     def interrupt(self) -> str | None:
-        """One-shot claude listens to signals alone."""
-        return None
+        """A live process ends its turn when asked (10 ms, 2.1.329) and lives on; one-shot claude listens to signals alone.
+
+        What it was told while it worked goes with the turn.
+        """
+        return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The ids of the prompts with which a live process has begun its turn."""
+        return self._live.prompts if self._live else ()
+
+    @property
+    def idle(self) -> bool:
+        """A live process has said that it has nothing left to do, background work aside."""
+        return self._live is not None and self._live.idle
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """The `control_response` to an open permission request of a live process."""
@@ -236,6 +251,8 @@ class ClaudeDecoder:
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
             return unparsed(line, "malformed")
         key = _key(value)
+        if self._live is not None and (decoded := self._live_frame(self._live, key, value)) is not None:
+            return decoded
         if key in SILENT:
             return _NOTHING
         try:
@@ -249,6 +266,18 @@ class ClaudeDecoder:
             return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
         except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
             return unparsed(line, "malformed")
+
+    @staticmethod
+    def _live_frame(live: LiveState, key: str, frame: dict[str, Any]) -> Decoded | None:
+        """What only a live process says. None: it is decoded as in a one-shot run."""
+        if key == "control_response":
+            return Decoded((), answers=live.answered(frame))
+        if key == "system/session_state_changed":
+            live.changed(frame)
+            return _NOTHING
+        if key == "system/init":
+            live.initialised(frame)
+        return None
 
     def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
         event = rate_limit(frame)

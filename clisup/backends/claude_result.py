@@ -13,6 +13,7 @@ from typing import Any
 from clisup.backends.base import Terminal
 from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.backends.claude_live import prompts_of_frame
 from clisup.core.usage import Usage
 
 __all__ = ["denied_tools", "terminal_of"]
@@ -50,6 +51,7 @@ def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Re
         denied=denied_tools(frame),
         structured=frame.get("structured_output"),
         follow_up=get_dict(frame, "origin").get("kind") == "task-notification",
+        prompts=prompts_of_frame(frame),
     )
 
 

@@ -15,7 +15,7 @@ from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpe
 from clisup.backends.checks import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.codex_decoder import CodexDecoder
 from clisup.backends.codex_errors import ERRORS, explain_end, recovery_of
-from clisup.backends.codex_protocol import GREETING, config_of
+from clisup.backends.codex_protocol import GREETING, config_of, said
 from clisup.backends.codex_transcript import transcript_says
 from clisup.core.events import TurnError
 
@@ -127,6 +127,7 @@ class CodexAdapter(CodexBase):
 
     kind = "codex"
     capabilities = Capabilities(
+        images=True,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
         interrupt="request",
@@ -141,7 +142,7 @@ class CodexAdapter(CodexBase):
         `permission_mode` is codex's sandbox, read-only without one. The system prompt is appended to codex's own as developer
         instructions; a resumed session keeps those of its first turn. `setting_sources="user"` (the default) closes the
         working directory's settings, hooks, MCP servers and AGENTS.md; skills of the repository are still offered to the
-        model (codex has no switch for them alone).
+        model (codex has no switch for them alone). A skill that the prompt names is off for the run, unless `expand` is set.
 
         Raises UsageError for a prompt or value that codex cannot take.
         """
@@ -152,6 +153,7 @@ class CodexAdapter(CodexBase):
             stdin=GREETING,
             env=OWN_ENVIRONMENT,
             stdin_eof=False,
+            prompt_altered=said(request).altered,
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:

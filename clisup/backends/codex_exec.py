@@ -14,9 +14,11 @@ from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, 
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
 from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check, toml_string
 from clisup.backends.codex_errors import Report, explain_report, retry_of
+from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
 from clisup.backends.lines import NOTHING, read_frame, unparsed
+from clisup.core.content import text_of
 from clisup.core.events import (
     AssistantMessage,
     BackendStatus,
@@ -45,6 +47,7 @@ class CodexExecAdapter(CodexBase):
     kind = "codex-exec"
     capabilities = Capabilities(
         deltas=False,
+        images=True,
         running_usage=True,
         system_prompt=False,
         mcp=False,
@@ -55,7 +58,9 @@ class CodexExecAdapter(CodexBase):
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv and stdin. A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
+        """Argv, stdin and the images as files.
+
+        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
 
         Raises UsageError for a prompt or value that codex cannot take.
         """
@@ -66,6 +71,8 @@ class CodexExecAdapter(CodexBase):
             raise UsageError(
                 "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
             )
+        text, altered = _text_of(request)
+        files = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
             "exec",
@@ -74,14 +81,28 @@ class CodexExecAdapter(CodexBase):
             "--skip-git-repo-check",
             *QUIET,
             *_settings(request),
+            *(f"--image={request.scratch}/{name}" for name in files),  # as two words it would take the next one, too
         ]
         return LaunchSpec(
-            argv=(*request.command, *words, *request.args, *session, "-"), stdin=request.prompt, env=OWN_ENVIRONMENT
+            argv=(*request.command, *words, *request.args, *session, "-"),
+            stdin=text,
+            env=OWN_ENVIRONMENT,
+            prompt_altered=altered,
+            files=files,
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
         """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
         return CodexExecDecoder(carried)
+
+
+def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
+    """The text as codex gets it, and what was done to the prompt: images come first, whatever their places were."""
+    content = request.content or (request.prompt,)
+    said = Said(content, [], None) if request.expand else hidden(content)
+    first = tuple(sorted(content, key=lambda part: isinstance(part, str)))
+    moved = "images put before the text" if first != content else None
+    return text_of(said.content), ", ".join(words for words in (said.altered, moved) if words) or None
 
 
 def _settings(request: LaunchRequest) -> list[str]:

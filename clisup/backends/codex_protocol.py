@@ -6,11 +6,13 @@ import json
 from typing import Any
 
 from clisup.backends.base import LaunchRequest
+from clisup.backends.codex_mentions import Said, switched_off
+from clisup.core.content import Image
 from clisup.errors import UsageError
 
 __all__ = [
     "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "approvals_of", "config_of", "interrupt", "open_thread",
-    "sandbox_of", "start_turn", "trust_of",
+    "said", "sandbox_of", "start_turn", "trust_of",
 ]  # fmt: skip
 
 Frame = dict[str, Any]
@@ -71,8 +73,21 @@ def sandbox_of(request: LaunchRequest) -> str:
 
 
 def start_turn(thread: str, request: LaunchRequest) -> str:
-    text = {"type": "text", "text": request.prompt, "text_elements": []}
-    return _line(id=START_TURN, method="turn/start", params={"threadId": thread, "input": [text]})
+    """The prompt, images as `data:` URLs: of a local file codex would tell the model the path, too."""
+    items = [_input_item(part) for part in said(request).content]
+    return _line(id=START_TURN, method="turn/start", params={"threadId": thread, "input": items})
+
+
+def said(request: LaunchRequest) -> Said:
+    """The prompt as it is said: text alone, unless the caller wants codex to look for skills in it."""
+    content = request.content or (request.prompt,)
+    return Said(content, [], None) if request.expand else switched_off(content)
+
+
+def _input_item(part: str | Image) -> Frame:
+    if isinstance(part, str):
+        return {"type": "text", "text": part, "text_elements": []}
+    return {"type": "image", "url": part.url}
 
 
 def interrupt(thread: str, turn: str) -> str:
@@ -94,6 +109,8 @@ def config_of(request: LaunchRequest) -> Frame:
         config["projects"] = {path: {"trust_level": level} for path, level in trust.items()}
     if request.mcp_servers:
         config["mcp_servers"] = {name: _mcp_server(name, server) for name, server in request.mcp_servers.items()}
+    if rules := said(request).rules:
+        config["skills"] = {"config": rules}
     return config
 
 

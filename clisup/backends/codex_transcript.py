@@ -7,6 +7,7 @@ is the model's answer.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from clisup.backends.base import TranscriptWord
@@ -14,6 +15,8 @@ from clisup.backends.claude_frames import get_dict
 from clisup.backends.transcripts import find_prompt
 
 __all__ = ["transcript_says"]
+
+_IMAGE_TAG = re.compile(r'<image name=\[Image #\d+\] path="[^"]*">|</image>')  # around an image that came as a file
 
 
 def transcript_says(appended: bytes, prompt: str) -> TranscriptWord:
@@ -36,4 +39,5 @@ def _message(line: bytes) -> dict[str, Any]:
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    return "\n".join(str(part.get("text")) for part in parts if isinstance(part, dict) and "text" in part)
+    texts = (str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
+    return "\n".join(text for text in texts if not _IMAGE_TAG.fullmatch(text))

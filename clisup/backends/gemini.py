@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from clisup.backends.base import (
     Capabilities,
@@ -23,6 +24,7 @@ from clisup.backends.checks import argv_path, argv_text, check_mode, check_promp
 from clisup.backends.gemini_decoder import GeminiDecoder
 from clisup.backends.gemini_result import ERRORS, explain_end, recovery_of, transcript_words
 from clisup.backends.transcripts import find_prompt
+from clisup.core.content import Content, Image
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
 
@@ -56,6 +58,9 @@ _CLOSED = (
 )  # fmt: skip
 _NEWLINE_ADDED = "newline before a leading slash"
 _ESCAPED = "backslash before each @ that could name a file"
+_NAMED = "mention of its file in the place of each image"
+_PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")  # what ends a path behind an @, where no backslash stands before it
+_BACKSLASH = r"\\"
 
 
 class GeminiAdapter:
@@ -68,6 +73,7 @@ class GeminiAdapter:
     version_args: tuple[str, ...] = ("--version",)
     capabilities = Capabilities(
         thinking=False,
+        images=True,
         mcp=False,
         permission_modes=PERMISSION_MODES,
         native_id_prefix=_ID_PREFIX,
@@ -98,17 +104,27 @@ class GeminiAdapter:
             )
         stdin, altered = _stdin_of(request)
         trust, trust_flags = trust_variables(request.setting_sources)
+        # gemini reads no file that a prompt mentions, unless it lies in one of its workspace's directories.
+        image_flags = [f"--include-directories={request.scratch}"] if request.images else []
         env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
         return LaunchSpec(
-            argv=(*request.command, "--output-format=stream-json", *trust_flags, *_flags(request), *request.args),
+            argv=(
+                *request.command,
+                "--output-format=stream-json",
+                *trust_flags,
+                *_flags(request),
+                *image_flags,
+                *request.args,
+            ),
             stdin=stdin,
             env=env,
             stdout_mode="file",
             prompt_altered=altered,
             closed_env=closed_variables(request.setting_sources),
             stale_locks=STALE_LOCKS,
+            files={image.file_name(number): image.raw for number, image in enumerate(request.images, 1)},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> GeminiDecoder:
@@ -205,14 +221,36 @@ def _check_trusted(mode: str, setting_sources: str | None) -> None:
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it: a slash at its beginning would be a command, `@x` a file."""
-    prompt = request.prompt
-    check_prompt("gemini", prompt)
+    """The prompt as the CLI gets it, and what was done to it: a slash at its beginning would be a command, `@x` a file.
+
+    An image is a file that the text mentions in its place; gemini puts the images themselves behind the text.
+    """
+    check_prompt("gemini", request.prompt)
+    numbers = count(1)
+    parts = [
+        part if isinstance(part, str) else f"@{_PATH_END.sub(_BACKSLASH, _image_path(request, part, next(numbers)))}"
+        for part in _texts_escaped(request)
+    ]
+    text = "\n".join(parts)
+    hidden = not request.expand and text.startswith("/")
+    sent = "\n" + text if hidden else text
+    done = {
+        _NEWLINE_ADDED: hidden,
+        _ESCAPED: not request.expand and _MENTION.search(request.prompt) is not None,
+        _NAMED: bool(request.images),
+    }
+    return sent, " and a ".join(what for what, on in done.items() if on) or None
+
+
+def _texts_escaped(request: LaunchRequest) -> Content:
+    content = request.content or (request.prompt,)
     if request.expand:
-        return prompt, None
-    sent = _escaped(prompt)
-    done = [what for what, on in ((_NEWLINE_ADDED, sent.startswith("\n/")), (_ESCAPED, "@" in prompt)) if on]
-    return sent, " and a ".join(done) if sent != prompt else None
+        return content
+    return tuple(_MENTION.sub(r"\\@", part) if isinstance(part, str) else part for part in content)
+
+
+def _image_path(request: LaunchRequest, image: Image, number: int) -> str:
+    return f"{request.scratch}/{image.file_name(number)}"
 
 
 def _escaped(prompt: str) -> str:

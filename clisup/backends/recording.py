@@ -69,6 +69,7 @@ class Meta(BaseModel):
     duration_s: Seconds | None = None
     timing: tuple[tuple[Offset, Seconds], ...] = ()
     said: tuple[tuple[Offset, Offset | None], ...] = ()
+    stdin: tuple[tuple[Offset, str | None], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

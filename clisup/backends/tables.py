@@ -29,6 +29,7 @@ _FLAGS = {
     "thinking": "the model's thinking",
     "resume": "a session of more than one turn",
     "chosen_id": "the caller chooses the native session id",
+    "images": "images in a prompt",
     "system_prompt": "system prompt",
     "mcp": "MCP servers of the session",
     "usage": "usage of the turn",

@@ -21,6 +21,7 @@ __all__ = [
     "Config",
     "DaemonConfig",
     "LimitsConfig",
+    "LiveConfig",
     "RetentionConfig",
     "TimeoutsConfig",
     "parse_config",
@@ -74,6 +75,13 @@ class ApprovalsConfig(_Table):
     unattended_after_s: Seconds = 60
 
 
+class LiveConfig(_Table):
+    """When a live process is let go: seconds without a turn, bytes of stdout in its spool; 0 = never for that reason."""
+
+    idle_s: Seconds = 600
+    spool_bytes: Count = 256 * MIB
+
+
 class BackendConfig(_Table):
     """One `[backends.NAME]` table."""
 
@@ -90,6 +98,7 @@ class BackendConfig(_Table):
     approvals: ApprovalsConfig = ApprovalsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     limits: LimitsConfig = LimitsConfig()
+    live: LiveConfig = LiveConfig()
 
 
 class RetentionConfig(_Table):
@@ -109,9 +118,12 @@ class DaemonConfig(_Table):
     scrub_lists: str = ""
     max_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     max_running: Annotated[int, Field(ge=0, le=100_000)] = 0
+    max_live: Annotated[int, Field(ge=0, le=100_000)] = 8
     max_cursors: Annotated[int, Field(ge=1, le=10_000)] = 256
     max_queue: Annotated[int, Field(ge=1, le=100_000)] = 100
     max_frame_bytes: Annotated[int, Field(ge=4096, le=256 * MIB)] = 16 * MIB
+    max_images: Annotated[int, Field(ge=0, le=1000)] = 20
+    max_image_bytes: Annotated[int, Field(ge=1, le=64 * MIB)] = 8 * MIB
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512
     max_requests: Annotated[int, Field(ge=1, le=10_000)] = 64
     frame_deadline_s: Seconds = 30

@@ -118,26 +118,37 @@ class SessionInit(EventBase):
 
 
 class PromptAccepted(EventBase):
-    """A prompt is durable: it will be delivered, or the journal says why not."""
+    """A prompt is durable: it will be delivered, or the journal says why not.
+
+    `steered` was said into the running turn under its `prompt_id`; the `turn_completed` that names this id has taken it.
+    """
 
     type: Literal["prompt_accepted"] = "prompt_accepted"
     key: str | None = None
-    delivery: Literal["delivered", "queued", "duplicate", "uncertain"]
+    delivery: Literal["delivered", "queued", "steered", "duplicate", "uncertain"]
     position: int | None = None
     actor: Actor | None = None
+    prompt_id: str | None = None
 
 
 class TurnStarted(EventBase):
-    """A turn began on run `run`. `prompt_altered` says what was done to the prompt's text before the CLI got it."""
+    """A turn began on run `run`. `prompt_altered` says what was done to the prompt's text before the CLI got it.
+
+    `origin` is `backend` where the CLI began it by itself. `prompt_ids` are by what a live CLI names the prompts it begins with.
+    `prompt_preview` and `prompt_bytes` are of the prompt's text; `prompt_images` counts the images beside it, which no
+    event holds.
+    """
 
     type: Literal["turn_started"] = "turn_started"
     run: int
     prompt_altered: str | None = None
     prompt_preview: str | None = None
     prompt_bytes: int | None = None
+    prompt_images: int | None = None
     key: str | None = None
     actor: Actor | None = None
     origin: Literal["prompt", "backend"] = "prompt"
+    prompt_ids: tuple[str, ...] | None = None
 
 
 class ProcessStarted(EventBase):
@@ -353,6 +364,7 @@ class TurnCompleted(EventBase):
     """The one end of a turn. `usage` and `cost_usd` are of this turn alone; `denied` names the tools that were refused.
 
     `delivery` is there where nobody can say whether the CLI took the prompt; `evidence` is what its own transcript says.
+    `prompt_ids` are the prompts that the turn took, steered ones too, where a live CLI tells.
     """
 
     payload: ClassVar[tuple[str, ...]] = ("text",)
@@ -367,6 +379,7 @@ class TurnCompleted(EventBase):
     error: TurnError | None = None
     duration_s: float | None = None
     structured: Any = None
+    prompt_ids: tuple[str, ...] | None = None
     delivery: Literal["uncertain"] | None = None
     evidence: dict[str, Any] | None = None
     blob: str | None = None

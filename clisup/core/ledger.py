@@ -31,7 +31,10 @@ class Position:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn that is queued or running. `out` and `err` are where its part of the spools begins."""
+    """A turn that is queued or running. `begin` says where its part of the spools begins.
+
+    What a live process does between two turns is kept as one without an id.
+    """
 
     id: str
     key: str | None = None
@@ -41,6 +44,7 @@ class Turn:
     started: bool = False
     process_started: bool = False
     process_exited: bool = False
+    live: bool = False
     stderr_events: int = 0
     answered: bool = False
     pid: int | None = None
@@ -48,16 +52,22 @@ class Turn:
     background: list[str] = field(default_factory=list)
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)  # open ones: seq, tool_name, at
     denied: list[str] = field(default_factory=list)  # tools that were asked for and not allowed
-    says: list[int] = field(default_factory=list)  # ids of what was said on its stdin and may not be heard yet
+    says: list[list[Any]] = field(
+        default_factory=list
+    )  # [id, name of its file]: said on its stdin, perhaps not heard yet
     begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
     position: dict[str, Position] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs."""
+    """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs; `resting` is a live process
+    that waits for the next one. `settings` are what a client has changed since the session was opened. `steers` are prompts,
+    by their ids, that were said to a CLI at work and that it has not yet told to be part of a turn.
+    """
 
     current: Turn | None = None
+    resting: Turn | None = None
     queue: list[Turn] = field(default_factory=list)
     turns: int = 0
     runs: int = 0
@@ -70,6 +80,8 @@ class Ledger:
     cost_usd: float | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    steers: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
@@ -99,7 +111,7 @@ class Ledger:
     ) -> None:
         """Fold one event. `fields` needs more than `seq` and `ts` only for the types of `FOLDED`."""
         self.last_event = {"seq": fields["seq"], "type": type_, "ts": fields["ts"]}
-        if src is not None and self.current is not None:
+        if src is not None:
             self._advance(src, type_)
         handler = _HANDLERS.get(type_)
         if handler is not None:
@@ -115,45 +127,31 @@ class Ledger:
         self.ends.pop(turn, None)
         self.accepted.pop(turn, None)
 
+    @property
+    def held(self) -> Turn | None:
+        """Whose process there is: the running turn's, or the one that waits for the next."""
+        return self.current or self.resting
+
     def turn(self, turn_id: str) -> Turn | None:
         """The running or queued turn of this id."""
         candidates = [*([self.current] if self.current else []), *self.queue]
         return next((turn for turn in candidates if turn.id == turn_id), None)
 
     def _advance(self, src: Source, type_: str) -> None:
-        turn = self.current
+        turn = self.held
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
             turn.answered = turn.answered or type_ in _ANSWERS
 
     def _remember(self, memo: dict[str, Any]) -> None:
-        turn = self.current
-        if "cost_total_usd" in memo:
-            self.cost_total_usd = memo["cost_total_usd"]
-        if "usage_total" in memo:
-            self.usage_total = memo["usage_total"]
-        if "native_lost" in memo:
-            self.native_lost = memo["native_lost"]
-        if turn is None:
-            return
-        if "run" in memo:
-            turn.run = memo["run"]
-            self.runs = max(self.runs, turn.run)
-            turn.process_started = turn.process_exited = False
-            turn.pid = None
-            turn.position.clear()
-        if "begin" in memo:
-            turn.begin = memo["begin"]
-        if "pid" in memo:  # a turn that the CLI began by itself goes on in the process of the one before it
-            turn.pid, turn.process_started = memo["pid"], True
-        if "background" in memo:
-            turn.background = memo["background"]
-        if "ending" in memo:
-            turn.ending = memo["ending"]
-        if "heard" in memo:
-            turn.says = [number for number in turn.says if number > memo["heard"]]
-        if "say" in memo:
-            turn.says.append(memo["say"])
+        for name in _SESSION_MEMOS:
+            if name in memo:
+                setattr(self, name, memo[name])
+        if "settings" in memo:
+            self.settings = self.settings | memo["settings"]
+        if self.held is not None:
+            _remember_run(self.held, memo)
+            self.runs = max(self.runs, self.held.run)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as JSON values, for the head of a new segment."""
@@ -162,6 +160,7 @@ class Ledger:
             **plain,
             "usage": self.usage.model_dump(exclude_none=True),
             "current": _turn_out(self.current) if self.current else None,
+            "resting": _turn_out(self.resting) if self.resting else None,
             "queue": [_turn_out(turn) for turn in self.queue],
         }
 
@@ -172,17 +171,42 @@ class Ledger:
                 setattr(self, name, state[name])
         self.usage = Usage.model_validate(state.get("usage") or {})
         self.current = _turn_in(state["current"]) if state.get("current") else None
+        self.resting = _turn_in(state["resting"]) if state.get("resting") else None
         self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
 
 
 _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
+_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost")
+_TURN_MEMOS = ("live", "background", "ending")
+
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total",
+    "usage_total", "settings", "steers",
     "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
+
+
+def _remember_run(turn: Turn, memo: dict[str, Any]) -> None:
+    if "run" in memo:
+        turn.run = memo["run"]
+        turn.process_started = turn.process_exited = False
+        turn.pid = None
+        turn.position.clear()
+        turn.says = []
+    if "begin" in memo:
+        turn.begin = memo["begin"]
+        turn.position.clear()
+    if "pid" in memo:  # a turn that the CLI began by itself goes on in the process of the one before it
+        turn.pid, turn.process_started = memo["pid"], True
+    for name in _TURN_MEMOS:
+        if name in memo:
+            setattr(turn, name, memo[name])
+    if "heard" in memo:
+        turn.says = [said for said in turn.says if said[0] > memo["heard"]]
+    if "say" in memo:
+        turn.says.append(memo["say"])
 
 
 def _turn_out(turn: Turn) -> dict[str, Any]:
@@ -212,16 +236,26 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     turn.started = True
     turn.run = event["run"]
     ledger.runs = max(ledger.runs, turn.run)
-    ledger.current = turn
+    if ledger.resting is not None and ledger.resting.run == turn.run:
+        _hand_over(ledger.resting, turn)
+    ledger.current, ledger.resting = turn, None
+
+
+def _hand_over(process: Turn, to: Turn) -> None:
+    """The same process goes on."""
+    to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
+    to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
+    to.approvals = process.approvals
 
 
 def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.current:
-        ledger.current.process_started = True
-        ledger.current.pid = event["pid"]
+    if ledger.held:
+        ledger.held.process_started = True
+        ledger.held.pid = event["pid"]
 
 
 def _process_exited(ledger: Ledger, event: dict[str, Any]) -> None:
+    ledger.resting = None
     if ledger.current:
         ledger.current.process_exited = True
 
@@ -233,8 +267,8 @@ def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.current:
-        ledger.current.stderr_events += 1
+    if ledger.held:
+        ledger.held.stderr_events += 1
 
 
 def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -242,13 +276,13 @@ def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _approval_requested(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.current:
+    if ledger.held:
         entry = {"seq": event["seq"], "tool_name": event["tool_name"], "at": event["ts"]}
-        ledger.current.approvals[event["approval_id"]] = entry
+        ledger.held.approvals[event["approval_id"]] = entry
 
 
 def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
-    approval_id, turn = event["approval_id"], ledger.current
+    approval_id, turn = event["approval_id"], ledger.held
     if turn is None or turn.approvals.pop(approval_id, None) is None:
         return
     if event["decision"] == "deny" and event.get("tool_name") and event["tool_name"] not in turn.denied:
@@ -265,7 +299,10 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
     if ledger.current and ledger.current.id == turn_id:
-        ledger.current = None
+        over, ledger.current = ledger.current, None
+        if over.live and over.process_started and not over.process_exited:
+            ledger.resting = Turn("")
+            _hand_over(over, ledger.resting)
     ledger.queue = [turn for turn in ledger.queue if turn.id != turn_id]
     ledger.outcomes[outcome] = ledger.outcomes.get(outcome, 0) + 1
     ledger.completed += outcome == "completed"

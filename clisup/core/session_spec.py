@@ -37,6 +37,7 @@ class SessionSpec(BaseModel):
     cwd: str
     created_at: str
     digest: str
+    mode: str | None = None
     model: str | None = None
     permission_mode: str | None = None
     has_system_prompt: bool = False

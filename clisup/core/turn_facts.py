@@ -84,7 +84,7 @@ class TurnBook:
     def _begin(self, event: dict[str, Any], memo: dict[str, Any]) -> None:
         begin = dict(memo.get("begin") or {"out": 0, "err": 0})
         before, ledger = self._last, self._ledger
-        if event.get("origin") == "backend" and before is not None and before.run == event["run"]:
+        if before is not None and before.run == event["run"]:
             before.end = begin
         now = TurnFacts(str(event["turn_id"]), int(event["run"]), event["ts"], begin)
         now.prompt_preview, now.prompt_bytes = event.get("prompt_preview"), event.get("prompt_bytes")

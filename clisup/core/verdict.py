@@ -14,7 +14,7 @@ from clisup.core.events import TurnCompleted, TurnError
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 
-__all__ = ["ExitRecord", "conclude", "ended_by", "wrong_session"]
+__all__ = ["ExitRecord", "conclude", "ended_by"]
 
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI left because of a signal
 
@@ -170,14 +170,4 @@ def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
         max_rss_kb=raw.get("max_rss_kb"),
         spawn_failed=raw.get("spawn_failed"),
         known=reason != "unknown",
-    )
-
-
-def wrong_session(said: str | None, expected: str | None) -> TurnError | None:
-    """What is wrong where the CLI names another native session than the one that was asked for; None where all is well."""
-    if said is None or expected is None or said == expected:
-        return None
-    return TurnError(
-        kind="session_not_found",
-        message=f"the CLI answered from another session than {expected}: it does not know the one that was asked for",
     )

@@ -20,7 +20,7 @@ from clisup.core.events import (
 
 __all__ = ["LATE_TICK_S", "PHASE_LIFE", "PHASE_LIMITS", "Phase", "PhaseTracker", "Timeouts", "Verdict", "Watchdog"]
 
-Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "blocked"]
+Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
 
 LATE_TICK_S = 1.0
 """A tick that comes this much later than asked for means that the daemon was paused (SIGSTOP, suspend): silence seen across
@@ -31,7 +31,10 @@ _WARN_AT = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given."""
+    """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given.
+
+    `resting` is how long a live process waits for its next turn.
+    """
 
     startup: float = 60
     model_idle: float = 180
@@ -39,6 +42,7 @@ class Timeouts:
     approval: float = 0
     background: float = 660
     linger: float = 5
+    resting: float = 600
     turn: float = 0
     int_grace: float = 3
     term_grace: float = 5
@@ -51,6 +55,7 @@ PHASE_LIMITS: dict[Phase, str | None] = {
     "approval": "approval",
     "background": "background",
     "linger": "linger",
+    "resting": "resting",
     "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
 }
 
@@ -65,7 +70,8 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "tool": frozenset({"bytes", "evidence"}),
     "approval": frozenset({"bytes", "heartbeats"}),
     "background": frozenset({"bytes", "heartbeats", "evidence"}),
-    "linger": frozenset(),  # and must still leave: these two count from the phase's beginning
+    "linger": frozenset(),  # and must still leave: these count from the phase's beginning
+    "resting": frozenset(),
     "blocked": frozenset(),
 }
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
@@ -77,6 +83,7 @@ class PhaseTracker:
 
     started: bool = False
     finished: bool = False
+    resting: bool = False
     blocked: bool = False
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
@@ -88,7 +95,7 @@ class PhaseTracker:
         if self.blocked:
             return "blocked"
         if self.finished:
-            return "background" if self.background else "linger"
+            return "background" if self.background else "resting" if self.resting else "linger"
         if self.approvals:
             return "approval"
         if self.tools:
@@ -113,9 +120,14 @@ class PhaseTracker:
         self.tools.clear()
         self.approvals.clear()
 
+    def rest(self) -> None:
+        """The terminal frame came, and the process stays for the next turn."""
+        self.finish()
+        self.resting = True
+
     def follow_up(self) -> None:
-        """The CLI began a turn by itself, after its terminal frame."""
-        self.finished = False
+        """Another turn of the same process began."""
+        self.finished = self.resting = False
 
 
 class Verdict(NamedTuple):

@@ -19,7 +19,8 @@ import trio
 
 from clisup.backends.base import ApprovalAnswer
 from clisup.core.approval_rules import Asked, Judgement, judge, paths_of
-from clisup.core.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy
+from clisup.core.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
+from clisup.core.ledger import Turn
 from clisup.daemon.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from clisup.daemon.run import Run
     from clisup.daemon.session import Session
 
-__all__ = ["ApprovalDesk", "find_asking"]
+__all__ = ["ApprovalDesk", "find_asking", "with_denied"]
 
 ATTENDANCE_LOOK_S = 1.0  # how often somebody's being there is looked at, and only while that can decide something
 PATHS_LIMIT_S = 5.0  # for following links on a slow disk
@@ -70,7 +71,7 @@ class ApprovalDesk:
     @property
     def open(self) -> dict[str, dict[str, Any]]:
         """The open approvals of the running turn by id: seq, tool_name, at."""
-        turn = self._session.ledger.current
+        turn = self._session.ledger.held
         return turn.approvals if turn is not None else {}
 
     def describe(self) -> Iterator[dict[str, Any]]:
@@ -80,7 +81,7 @@ class ApprovalDesk:
             yield {
                 "approval_id": approval_id,
                 "session_id": self._session.id,
-                "turn_id": event.get("turn_id", ""),
+                "turn_id": event.get("turn_id"),
                 "tool_name": entry["tool_name"],
                 "input": event.get("input", {}),
                 "suggestions": event.get("suggestions", []),
@@ -151,7 +152,7 @@ class ApprovalDesk:
 
     def cancelled(self, by: ResolvedBy, actor: Actor | None = None) -> list[Item]:
         """What resolves everything that is open, where the CLI does not wait any longer; to be journaled."""
-        turn = self._session.ledger.current
+        turn = self._session.ledger.held
         self._asked.clear()
         self._since.clear()
         self._wake.set()
@@ -160,10 +161,14 @@ class ApprovalDesk:
                 ApprovalResolved(
                     approval_id=approval_id, tool_name=entry["tool_name"], decision="cancelled", by=by, actor=actor
                 ),
-                turn.id if turn else None,
+                (turn.id or None) if turn else None,
             )
             for approval_id, entry in self.open.items()
         ]
+
+    def and_gone(self, end: Item) -> list[Item]:
+        """The end of a run or a turn, and before it of all that it leaves open: for one write."""
+        return [*self.cancelled("exit"), end]
 
     def over(self) -> None:
         """No run is there any more: answers that came too late learn it."""
@@ -236,9 +241,9 @@ class ApprovalDesk:
 
     async def _settle(self, run: Run, approval_id: str, answer: ApprovalAnswer, *, by: ResolvedBy, **more: Any) -> None:
         """Journal the decision and say it. Raises `UsageError`: approval_not_found, approval_already_resolved, unsupported."""
-        await run.ready()  # all that the CLI said before is known again
+        await run.asking.ready()  # all that the CLI said before is known again
         self.check(approval_id)
-        text = run.word(approval_id, answer)
+        text = run.asking.word(approval_id, answer)
         if text is None:
             raise self._gone(approval_id)
         resolved = ApprovalResolved(
@@ -252,12 +257,12 @@ class ApprovalDesk:
             **more,
         )
         failpoint("approval.before")
-        turn = self._session.ledger.current
-        item = Item(resolved, turn.id if turn else None)
-        if not await run.say(text, item, still=lambda: approval_id in self.open):
+        turn = self._session.ledger.held
+        item = Item(resolved, (turn.id or None) if turn else None)
+        if not await run.say(text, item, lambda: approval_id in self.open):
             self.check(approval_id)
             raise self._gone(approval_id)
-        run.resolved(resolved)
+        run.asking.resolved(resolved)
         failpoint("approval.after")
         self._since.pop(approval_id, None)
 
@@ -311,6 +316,13 @@ def find_asking(manager: Manager, approval_id: str, session_id: str | None) -> S
     raise UsageError(
         f"cannot find the approval {approval_id} in any session", kind="approval_not_found", hint="see approval/list"
     )
+
+
+def with_denied(done: TurnCompleted, turn_id: str | None, turn: Turn | None) -> TurnCompleted:
+    """A turn's end also names the tools that were asked for and not allowed: not every CLI tells them again."""
+    if turn is None or turn.id != turn_id or not turn.denied:
+        return done
+    return done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *turn.denied)))})
 
 
 def _readable(event: ApprovalRequested) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from clisup.backends.base import ApprovalAnswer, Decoder
 from clisup.core.events import ApprovalRequested, ApprovalResolved, EventBase
 from clisup.core.ledger import Turn
 from clisup.core.watchdog import PhaseTracker
+from clisup.daemon.leash import Leash
 from clisup.daemon.recorder import Item
 
 __all__ = ["Asking", "AskingSink", "asks"]
@@ -26,11 +27,36 @@ class AskingSink(Protocol):
 
 
 class Asking:
-    """The questions of one run. What is open is in the ledger, so everything here comes after a write of the journal."""
+    """The questions of one run. What is open is in the ledger, so everything here comes after a write of the journal.
 
-    def __init__(self, sink: AskingSink, tracker: PhaseTracker) -> None:
+    `decoder` gives the one that is at work; `changed` is told when the CLI goes on.
+    """
+
+    def __init__(
+        self,
+        sink: AskingSink,
+        tracker: PhaseTracker,
+        leash: Leash,
+        decoder: Callable[[], Decoder],
+        changed: Callable[[], None],
+    ) -> None:
         self._sink = sink
         self._tracker = tracker
+        self._decoder = decoder
+        self._changed = changed
+        self.ready: Callable[[], Awaitable[None]] = leash.ready
+
+    def word(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """How an answer is said to this CLI; None where it does not wait for one. Raises `UsageError(unsupported)`.
+
+        Only after `ready`: all that the CLI had said to a daemon before this one is known again then.
+        """
+        return self._decoder().answer(approval_id, answer)
+
+    def resolved(self, event: ApprovalResolved) -> None:
+        """An approval has its answer: the CLI goes on."""
+        self._tracker.see(event)
+        self._changed()
 
     def is_news(self, event: EventBase) -> bool:
         """Is it to be journaled? That the CLI does not wait any longer is news only where nobody had answered it."""
@@ -56,9 +82,9 @@ class Asking:
             self._tracker.see(item.event)
         return items
 
-    def last_words(self, decoder: Decoder) -> str:
+    def last_words(self) -> str:
         """What a CLI wants to hear of its open questions beside the request to end the turn."""
-        return "".join(decoder.answer(name, _CANCELLED) or "" for name in self._sink.turn.approvals)
+        return "".join(self.word(name, _CANCELLED) or "" for name in self._sink.turn.approvals)
 
 
 def asks(events: Sequence[EventBase]) -> bool:

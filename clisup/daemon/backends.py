@@ -47,7 +47,7 @@ class Backend:
         self.versions = config.versions or self.adapter.default_versions
         in_range("0", self.versions)  # a range that cannot be read is an error of the start, not of the first turn
         check_configuration(rules, pass_env=config.pass_env, env_names=config.env, request_env=config.request_env)
-        _check_not_yet(name, config)
+        _check_mode(name, config, self.adapter)
         _check_command(name, self.command)
         self.environment(request_env={}, sets={}, markers={})  # shows a key whose endpoint is held back, or the reverse
 
@@ -188,13 +188,12 @@ def _check_command(name: str, command: tuple[str, ...]) -> None:
         )
 
 
-def _check_not_yet(name: str, config: BackendConfig) -> None:
-    """A key whose promise is not kept yet is refused: it must not look as if it were."""
-    wanted = {"mode": config.mode == "live"}
-    for key in (key for key, asked in wanted.items() if asked):
+def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
+    """A mode that the CLI does not have is an error of the start, not of the first turn."""
+    if config.mode == "live" and not adapter.capabilities.live:
         raise ConfigurationError(
-            f"cannot use backends.{name}.{key}, because this version of clisup does not have it yet",
-            hint="take the key out; the README says what is not there yet",
+            f'cannot use backends.{name}.mode = "live", because a {config.kind} process serves one turn',
+            hint='take the key out, or use "one-shot" or "auto"',
         )
 
 

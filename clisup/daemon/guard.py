@@ -22,7 +22,7 @@ __all__ = ["Guard", "Guarded"]
 
 UNREAD_PAUSE_S = 0.25
 WEIGH_EVERY_S = 1.0
-_FIXED = ("startup", "linger", "turn")  # deadlines that no byte moves
+_FIXED = ("startup", "linger", "resting", "turn")  # deadlines that no byte moves
 _LOOKED_AT = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
@@ -44,6 +44,9 @@ class Guarded(Protocol):
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
         """End the run."""
+
+    def retire(self, reason: str) -> None:
+        """Let a live process go that waits for its next turn."""
 
 
 class Guard:
@@ -122,6 +125,9 @@ class Guard:
         self._report("warned", verdict, seen.words() if seen else None)
 
     async def _fire(self, verdict: Verdict) -> None:
+        if verdict.phase == "resting":
+            self._run.retire("idle")
+            return
         # Bytes that came while nobody looked are life: read them before judging. But a flood has always some unread, and
         # they do not move a deadline that counts from the beginning of the turn or the phase: there it is looked at once.
         if self._run.unread() and not (verdict.phase in _FIXED and verdict.phase in self._looked_at):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["make_handlers"]
 
 LAST_EVENTS = 20
+_TOLD_LIMITS = ("max_frame_bytes", "max_requests", "max_images", "max_image_bytes")
 PAGE_BYTES = 1024 * 1024  # a page ends with the event that passes it
 
 
@@ -51,7 +52,7 @@ class _Handlers:
         result = m.InitializeResult(
             protocol_version=PROTOCOL_VERSION,
             server=self._daemon.identity(),
-            limits={"max_frame_bytes": limits.max_frame_bytes, "max_requests": limits.max_requests},
+            limits={name: getattr(limits, name) for name in _TOLD_LIMITS},
             backends=self._daemon.backends.names(),
         )
         return _json(result)

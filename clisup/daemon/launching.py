@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
+from clisup.core.content import content_of
+from clisup.core.fingerprint import fingerprint
 from clisup.daemon.native import NativeSession
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
@@ -17,11 +21,22 @@ from clisup.host.session_dir import RunDir
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
 
-__all__ = ["Launch", "Launcher", "drop_cgroup"]
+__all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
 
 WALL_SLACK_S = (
     10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a turn's CLI would be started with. `fingerprint` is there for a live run only."""
+
+    request: LaunchRequest
+    spec: LaunchSpec
+    env: dict[str, str]
+    markers: dict[str, str]
+    fingerprint: dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +45,12 @@ class Launch:
 
     number: int
     run_dir: RunDir
-    request: LaunchRequest
-    spec: LaunchSpec
-    env: dict[str, str]
-    markers: dict[str, str]
+    draft: Draft
     cgroup: str | None
+
+    @property
+    def spec(self) -> LaunchSpec:
+        return self.draft.spec
 
 
 class Launcher:
@@ -50,52 +66,77 @@ class Launcher:
 
         Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, or the disk refuses.
         """
-        session, backend = self._session, self._backend
-        argv, _ = await backend.ready()
+        session = self._session
         number = session.dir.next_run(session.ledger.runs)
+        draft = await self.draft(turn_id, prompt, self._native.name(mode, number), number)
         run_dir = session.dir.run(number)
-        request = self._request(argv, prompt, self._native.name(mode, number), number, run_dir)
-        spec = backend.adapter.launch(request)
-        markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
-        secrets = session.dir.secrets()
-        env, _ = backend.environment(request_env=secrets, sets=spec.env, closed=spec.closed_env, markers=markers)
         cgroup = session.services.cgroups.make(session.id, number)
         if cgroup is not None:
-            limits = backend.config.limits
+            limits = self._backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
-        intent = {
+        intent: dict[str, Any] = {
             "turn_id": turn_id,
-            "argv": list(spec.argv),
-            "env_names": list(env),
+            "argv": list(draft.spec.argv),
+            "env_names": list(draft.env),
             "cgroup": cgroup,
             "transcript_at": self._native.written(),
-            "native": [request.native_session_id, request.resume],
+            "native": [draft.request.native_session_id, draft.request.resume],
         }
+        if draft.fingerprint is not None:
+            intent["live"] = draft.fingerprint
         failpoint("intent.before")
         with session.services.storage.watched():
-            await trio.to_thread.run_sync(run_dir.create, intent, spec.files)
+            await trio.to_thread.run_sync(run_dir.create, intent, draft.spec.files)
         failpoint("intent.after")
-        return Launch(number, run_dir, request, spec, env, markers, cgroup)
+        return Launch(number, run_dir, draft, cgroup)
+
+    async def draft(self, turn_id: str, prompt: dict[str, Any], named: tuple[str | None, bool], number: int) -> Draft:
+        """How run `number` would be started for this turn, or given its prompt. Raises as `prepare` does."""
+        session, backend = self._session, self._backend
+        argv, version = await backend.ready()
+        request = self._request(argv, prompt, named, session.dir.run(number))
+        request = dataclasses.replace(request, prompt_id=prompt_id(session.id, turn_id, number))
+        spec = backend.adapter.launch(request)
+        markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
+        env, _ = backend.environment(
+            request_env=session.dir.secrets(), sets=spec.env, closed=spec.closed_env, markers=markers
+        )
+        marked = None
+        if request.live:
+            bare = dataclasses.replace(request, native_session_id=None, resume=False, model=None, permission_mode=None)
+            marked = fingerprint(
+                command=argv,
+                version=version,
+                arguments=backend.adapter.launch(bare).argv[len(argv) :],
+                model=request.model,
+                permission_mode=request.permission_mode,
+                system_prompt=request.system_prompt,
+                mcp=repr(request.mcp_servers),
+                environment={name: value for name, value in env.items() if name not in markers},
+            )
+        return Draft(request, spec, env, markers, marked)
 
     async def again(self, run_dir: RunDir, prompt: dict[str, Any] | None) -> LaunchRequest:
         """The request that a run was launched with, by a daemon before this one: a decoder's replies depend on it."""
         intent = await self._session.services.storage.surely(run_dir.intent)
         native, resume = intent.get("native") or self._native.name(None, 1)
-        argv, asked = tuple(intent.get("argv", ())), prompt or {"text": "-"}
-        return self._request(argv, asked, (native, bool(resume)), run_dir.number, run_dir)
+        request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, (native, bool(resume)), run_dir)
+        return dataclasses.replace(request, live="live" in intent)
 
     def _request(
-        self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run: int, run_dir: RunDir
+        self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run_dir: RunDir
     ) -> LaunchRequest:
         session, spec = self._session, self._session.spec
         return LaunchRequest(
+            run=run_dir.number,
+            live=session.live_mode,
             command=argv,
             prompt=str(prompt["text"]),
             native_session_id=named[0],
             resume=named[1],
             cwd=spec.cwd,
-            model=spec.model,
-            permission_mode=spec.permission_mode,
+            model=session.setting("model"),
+            permission_mode=session.setting("permission_mode"),
             system_prompt=session.dir.read_system_prompt() if spec.has_system_prompt else None,
             system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
             mcp_servers=session.dir.read_mcp_servers() if spec.has_mcp_config else None,
@@ -104,7 +145,7 @@ class Launcher:
             expand=bool(prompt.get("expand")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
-            run=run,
+            content=content_of(prompt.get("content")),
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:
@@ -114,9 +155,9 @@ class Launcher:
         return {
             "proto": KEEPER_PROTO,
             "run_dir": launch.run_dir.path,
-            "marker": launch.markers,
+            "marker": launch.draft.markers,
             "argv": list(launch.spec.argv),
-            "env": launch.env,
+            "env": launch.draft.env,
             "cwd": session.spec.cwd,
             "stdin": launch.spec.stdin,
             "stdin_eof": launch.spec.stdin_eof,
@@ -127,7 +168,7 @@ class Launcher:
                 "memory": limits.memory,
                 "pids": limits.pids,
             },
-            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn else 0,
+            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn and not launch.draft.request.live else 0,
             "lease_s": session.services.config.daemon.lease_s,
             "term_grace_s": timeouts.term_grace,
             "int_grace_s": timeouts.int_grace,
@@ -136,6 +177,11 @@ class Launcher:
             "oom_score_adj": 300,
             "cgroup": launch.cgroup,
         }
+
+
+def prompt_id(session_id: str, what: str, run: int) -> str:
+    """By what a live CLI names a prompt again: the same one in the same run has the same id, and is run once (claude 2.1.329)."""
+    return str(uuid.uuid5(uuid.UUID(session_id), f"{run}/{what}"))
 
 
 def drop_cgroup(run_dir: RunDir) -> None:

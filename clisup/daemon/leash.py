@@ -91,6 +91,11 @@ class Leash:
         return self._end_op is not None
 
     @property
+    def order_is_due(self) -> bool:
+        """It is not held back any more for the sake of a CLI that was asked first."""
+        return self._end_at is not None and self._end_at <= clock.monotonic()
+
+    @property
     def ladder(self) -> Ladder:
         """The steps of the order; empty before there is one."""
         return [(name, grace) for name, grace in self._end_op["ladder"]] if self._end_op else []
@@ -163,6 +168,12 @@ class Leash:
         self._end_at = now + after_s
         self.hung_at = now + after_s + sum(grace for _, grace in ladder) + LADDER_SLACK_S
         self._owner.rearm()
+
+    def withdraw_order(self) -> None:
+        """The CLI did in time what it was asked for, and the run need not end. An order that is out stays."""
+        if self._end_op is not None and not self._end_sent and not self.order_is_due:
+            self._end_op = self._end_at = self.hung_at = None
+            self._owner.rearm()
 
     @property
     def press_at(self) -> float | None:

@@ -22,6 +22,7 @@ from clisup.core.usage import Usage
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.drift import Drift
+from clisup.daemon.live import LivePool
 from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -62,7 +63,8 @@ class Manager:
         storage = Storage(state_dir)
         accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
         drift = Drift(state_dir, storage)
-        self.services = Services(config, slots, state_dir, keeper_file, cgroups, storage, accounts, drift)
+        live = LivePool(config.daemon.max_live)
+        self.services = Services(config, slots, state_dir, keeper_file, cgroups, storage, accounts, drift, live)
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False
@@ -96,7 +98,7 @@ class Manager:
 
     async def _end_leftovers(self) -> None:
         """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""
-        running = {(s.id, s.ledger.current.run) for s in self if s.ledger.current is not None}
+        running = {(s.id, s.ledger.held.run) for s in self if s.ledger.held is not None}
         for process in await end_leftovers(self.state_dir, self.services.cgroups, running):
             _log.warning("leftover ended", **process)
 
@@ -133,7 +135,7 @@ class Manager:
         session = self._make(spec)
         session.load()
         self._sessions[session_id] = session
-        self.adopted += session.adoptable
+        self.adopted += session.ledger.current is not None
         if session.state is SessionState.CLOSED:
             session.recorder.close()
 
@@ -221,6 +223,7 @@ class Manager:
             cwd=params.cwd,
             created_at=clock.timestamp(),
             digest=digest,
+            mode=params.mode,
             model=params.model,
             permission_mode=params.permission_mode,
             has_system_prompt=params.system_prompt is not None,
@@ -300,6 +303,7 @@ def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilitie
         "system_prompt": params.system_prompt is not None and not can.system_prompt,
         "mcp_config": params.mcp_config is not None and not can.mcp,
         "resume_native_id": params.resume_native_id is not None and not can.resume,
+        "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
     }
     for name in (name for name, missing in wants.items() if missing):
         raise UsageError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
+from clisup.core import content
 from clisup.core.events import Actor, PromptAccepted
 from clisup.daemon.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -27,10 +28,12 @@ class PromptDesk:
     async def accept(self, params: PromptParams, actor: Actor) -> PromptResult:
         """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
 
-        Raises `UsageError`: session_closed, session_busy, unsupported, limit_exceeded; `WorldError`: storage_failed, rate_limited.
+        Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded; `WorldError`:
+        storage_failed, rate_limited.
         """
         if not params.text.strip():
             raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
+        self._check_images(params)
         async with self._lock:
             self._session.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
@@ -54,6 +57,8 @@ class PromptDesk:
         turn_id = session.next_turn_id()
         stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
         stored["when_limited"] = params.when_limited
+        if params.images:
+            stored["content"] = content.stored(params.content)
         try:
             with session.services.storage.watched():
                 await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
@@ -73,6 +78,24 @@ class PromptDesk:
         await session.sync()
         words = held.words() if held else None
         return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=position, held=words)
+
+    def _check_images(self, params: PromptParams) -> None:
+        """A backend that takes none, and sizes: what is wrong with an image itself, its model has said."""
+        backend, limits = self._session.backend, self._session.services.config.daemon
+        if not (images := params.images):
+            return
+        if not backend.adapter.capabilities.images:
+            raise UsageError(
+                f"cannot send an image to backend {backend.name}, because {backend.adapter.kind} takes none in its prompts",
+                kind="unsupported",
+                hint="send text alone, or take another backend: docs/backends.md says which take images",
+                param="prompt",
+            )
+        if len(images) > limits.max_images:
+            raise _too_much("max_images", limits.max_images, f"{len(images)} images in one prompt")
+        for number, image in enumerate(images, 1):
+            if image.size > limits.max_image_bytes:
+                raise _too_much("max_image_bytes", limits.max_image_bytes, f"image {number} of {image.size} bytes")
 
     def _drop_if_closed(self, turn_id: str) -> None:
         """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
@@ -109,3 +132,13 @@ class PromptDesk:
                 limit="max_queue",
                 value=limit,
             )
+
+
+def _too_much(limit: str, value: int, what: str) -> UsageError:
+    return UsageError(
+        f"cannot send {what}, because daemon.{limit} is {value}",
+        hint=f"send less, or raise daemon.{limit}",
+        param="prompt",
+        limit=limit,
+        value=value,
+    )

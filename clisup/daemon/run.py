@@ -7,42 +7,39 @@ silence, up to the last place that the journal names; from there on every event 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import structlog
 import trio
 
-from clisup.backends.base import END_OF_INPUT, Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, Reply
-from clisup.core.config import LimitsConfig
+from clisup.backends.base import END_OF_INPUT, Adapter, Decoder, Reply, prompts_of
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
-    ApprovalResolved,
-    BackendRetry,
     EventBase,
     Notice,
-    SessionInit,
     StderrLine,
     ToolProgress,
-    TurnError,
 )
 from clisup.core.framing import Line
 from clisup.core.journal import Source
-from clisup.core.ladder import Ladder, is_polite, ladder_for
-from clisup.core.patience import Patience, out_of_patience
+from clisup.core.ladder import Ladder, ladder_for
+from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
-from clisup.core.spill import Blob, spill
-from clisup.core.terminal import Terminal, begins_turn
-from clisup.core.verdict import ExitRecord, wrong_session
-from clisup.core.watchdog import PhaseTracker, Timeouts
-from clisup.daemon.asking import Asking, AskingSink, asks
+from clisup.core.spill import spill
+from clisup.core.terminal import Terminal, begins_turn, sum_of
+from clisup.core.verdict import ExitRecord
+from clisup.core.watchdog import PhaseTracker
+from clisup.daemon.asking import Asking, asks
+from clisup.daemon.batch import Batch
+from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
+from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
+from clisup.daemon.run_parts import RunSettings, RunSink
+from clisup.daemon.sink import Place
+from clisup.daemon.speech import Speech
 from clisup.daemon.stream import Stream
-from clisup.errors import WorldError
-from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
@@ -54,33 +51,8 @@ _STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
-T = TypeVar("T")
+_FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """What a run needs from its session and backend."""
-
-    session_id: str
-    number: int
-    timeouts: Timeouts
-    limits: LimitsConfig
-    request: LaunchRequest
-    storage: Storage
-    frames: FrameSample
-
-
-class RunSink(AskingSink, Protocol):
-    """What a run needs from its turn."""
-
-    @property
-    def carried(self) -> Carried: ...
-    def record(self, items: Sequence[Item]) -> int: ...
-    def first_frame(self) -> None: ...
-    def ending(self) -> None: ...
-    async def attend(self, run: Run) -> None: ...
-    def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]: ...
 
 
 class Run:
@@ -97,21 +69,29 @@ class Run:
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
         self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
         self._err = Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
-        self._batch: list[Item] = []
-        self._blobs: list[Blob] = []
-        self._blocked_by: set[str] = set()
+        self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         self._decoded_to = self._sink.turn.begin["out"]
-        self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
         self._behind = spool_size(
             run_dir.out
         )  # what was said up to there is no news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
-        self._patience = Patience(settings.limits.retries, settings.limits.retry_wait_s)
+        self._judge_of = Judge(settings.limits, settings.request.native_session_id)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
+        self._speech = Speech(self, run_dir, self._leash, self._batch)
+        self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._wake = trio.Event()
+        self._live = settings.request.live
+        self._unseen = True  # the session has not been told of the turn's first frame
+        self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
+        self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
+        self.spoke = False  # the CLI has said something since the turn began
         self.tracker = PhaseTracker()
-        self._asking = Asking(sink, self.tracker)
+        self.tracker.background = self._decoder.background
+        self.tracker.started = self.used_before
+        if self._live and not sink.turn.id:
+            self.tracker.rest()
         self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
+        self.asking = Asking(sink, self.tracker, self._leash, lambda: self._decoder, self.guard.phase_changed)
         self.terminal: Terminal | None = None
 
     @property
@@ -119,14 +99,32 @@ class Run:
         """The keeper's pid, as it said in hello; None before the first link."""
         return self._leash.keeper_pid
 
+    @property
+    def number(self) -> int:
+        """The run's number in its session."""
+        return self._settings.number
+
+    @property
+    def ending(self) -> bool:
+        """It is being ended as a whole; a turn of a live process can be ended without that."""
+        return self._leash.ending and self._leash.order_is_due
+
+    @property
+    def frames(self) -> FrameSample:
+        """What it said, for the watch over drift."""
+        return self._settings.frames
+
+    @property
+    def taken_prompts(self) -> tuple[str, ...] | None:
+        """The prompts that the turn took, as far as the CLI has told."""
+        return self.terminal.prompts if self.terminal is not None else None
+
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self) -> ExitRecord:
         """Follow the run until it has ended and everything it said is journaled."""
-        if self._sink.turn.ending and not self._leash.ending:
-            # A daemon before this one had decided to end the run; whether the keeper heard of it is not known.
-            self._order_end(str(self._sink.turn.ending["reason"]), ladder_for("term", self._settings.timeouts))
-        await self._surely(self._say_again)
+        self._ending.resume()
+        await self._batch.surely(self._speech.repeat)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
@@ -144,85 +142,71 @@ class Run:
         return self._leash.exited
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the run. The reason goes into the journal, so that a next daemon knows it; a second call only shortens.
+        """End the turn that runs, and with it the run where it serves one turn or does not listen."""
+        self._ending.end(reason, ladder, **why)
 
-        A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
-        for one that does not leave then.
-        """
-        if self._sink.turn.ending is None and not self._leash.ending:
-            asked = self._decoder.interrupt() if is_polite(ladder) and self.terminal is None else None
-            number = self._leash.take_id(self._decoded_to) if asked is not None else None
-            message = Notice(code="ending", message=f"the run is being ended: {reason}")
-            ending = {"reason": reason, **why} | ({"asked": reason} if number is not None else {})
-            words = self._asking.last_words(self._decoder)
-            self._batch += self._asking.give_up(ending)
-            self.note(message, memo={"ending": ending})
-            self._store_before_order()
-            if asked is not None and number is not None:
-                self._leash.say(number, asked + words)
-                self._order_end(reason, ladder[1:], after_s=ladder[0][1])
-                return
-        self._order_end(reason, ladder)
+    def retire(self, reason: str) -> None:
+        """Let a live process go that waits for its next turn."""
+        self._ending.retire(reason)
 
-    async def ready(self) -> None:
-        """Wait until all that the CLI had said at the start is known again and something can be said, or the run has ended."""
-        await self._leash.ready()
+    def polite_word(self) -> str | None:
+        """How to ask the CLI, in its own protocol, to end its turn; None where only signals do that, or there is no turn."""
+        word = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
+        return None if word is None else word + self.asking.last_words()
 
-    def word(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """How an answer is said to this CLI; None where it does not wait for one. Raises `UsageError(unsupported)`."""
-        return self._decoder.answer(approval_id, answer)
+    def give_up(self, ending: dict[str, Any]) -> None:
+        """The turn is being ended: what its CLI asks is not waited for any longer."""
+        for item in self.asking.give_up(ending):
+            self._batch.add(item)
 
-    def resolved(self, event: ApprovalResolved) -> None:
-        """An approval has its answer: the CLI goes on."""
-        self.tracker.see(event)
-        self.guard.phase_changed()
-
-    async def say(self, text: str, item: Item, *, still: Callable[[], bool] = lambda: True) -> bool:
+    async def say(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
-        The text waits in a file until the CLI's stdin has it. False where the run has ended or it is not `still` wanted, and
-        nothing was journaled.
+        The text waits in a file until the CLI's stdin has it. False where the run has ended, or `ready` says no in the last
+        moment; then nothing has happened.
         """
-        await self._leash.ready()
-        if not still():
+        return await self._speech.say(text, lambda: item, ready)
+
+    async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
+        """Begin another turn of a live process: journal `item`, its start, and hand over its prompt, as `say` does.
+
+        False where the run has ended or `ready` says no in the last moment; then nothing has happened.
+        """
+
+        def place() -> Item:
+            return item._replace(memo={**(item.memo or {}), "begin": self._place()})
+
+        if not await self._speech.say(text, place, ready):
             return False
-        number = self._leash.take_id(self._decoded_to)
-        if number is None:
-            return False
-        await self._surely(lambda: self._keep_said(number, text))
-        self._batch.append(item._replace(memo={**(item.memo or {}), "say": number, "heard": self._heard}))
-        await self._store()
-        failpoint("say.journaled")
-        self._leash.say(number, text)
+        self._renew(seen=False)
         return True
 
-    def _keep_said(self, number: int, text: str) -> None:
-        with self._settings.storage.watched():
-            self._dir.save_said(number, text)
+    @property
+    def says(self) -> list[list[Any]]:
+        """What was said, as the ledger knows it: [id, name of the text's file]."""
+        return self._sink.turn.says
 
-    def _say_again(self) -> None:
-        """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
-        for number in self._sink.turn.says:
-            if (text := self._dir.load_said(number)) is not None:
-                self._leash.say(number, text)
+    @property
+    def decoded_to(self) -> int:
+        """The end of the last stdout line that was decoded."""
+        return self._decoded_to
+
+    def record(self, item: Item) -> None:
+        """Journal one item at once. Raises `WorldError(storage_failed)`."""
+        self._sink.record([item])
 
     def heard(self, number: int) -> None:
-        """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""
-        self._heard = max(self._heard, number)
-        for said in self._sink.turn.says:
-            if said <= number:
-                self._dir.drop_said(said)
+        """The CLI's stdin has every message up to this id."""
+        self._speech.heard(number)
 
-    def _store_before_order(self) -> None:
-        """A daemon that dies right after the order leaves no other trace of who asked, and why. A full disk delays no end."""
-        try:
-            self._store_now()
-        except WorldError:
-            pass  # the pump tries again, and tells of it
+    @property
+    def turn(self) -> Turn:
+        """The turn that runs; between two turns of a live process, one without an id."""
+        return self._sink.turn
 
-    def _order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
+    def turn_ends(self) -> None:
+        """The turn is being ended."""
         self._sink.ending()
-        self._leash.order_end(reason, ladder, after_s=after_s)
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended: a new window, and a word in the journal."""
@@ -251,17 +235,13 @@ class Run:
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper's disk is full, or no longer."""
-        self._set_blocked("spool", blocked)
+        self._batch.blocked("spool", blocked)
 
-    def _set_blocked(self, by: str, blocked: bool) -> None:
+    def _blocked(self, blocked: bool) -> None:
         """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
-        was = bool(self._blocked_by)
-        (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
-        now = bool(self._blocked_by)
-        if now != was:
-            self.tracker.blocked = now
-            self.guard.phase_changed()
-            self.note(_STORAGE_BLOCKED if now else _STORAGE_RECOVERED)
+        self.tracker.blocked = blocked
+        self.guard.phase_changed()
+        self.note(_STORAGE_BLOCKED if blocked else _STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
@@ -272,7 +252,7 @@ class Run:
             self._wake = trio.Event()
             while await self._read_some():
                 await trio.lowlevel.checkpoint()
-            await self._store()
+            await self._batch.store()
             self._caught_up()
             if last:
                 break
@@ -282,11 +262,11 @@ class Run:
             await self._take_out(line)
         if (line := self._err.framer.close()) is not None:
             self._take_err(line)
-        await self._store()
+        await self._batch.store()
 
     async def _read_some(self) -> bool:
-        out = await self._surely(lambda: self._read(self._out))
-        err = await self._surely(lambda: self._read(self._err))
+        out = await self._batch.surely(lambda: self._read(self._out))
+        err = await self._batch.surely(lambda: self._read(self._err))
         if out:
             lines = self._out.framer.feed(out)
             self._heartbeat = bool(lines) and not self._out.framer.pending
@@ -296,7 +276,7 @@ class Run:
         self._caught_up()
         for line in self._err.framer.feed(err):
             self._take_err(line)
-        await self._store()
+        await self._batch.store()
         return bool(out or err)
 
     def _caught_up(self) -> None:
@@ -313,25 +293,27 @@ class Run:
         if not line.data.strip() and not line.oversize:
             return
         decoded = self._decoder.decode(line)
-        if self.terminal is not None and begins_turn(decoded.events):
-            await self._begin_follow_up(self.terminal, line)
+        if begins_turn(decoded.events) and await self._begins_by_itself(line):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         self._answer(decoded.replies, line)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
-        if asks(decoded.events):
-            await self._store()  # what is open is known by the journal
+        if asked := asks(decoded.events):
+            await self._batch.store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
-            if self._asking.is_news(event):
+            if self.asking.is_news(event):
                 self._take_event(event, line, k)
+        if asked:
+            await self._batch.store()
+            self.asking.put(decoded.events)
+        self.spoke = True
         self.tracker.background = self._decoder.background
-        if decoded.terminal is not None and self.terminal is None:
+        if decoded.terminal is not None and self._live:
+            await self._turn_over(decoded.terminal, line)
+        elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
-        if asks(decoded.events):
-            await self._store()
-            self._asking.put(decoded.events)
         self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
@@ -342,79 +324,96 @@ class Run:
             self._leash.say(stdin_id(line.end, END_SLOT), None)
 
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
-        if not self.tracker.started:
+        if self._unseen and self._sink.turn.id:
+            self._unseen = False
             self._sink.first_frame()
         self.tracker.see(event)
         if not self._journaled("out", line, k):
             src = Source(self._settings.number, "out", line.start, line.end, k)
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
-            self._blobs += blobs
-            self._batch.append(Item(small, self._sink.turn.id, src=src))
+            self._batch.add(Item(small, self._sink.turn.id or None, src=src), blobs)
         self._judge(event)
 
-    async def _begin_follow_up(self, terminal: Terminal, line: Line) -> None:
-        """The CLI goes on by itself after its last word: that turn is over, and this is a new one."""
-        await self._store()
-        err_offset = self._err.framer.offset - self._err.framer.pending
-        self._batch += await self._surely(
-            lambda: self._sink.split(terminal, line, err_offset, self._decoder.background)
-        )
-        await self._store()
+    # -- turns of one process ------------------------------------------------------------------------------------------
+
+    async def _begins_by_itself(self, line: Line) -> bool:
+        """Does the CLI begin a turn that nobody has handed to it just now? Then it is journaled: one that was over ends first."""
+        if self._live and not self._sink.turn.id:
+            ends: list[Item] = []
+        elif self.terminal is not None:
+            terminal = self.terminal
+            ends = await self._batch.surely(
+                lambda: self._sink.over(terminal, self._place(line), self._decoder.background)
+            )
+        else:
+            return False
+        starts = self._sink.begins(self._place(line), self._decoder.background, prompts_of(self._decoder))
+        await self._batch.store()
+        for item in (*ends, *starts):
+            self._batch.add(item)
+        await self._batch.store()
         self.terminal = None
-        self.tracker.follow_up()
-        self.guard.new_turn()
+        self._sink.began()
+        self._renew(seen=False)
+        return True
+
+    async def _turn_over(self, terminal: Terminal, line: Line) -> None:
+        """The CLI's last word on a turn of a live process, which goes on."""
+        turn = self._sink.turn
+        if not turn.id:
+            return
+        if turn.origin == "prompt" and terminal.follow_up:
+            # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
+            self._others.append(terminal)
+            self.note(_FOLLOW_UP_FIRST)
+            return
+        await self._batch.store()
+        whole = sum_of(terminal, self._others)
+        self._others = []
+        place = self._place(line, after=True)
+        for item in await self._batch.surely(lambda: self._sink.over(whole, place, self._decoder.background)):
+            self._batch.add(item)
+        await self._batch.store()
+        self._leash.withdraw_order()
+        self.used_before = True
+        self.tracker.rest()
+        self._renew(seen=True)
+        self._sink.rested()
+
+    def _place(self, line: Line | None = None, *, after: bool = False) -> Place:
+        """Where both spools are, with all that was decoded behind it; before a line, or after it."""
+        out = self._decoded_to if line is None else line.end if after else line.start
+        return {"out": out, "err": self._err.place}
+
+    def _renew(self, *, seen: bool) -> None:
+        """Another turn, or the rest after one, begins: its own decoder, its own time."""
+        if not seen:
+            self.tracker.follow_up()
+        self._unseen = not seen
+        self.spoke = False
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
+        self.guard.new_turn()
 
     def _take_err(self, line: Line) -> None:
         turn = self._sink.turn
         if (
             self._journaled("err", line)
-            or turn.stderr_events + self._pending_err() > self._settings.limits.stderr_events
+            or turn.stderr_events + self._batch.stderr_lines > self._settings.limits.stderr_events
         ):
             return
         src = Source(self._settings.number, "err", line.start, line.end, 0)
-        if turn.stderr_events + self._pending_err() == self._settings.limits.stderr_events:
+        if turn.stderr_events + self._batch.stderr_lines == self._settings.limits.stderr_events:
             text = f"more than {self._settings.limits.stderr_events} lines on stderr; the rest is in {self._dir.err}"
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
-        self._batch.append(Item(StderrLine(text=text), turn.id, src=src))
-
-    def _pending_err(self) -> int:
-        return sum(isinstance(item.event, StderrLine) for item in self._batch)
+        self._batch.add(Item(StderrLine(text=text), turn.id or None, src=src))
 
     def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
         """Is this event in the journal already?"""
         at = self._sink.turn.position.get(spool)
         return at is not None and (line.end < at.end or (line.end == at.end and k <= at.k))
-
-    async def _store(self) -> None:
-        """Journal the batch, its blobs first."""
-        while self._batch:
-            await self._surely(self._store_now)
-
-    def _store_now(self) -> None:
-        with self._settings.storage.watched():
-            for blob in self._blobs:
-                self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._batch)
-        self._batch = []
-        self._blobs = []
-
-    async def _surely(self, action: Callable[[], T]) -> T:
-        """Do it; while the disk refuses, wait with frozen timers rather than lose or skip."""
-        while True:
-            try:
-                done = action()
-            except WorldError as error:
-                if not self._blocked_by:
-                    _log.error("turn waits for the disk", session=self._settings.session_id, error=str(error))
-                self._set_blocked("journal", True)
-                await trio.sleep(STORAGE_RETRY_S)
-            else:
-                self._set_blocked("journal", False)
-                return done
 
     # -- what the daemon makes of it ---------------------------------------------------------------------------------
 
@@ -422,20 +421,13 @@ class Run:
         """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
         if self._sink.turn.ending is not None or self._leash.ending or self.terminal is not None:
             return
-        if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
-            self._end_soon(f"retry:{error.kind}", error)
-        elif isinstance(event, SessionInit) and (
-            error := wrong_session(event.native_session_id, self._settings.request.native_session_id)
-        ):
-            self._end_soon("wrong_session", error)
-
-    def _end_soon(self, reason: str, error: TurnError) -> None:
-        said = error.model_dump(mode="json", exclude_none=True)
-        self.end(reason, ladder_for("term", self._settings.timeouts), error=said)
+        if (fault := self._judge_of.fault(event)) is not None:
+            said = fault.error.model_dump(mode="json", exclude_none=True)
+            self.end(fault.reason, ladder_for("term", self._settings.timeouts), error=said)
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
-        self._batch.append(Item(event, self._sink.turn.id, memo=memo))
+        self._batch.add(Item(event, self._sink.turn.id or None, memo=memo))
         self._wake.set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,24 +11,26 @@ import structlog
 import trio
 
 from clisup.core.config import Config
-from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
+from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.accounts import Accounts
-from clisup.daemon.approvals import ApprovalDesk
+from clisup.daemon.approvals import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
 from clisup.daemon.drift import Drift
 from clisup.daemon.gate import Gate
+from clisup.daemon.live import LivePool, LiveRun
 from clisup.daemon.prompts import PromptDesk
 from clisup.daemon.recorder import Item, Recorder, Watcher
+from clisup.daemon.run import Run
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
+from clisup.daemon.summary import summary_of
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
-from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
@@ -53,6 +56,7 @@ class Services:
     storage: Storage
     accounts: Accounts
     drift: Drift
+    live: LivePool
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
 
 
@@ -70,11 +74,13 @@ class Session:
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
         keys, everywhere = config.retention.keys, services.everywhere
         self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere)
-        self.timeouts = spec.merged_timeouts(backend.config.timeouts)
+        timeouts = spec.merged_timeouts(backend.config.timeouts)
+        self.timeouts = dataclasses.replace(timeouts, resting=backend.config.live.idle_s)
         self.state = SessionState.IDLE
         brought = self.dir.secrets()
         self.redact = backend.redactor(brought)
         self._runner: TurnRunner | None = None
+        self.live: LiveRun | None = None
         self.work = trio.Event()
         self._waiting: trio.CancelScope | None = None
         self._waits_for: str | None = None
@@ -100,13 +106,30 @@ class Session:
         return known or self.backend.adapter.capabilities.native_id_prefix + self.id
 
     @property
+    def live_mode(self) -> bool:
+        """Are its turns to run in one process that is kept?"""
+        return (self.spec.mode or self.backend.config.mode) == "live"
+
+    @property
+    def run(self) -> Run | None:
+        """The process that there is."""
+        if self.live is not None:
+            return self.live.run
+        return self._runner.run if self._runner is not None else None
+
+    def setting(self, name: str) -> str | None:
+        """The model or permission mode: as opened, or as a client has changed it since."""
+        changed: str | None = self.ledger.settings.get(name) or getattr(self.spec, name)
+        return changed
+
+    @property
     def busy(self) -> bool:
         return self.ledger.current is not None or bool(self.ledger.queue)
 
     @property
     def adoptable(self) -> bool:
-        """A daemon before this one left a turn running."""
-        return self.ledger.current is not None
+        """A daemon before this one left a turn running, or a live process waiting."""
+        return self.ledger.held is not None
 
     def next_turn_id(self) -> str:
         """An id for a new turn. It is taken at once: a prompt is stored before it is journaled, and the CLI may begin a
@@ -130,9 +153,7 @@ class Session:
         """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
-        done = self._spilled(done, current.run if current else 0)
-        if current is not None and current.id == turn and current.denied:
-            done = done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *current.denied)))})
+        done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
         error = done.error.kind if done.error else None
         self.gate.account.see(done)
         _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
@@ -159,6 +180,8 @@ class Session:
                 self.gate.account.leave(self)
             if self._closing and not self.busy:
                 await self._finish_close()
+            elif self.ledger.current is not None:  # the CLI has begun a turn by itself
+                await self.work.wait()
             elif self.ledger.queue and not self._draining:
                 if (held := self.gate.held()) is not None:
                     await self.gate.hold(self.ledger.queue[0], held)
@@ -168,14 +191,19 @@ class Session:
                 await self.work.wait()
 
     async def _adopt(self) -> None:
-        turn = self.ledger.current
+        turn = self.ledger.held
         assert turn is not None
+        self._runner = TurnRunner(self)
+        if not turn.id:
+            await self._guarded(self._runner.adopt_live(turn))
+            self._runner = None
+            return
         self.services.slots.force()
         self.advance(Cause.ADOPT)
-        self._runner = TurnRunner(self)
         try:
             await self._guarded(self._runner.resume(turn))
         finally:
+            self._runner = None
             self.services.slots.release()
         self.advance(Cause.TURN_OVER)
 
@@ -224,10 +252,24 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        await self.recorder.record_surely(
-            lambda: [*self.approvals.cancelled("exit"), self.completion(done, {}, turn_id=turn.id)]
-        )
+        await self.recorder.record_surely(lambda: self.approvals.and_gone(self.completion(done, {}, turn_id=turn.id)))
         self.approvals.over()
+
+    def live_gone(self, live: LiveRun) -> None:
+        """The live process has ended."""
+        if self.live is live:
+            self.live = None
+        self.work_came()
+
+    async def live_failed(self, error: Exception) -> None:
+        """The daemon could not go on with the live process: what there is of it is ended, and so is its turn."""
+        if (turn := self.ledger.held) is None:
+            return
+        await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
+        gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id or None)
+        await self.recorder.record_surely(lambda: self.approvals.and_gone(gone))
+        if turn.id:
+            await self._give_up(error)
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
@@ -304,13 +346,12 @@ class Session:
         return turn.id, await self.finished(turn.id)
 
     def _end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
-        runner = self._runner
-        if runner is None or runner.run is None:
-            if runner is not None:
-                runner.cancelled = True
+        if self.run is None:
+            if self._runner is not None:
+                self._runner.cancelled = True
             return
         why = {"actor": actor.model_dump()} if actor else {}
-        runner.run.end(reason, ladder_for(mode, self.timeouts), **why)
+        self.run.end(reason, ladder_for(mode, self.timeouts), **why)
 
     def _drop_queued(self, turn: Turn, actor: Actor) -> None:
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
@@ -340,6 +381,9 @@ class Session:
         await self._closed.wait()
 
     async def _finish_close(self) -> None:
+        if self.live is not None:
+            await self.live.retire("client")
+            return  # there may be news
         await self.recorder.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
         with suppress(WorldError):  # the daemon stops
             await self.sync()
@@ -357,6 +401,8 @@ class Session:
             if mode == "kill":
                 self._end_current("operator", "term")
             await self.finished(turn_id)
+        if self.live is not None:
+            await self.live.retire("operator")
 
     def leave(self) -> None:
         """The daemon goes, and what has not ended by now ends without it: nobody need wait here."""
@@ -374,50 +420,20 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """A row of `session/list` and `daemon/status`."""
-        run = self._runner.run if self._runner else None
-        current, ledger = self.ledger.current, self.ledger
-        timers = run.guard.timers() if run else []
-        return {
-            "session_id": self.id,
-            "backend": self.spec.backend,
-            "model": ledger.model or self.spec.model,
-            "state": str(self.state),
-            "phase": run.tracker.phase if run else None,
-            "turn_id": current.id if current else None,
-            "native_session_id": ledger.native_session_id,
-            "cwd": self.spec.cwd,
-            "labels": self.spec.labels,
-            "created_at": self.spec.created_at,
-            "pid": current.pid if current else None,
-            "idle_s": run.guard.idle_s if run else None,
-            "age_s": clock.age_of(self.spec.created_at),
-            "turns": ledger.turns,
-            "held": held.words() if ledger.queue and (held := self.gate.held()) else None,
-            "approvals": len(current.approvals) if current else 0,
-            "queue": [
-                {"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)
-            ],
-            "tokens": ledger.usage.model_dump(),
-            "cost_usd": ledger.cost_usd,
-            "subscribers": self.recorder.followers,
-            "first_seq": self.recorder.first_seq,
-            "next_seq": self.recorder.next_seq,
-            "last_event": ledger.last_event,
-            "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
-        }
+        return summary_of(self)
 
     def resumed(self, pause_s: float) -> None:
         """The machine was suspended for so long."""
-        run = self._runner.run if self._runner else None
+        run = self.run
         if run is not None:
             run.resumed(pause_s)
 
     def keeper_pid(self) -> int | None:
         """The running turn's keeper, whose descendants have no say in the daemon."""
-        run = self._runner.run if self._runner else None
+        run = self.run
         if run is not None and run.keeper_pid is not None:
             return run.keeper_pid
-        if (current := self.ledger.current) is None:
+        if (current := self.ledger.held) is None:
             return None
         try:
             word = self.dir.run(current.run).start_record()  # written before its fork
@@ -427,10 +443,8 @@ class Session:
 
     def timers(self) -> list[dict[str, Any]]:
         """Every armed timer of the running turn."""
-        run = self._runner.run if self._runner else None
-        return run.guard.timers() if run else []
+        return self.run.guard.timers() if self.run else []
 
     def watch(self) -> dict[str, Any] | None:
         """Why the running turn is still alive and what happens next; None where nothing runs."""
-        run = self._runner.run if self._runner else None
-        return run.guard.describe() if run else None
+        return self.run.guard.describe() if self.run else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from clisup.core.framing import LineFramer
 from clisup.host.spool import SpoolReader
 
@@ -9,10 +11,15 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """`read` gives the next bytes of the file, `framer` the lines in them; a line is at most `limit` bytes."""
+    """`read` gives the bytes that are new, `framer` makes lines of them. `place` is where all before it has been cut."""
 
     def __init__(self, path: str, offset: int, limit: int) -> None:
         self.reader = SpoolReader(path, offset)
         self.framer = LineFramer(offset=offset, limit=limit)
-        self.read = self.reader.read
-        self.close = self.reader.close
+        self.read: Callable[[], bytes] = self.reader.read
+        self.close: Callable[[], None] = self.reader.close
+
+    @property
+    def place(self) -> int:
+        """The end of the last whole line."""
+        return self.framer.offset - self.framer.pending

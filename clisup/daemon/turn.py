@@ -1,44 +1,29 @@
-"""One turn from its prompt to its `turn_completed`: the runs it needs, and what each of them means for it."""
+"""One turn from its prompt to its `turn_completed`: the runs it needs, or its part of a live one."""
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
 
-from clisup.backends.base import Carried, LaunchRequest, LaunchSpec, RunEnd, fields_of
-from clisup.core.events import (
-    Actor,
-    ApprovalRequested,
-    Notice,
-    ProcessExited,
-    ProcessStarted,
-    TurnCompleted,
-    TurnError,
-    TurnStarted,
-)
-from clisup.core.framing import Line
+from clisup.backends.base import LaunchRequest, fields_of
+from clisup.core.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
 from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
-from clisup.core.lifecycle import Cause
-from clisup.core.terminal import Terminal
-from clisup.core.usage import NO_USAGE, Usage
-from clisup.core.verdict import ExitRecord, conclude, ended_by
-from clisup.daemon.launching import Launcher, drop_cgroup
+from clisup.daemon.closing import Closer, Correction
+from clisup.daemon.launching import Draft, Launch, Launcher, drop_cgroup
+from clisup.daemon.live import LiveRun, LiveSink
 from clisup.daemon.native import NativeSession
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
+from clisup.daemon.sink import TurnSink
 from clisup.errors import ClisupError, WorldError
-from clisup.host import cgroups, clock
 from clisup.host.failpoints import failpoint
 from clisup.host.keepers import start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
-from clisup.host.spool import tail_text
 from clisup.host.stale_locks import remove_stale_locks
 
 if TYPE_CHECKING:
@@ -50,7 +35,6 @@ MAX_RUNS = (
     3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
 )
 PREVIEW = 200
-STDERR_TAIL = 4096
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
     "exit_code": None,
@@ -62,7 +46,7 @@ _log = structlog.get_logger()
 
 
 class TurnRunner:
-    """Executes the session's current turn. One at a time; it is the sink of the turn's runs."""
+    """Executes the session's next or current turn. One at a time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -73,66 +57,8 @@ class TurnRunner:
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
         self.cancelled = False  # a client took it back before there was a process to interrupt
+        self._closer = Closer(session, self._native)
         self._mode: str | None = None  # how the next run names the native session, where a first try was wrong
-        self._began = clock.monotonic()
-
-    # -- what a run asks of its turn ---------------------------------------------------------------------------------
-
-    @property
-    def turn(self) -> Turn:
-        turn = self._session.ledger.current
-        assert turn is not None, "a run belongs to the current turn"
-        return turn
-
-    @property
-    def carried(self) -> Carried:
-        ledger = self._session.ledger
-        nothing_yet = 0.0 if self._session.spec.resume_native_id is None else None
-        cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
-        unused = None if nothing_yet is None else NO_USAGE
-        usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
-        return Carried(cost_usd=cost, usage=usage, background=frozenset(self.turn.background))
-
-    def record(self, items: Sequence[Item]) -> int:
-        for item in items:
-            self._session.gate.account.see(item.event)
-        return self._session.recorder.record(items)
-
-    def first_frame(self) -> None:
-        self._session.advance(Cause.FIRST_FRAME)
-
-    def ending(self) -> None:
-        self._session.advance(Cause.END)
-
-    def asked(self, event: ApprovalRequested) -> None:
-        self._session.approvals.asked(event)
-
-    def give_up(self, ending: Mapping[str, Any]) -> list[Item]:
-        actor = ending.get("actor")
-        return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
-
-    async def attend(self, run: Run) -> None:
-        await self._session.approvals.attend(run)
-
-    def split(self, terminal: Terminal, line: Line, err_offset: int, background: frozenset[str]) -> list[Item]:
-        """The CLI began a turn of its own: the end of the one before it and the start of the new one, for one write."""
-        old = self.turn
-        done = conclude(
-            terminal=terminal,
-            record=ExitRecord(reason="exit"),
-            ending=old.ending,
-            explained=_unexplained(),
-            duration_s=self._lap(),
-        )
-        new_id = self._session.next_turn_id()
-        memo = {"begin": {"out": line.start, "err": err_offset}, "background": sorted(background), "pid": old.pid}
-        started = Item(TurnStarted(run=old.run, origin="backend"), new_id, memo=memo)
-        return [self._session.completion(done, self._carry(terminal, answered=True)), started]
-
-    def _lap(self) -> float:
-        now = clock.monotonic()
-        lap, self._began = now - self._began, now
-        return round(lap, 3)
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
@@ -164,12 +90,15 @@ class TurnRunner:
                 return
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
             await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
-            correction = await self._follow(turn, await self._launcher.again(run_dir, prompt))
+            if turn.live:
+                correction = await (await self.adopt_live(turn)).end_of(turn.id)
+            else:
+                correction = await self._follow(turn, await self._launcher.again(run_dir, prompt))
             if correction is not None and prompt is not None:
-                self._mode = correction
+                self._correct(correction)
                 await self._runs(turn, prompt)
         except ClisupError as error:
-            await self._fail(self.turn, _turn_error(error))
+            await self._fail(turn, _turn_error(error))
         finally:
             self.run = None
             self._session.dir.drop_prompt(turn.id)
@@ -198,25 +127,117 @@ class TurnRunner:
 
     async def _runs(self, turn: Turn, prompt: dict[str, Any]) -> None:
         for _ in range(MAX_RUNS):
-            if self.cancelled:
-                await self._end_with(turn, _CANCELLED)
+            way = self._live_run if self._session.live_mode else self._own_run
+            correction = await way(turn, prompt)
+            if correction is None:
                 return
-            request = await self._launch(turn, prompt)
-            self.starting = None
-            self._mode = await self._follow(turn, request)
-            if self._mode is None:
-                return
+            self._correct(correction)
         await self._fail(
-            self.turn,
-            TurnError(kind="session_not_found", message="the CLI takes this session neither as new nor as old"),
+            turn, TurnError(kind="session_not_found", message="the CLI takes this session neither as new nor as old")
         )
 
-    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> LaunchRequest:
+    def _correct(self, correction: Correction) -> None:
+        if correction != "again":
+            self._mode = correction
+
+    # -- a process for this turn -------------------------------------------------------------------------------------
+
+    async def _own_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+        if self.cancelled:
+            await self._end_with(turn, _CANCELLED)
+            return None
+        launch = await self._launch(turn, prompt)
+        self.starting = None
+        return await self._follow(turn, launch.draft.request)
+
+    async def _follow(self, turn: Turn, request: LaunchRequest) -> Correction | None:
+        """Drive the turn's run to its end. Gives the correction where the turn needs another run."""
+        sink = TurnSink(self._session)
+        run = await self._run(turn, request, sink)
+        self.run = run
+        if self.cancelled:
+            run.end("client", ladder_for("graceful", self._session.timeouts))
+        record = await run.drive()
+        self._session.services.drift.add(self._backend.adapter.kind, run.frames, self._backend.version)
+        run_dir = self._session.dir.run(turn.run)
+        return await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
+
+    async def _run(self, turn: Turn, request: LaunchRequest, sink: TurnSink) -> Run:
+        session = self._session
+        run_dir, adapter = session.dir.run(turn.run), self._backend.adapter
+        settings = RunSettings(
+            session.id,
+            turn.run,
+            session.timeouts,
+            self._backend.config.limits,
+            request,
+            self._storage,
+            session.services.drift.sample(fields_of(adapter)),
+        )
+        run = Run(sink, run_dir, adapter, settings, session.redact)
+        word = await self._storage.surely(run_dir.start_record)
+        if not turn.process_started and word and word.get("pid"):
+            started = await self._process_started(word, run_dir)
+            run.note(started)  # from here on the run waits for a bad disk, not the turn
+        return run
+
+    # -- a live process ----------------------------------------------------------------------------------------------
+
+    async def _live_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+        live = None if turn.started else await self._handed_over(turn, prompt)
+        if live is None:
+            if self.cancelled:
+                await self._end_with(turn, _CANCELLED)
+                return None
+            await self._session.services.live.make_room()
+            launch = await self._launch(turn, prompt)
+            live = await self.start_live(turn, launch.draft.request, launch.draft.fingerprint or {})
+        self.starting = None
+        if self.cancelled:
+            live.run.end("client", ladder_for("graceful", self._session.timeouts))
+        return await live.end_of(turn.id)
+
+    async def _handed_over(self, turn: Turn, prompt: dict[str, Any]) -> LiveRun | None:
+        """The process of an earlier turn, where there is one and it has taken the prompt."""
+        while (live := self._session.live) is not None and not self.cancelled:
+            await live.quiet()
+            if live.gone.is_set():
+                continue
+            named = (self._session.native_id, True)
+            draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
+            if changed := live.changed(draft):
+                text = f"the process is started anew, because of another value for: {', '.join(changed)}"
+                await live.retire("changed", text)
+            elif await live.begin(turn, self._started(turn, live.run.number, prompt, draft), draft.spec.stdin):
+                return live
+        return None
+
+    async def start_live(self, turn: Turn, request: LaunchRequest, mark: dict[str, str]) -> LiveRun:
+        """Take hold of the live process of this turn; `mark` is the fingerprint that it was launched with."""
+        session = self._session
+        sink = LiveSink(session)
+        run = await self._run(turn, request, sink)
+        live = LiveRun(session, run, sink, session.dir.run(turn.run), self._closer, mark)
+        live.mode = self._mode
+        session.live = live
+        session.nursery.start_soon(live.serve)
+        return live
+
+    async def adopt_live(self, turn: Turn) -> LiveRun:
+        """As `start_live`, of a process that a daemon before this one had started."""
+        run_dir = self._session.dir.run(turn.run)
+        prompt = None if not turn.id else await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
+        intent = await self._storage.surely(run_dir.intent)
+        return await self.start_live(turn, await self._launcher.again(run_dir, prompt), dict(intent.get("live") or {}))
+
+    # -- how a run begins --------------------------------------------------------------------------------------------
+
+    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> Launch:
         """Journal the intent, then start the keeper: a crash between the two leaves no CLI that nobody knows of."""
         session = self._session
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
-        self._announce(turn, launch.number, prompt, launch.spec)
-        await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.env)
+        self._announce(turn, launch, prompt)
+        await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
         failpoint("spawn.before")
         keeper = start_keeper(session.services.keeper_file)
         failpoint("spawn.after")
@@ -230,24 +251,30 @@ class TurnRunner:
             "run started",
             session=session.id, turn=turn.id, run=launch.number, keeper=keeper.pid, pid=word.get("pid"),
         )  # fmt: skip
-        return launch.request
+        return launch
 
-    def _announce(self, turn: Turn, number: int, prompt: dict[str, Any], launch: LaunchSpec) -> None:
+    def _announce(self, turn: Turn, launch: Launch, prompt: dict[str, Any]) -> None:
+        memo: dict[str, Any] = {"begin": {"out": 0, "err": 0}, "live": launch.draft.request.live}
+        event: EventBase = Notice(code="run_replaced", message=f"the turn goes on with run {launch.number}")
         if turn.started:
-            notice = Notice(code="run_replaced", message=f"the turn goes on with run {number}")
-            self.record([Item(notice, turn.id, memo={"run": number, "begin": {"out": 0, "err": 0}})])
-            return
+            memo["run"] = launch.number
+        else:
+            event = self._started(turn, launch.number, prompt, launch.draft)
+        self._session.recorder.record([Item(event, turn.id, memo=memo)])
+
+    def _started(self, turn: Turn, number: int, prompt: dict[str, Any], draft: Draft) -> TurnStarted:
         text = str(prompt["text"])
         actor = prompt.get("actor")
-        event = TurnStarted(
+        return TurnStarted(
             run=number,
-            prompt_altered=launch.prompt_altered,
+            prompt_altered=draft.spec.prompt_altered,
             prompt_preview=self._session.redact(text[: 16 * PREVIEW])[:PREVIEW],
             prompt_bytes=len(text.encode()),
+            prompt_images=sum(block["type"] == "image" for block in prompt.get("content", ())) or None,
             key=turn.key,
             actor=Actor.model_validate(actor) if actor else None,
+            prompt_ids=(draft.request.prompt_id,) if draft.request.live and draft.request.prompt_id else None,
         )
-        self.record([Item(event, turn.id, memo={"begin": {"out": 0, "err": 0}})])
 
     async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
         intent = await self._storage.surely(run_dir.intent)
@@ -260,140 +287,27 @@ class TurnRunner:
             cgroup=intent.get("cgroup"),
         )
 
-    async def _follow(self, turn: Turn, request: LaunchRequest) -> str | None:
-        """Drive the turn's run to its end. Gives the correction ("resume" or "fresh") where the turn needs another run."""
-        session = self._session
-        run_dir = session.dir.run(turn.run)
-        limits = self._backend.config.limits
-        adapter, drift = self._backend.adapter, session.services.drift
-        frames = drift.sample(fields_of(adapter))
-        settings = RunSettings(session.id, turn.run, session.timeouts, limits, request, self._storage, frames)
-        run = Run(self, run_dir, adapter, settings, session.redact)
-        word = await self._storage.surely(run_dir.start_record)
-        if not turn.process_started and word and word.get("pid"):
-            run.note(
-                await self._process_started(word, run_dir)
-            )  # from here on the run waits for a bad disk, not the turn
-        self.run = run
-        if self.cancelled:
-            self.run.end("client", ladder_for("graceful", session.timeouts))
-        record = await self.run.drive()
-        drift.add(adapter.kind, frames, self._backend.version)
-        return await self._close_run(self.run, record, run_dir)
-
-    async def _close_run(self, run: Run, record: ExitRecord, run_dir: RunDir) -> str | None:
-        turn = self.turn  # a follow-up may have taken the place of the turn that started the run
-        run_dir.drop_scratch()
-        record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
-        if not turn.process_exited:
-            exited = Item(_process_exited(record, turn.ending), turn.id)
-            await self._session.recorder.record_surely(lambda: [*self._session.approvals.cancelled("exit"), exited])
-        self._session.approvals.over()
-        end = RunEnd(record.exit_code, record.signal, self._session.redact(tail_text(run_dir.err, STDERR_TAIL)))
-        explained = self._backend.adapter.explain_exit(end)
-        duration = self._lap() if turn.origin == "backend" or record.duration_s is None else round(record.duration_s, 3)
-        done = conclude(
-            terminal=run.terminal, record=record, ending=turn.ending, explained=explained, duration_s=duration
-        )
-        correction = self._correction(done, end)
-        if correction is not None:
-            notice = Notice(code="session_corrected", message=_CORRECTIONS[correction])
-            await self._session.recorder.record_surely(lambda: [Item(notice, turn.id)])
-            return correction
-        if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
-            evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
-            done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
-        lost = done.error is not None and done.error.kind == "session_not_found"
-        memo = self._carry(run.terminal, answered=turn.answered) | ({"native_lost": True} if lost else {})
-        failpoint("end.before")
-        await self._session.recorder.record_surely(lambda: [self._session.completion(done, memo)])
-        failpoint("end.after")
-        return None
-
-    def _correction(self, done: TurnCompleted, end: RunEnd) -> str | None:
-        """Another run can help only where this one did nothing: it was refused for the way it named the native session."""
-        if self._mode is not None or done.outcome != "failed" or done.error is None:
-            return None
-        adapter = self._backend.adapter
-        wanted = adapter.recovery(done.error) or adapter.recovery(end)
-        ledger, spec = self._session.ledger, self._session.spec
-        if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
-            return None  # there was a history, and it is gone: the client has to know
-        return wanted
-
-    def _carry(self, terminal: Terminal | None, *, answered: bool) -> dict[str, Any]:
-        """The CLI's running totals after this turn.
-
-        Where the model had answered and the CLI did not live to tell its total of usage, that is unknown from here on: the next
-        turn must not be charged for this one.
-        """
-        carried: dict[str, Any] = {}
-        if terminal is not None and terminal.cost_total_usd is not None:
-            carried["cost_total_usd"] = terminal.cost_total_usd
-        if terminal is not None and terminal.usage_total is not None:
-            carried["usage_total"] = terminal.usage_total.model_dump(exclude_none=True)
-        elif answered and self._backend.adapter.capabilities.running_usage:
-            carried["usage_total"] = Usage().model_dump(exclude_none=True)
-        return carried
-
     async def _fail(self, turn: Turn, error: TurnError) -> None:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        await self._session.recorder.record_surely(
-            lambda: [*self._session.approvals.cancelled("exit"), self._session.completion(done, {}, turn_id=turn.id)]
+        session = self._session
+        await session.recorder.record_surely(
+            lambda: session.approvals.and_gone(session.completion(done, {}, turn_id=turn.id))
         )
         self._session.approvals.over()
-
-
-def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
-    """The kernel's word on memory, and the end of the run's cgroup (one that still holds kept processes stays)."""
-    if cgroup is None:
-        return record
-    starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
-    cgroups.remove(cgroup)
-    return dataclasses.replace(record, reason="oom") if starved else record
-
-
-def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:
-    actor = (ending or {}).get("actor")
-    return ProcessExited(
-        exit_code=record.exit_code,
-        signal=record.signal,
-        ended_by=ended_by(record, (ending or {}).get("asked")),
-        actor=Actor.model_validate(actor) if actor else None,
-        survivors=_named(record.survivors),
-        kept=_named(record.kept) or None,
-        left=_named(record.left) or None,
-        duration_s=record.duration_s,
-        max_rss_kb=record.max_rss_kb,
-        note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
-    )
-
-
-def _named(processes: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """What clients learn of a process: never its command line."""
-    return tuple({"pid": process.get("pid"), "comm": process.get("comm")} for process in processes)
 
 
 _CANCELLED = TurnCompleted(
     outcome="interrupted",
     error=TurnError(kind="cancelled", message="the turn was interrupted before its CLI was started"),
 )
-_CORRECTIONS = {
-    "resume": "the CLI has a transcript of this session already: the prompt is sent again as a resume",
-    "fresh": "the CLI had not yet kept anything of this session: the prompt is sent again under the same id",
-}
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:
     """The keeper left before its fork, so no CLI ran."""
     kind = "storage_failed" if word.get("kind") == "storage_failed" else "spawn_failed"
     return WorldError(f"cannot run the CLI, because its keeper says: {word['error']}", kind=kind, hint="see the log")
-
-
-def _unexplained() -> TurnError:
-    return TurnError(kind="crashed", message="the CLI ended without a last word")
 
 
 def _turn_error(error: ClisupError) -> TurnError:

@@ -49,11 +49,13 @@ def _run(argv: list[str]) -> int:
     catch_signals(wire)
     servers = _mcp_servers(options.values.get("--mcp-config"))
     _check_files(options)
-    prompt = _read_prompt(options.prompt)
+    prompt = "" if options.is_live else _read_prompt(options.prompt)
     try:
         session = _open(options)
     except UnknownSession as error:
         return _unknown_session(wire, str(error))
+    if options.is_live:
+        return _live(wire, options, session, servers)
     return _play(wire, options, session, prompt, servers)
 
 
@@ -106,6 +108,17 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     player = Player(wire, turn, session)
     player.begin_again = begin
     return _play_until_stopped(player, steps)
+
+
+def _live(wire: Wire, options: Options, session: Session, servers: list[dict[str, Any]]) -> int:
+    from clisup.demo.live import Live  # a process of one turn has no use for it
+
+    frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
+
+    def begin(permission_mode: str) -> dict[str, Any]:
+        return frames.init(cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=servers)
+
+    return Live(wire, options, session, frames, begin).run()
 
 
 def _why_not_played(kind: str | None) -> str:

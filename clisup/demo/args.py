@@ -28,7 +28,7 @@ FLAGS = (
 _SHORT = {"-r": "--resume", "-n": "--name", "-p": "--print", "-h": "--help", "-v": "--version"}
 _CHOICES = {
     "--output-format": ("text", "json", "stream-json"),
-    "--input-format": ("text",),
+    "--input-format": ("text", "stream-json"),
     "--permission-mode": PERMISSION_MODES,
 }
 _HEX = set("0123456789abcdef")
@@ -48,6 +48,11 @@ class Options(NamedTuple):
     @property
     def output_format(self) -> str:
         return self.values.get("--output-format", "text")
+
+    @property
+    def is_live(self) -> bool:
+        """Whether user messages come as lines of stdin, for many turns of one process."""
+        return self.values.get("--input-format") == "stream-json"
 
     @property
     def permission_mode(self) -> str:
@@ -97,6 +102,8 @@ def _check(options: Options) -> None:
         raise BadArguments("Error: the demo CLI has no terminal interface; run it with -p, or see --help")
     if options.output_format == "stream-json" and "--verbose" not in options.switches:
         raise BadArguments("Error: When using --print, --output-format=stream-json requires --verbose")
+    if options.is_live and options.output_format != "stream-json":
+        raise BadArguments("Error: --input-format=stream-json requires output-format=stream-json.")
     _check_session(options)
     if options.permission_mode == "bypassPermissions" and os.geteuid() == 0 and not _is_sandbox():
         raise BadArguments(

@@ -37,6 +37,10 @@ class Frames:
         self._session_id = session_id
         self.model = model
 
+    def lifecycle(self, command_uuid: str, state: str) -> Frame:
+        return {"type": "command_lifecycle", "command_uuid": command_uuid, "state": state, "uuid": new_id(),
+                "session_id": self._session_id}  # fmt: skip
+
     def init(self, *, cwd: str, permission_mode: str, mcp_servers: list[Frame]) -> Frame:
         return self.system(
             "init", cwd=cwd, tools=list(TOOLS), mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
@@ -73,6 +77,10 @@ class Frames:
 
     def user(self, content: list[Frame], **fields: Any) -> Frame:
         return self._said("user", {"role": "user", "content": content}, **fields)
+
+    def replayed(self, text: str) -> Frame:
+        """What a command of the CLI's own said."""
+        return self._said("user", {"role": "user", "content": text}, isReplay=True)
 
     def tool_progress(self, tool_id: str, name: str, elapsed_s: float) -> Frame:
         return {"type": "tool_progress", "tool_use_id": tool_id, "tool_name": name, "parent_tool_use_id": None,

@@ -27,7 +27,10 @@ _PIECE = 64 * 1024
 
 
 class Player:
-    """Plays one turn, then what the turn has left to do after its result."""
+    """Plays one turn, then what the turn has left to do after its result.
+
+    A live process plays many, and hears what it is told while it waits and breathes. `left` is what is still to be played.
+    """
 
     def __init__(self, wire: Wire, turn: Turn, session: Session) -> None:
         self.wire: Wire = wire
@@ -35,22 +38,34 @@ class Player:
         self.session: Session = session
         self.tools = ToolPlayer(turn, session.id)
         self.linger_s = 0.0
+        self.images = 0
+        self.left: list[Step] = []
         self.begin_again: Callable[[], None] = lambda: None
+        self.wait: Callable[[float], None] = time.sleep
+        self.breathe: Callable[[], None] = lambda: None
 
     def play(self, steps: list[Step]) -> int:
         """The whole script, its result, its background tasks; gives the exit code."""
-        for step in steps:
+        code = self.script(steps)
+        for task in () if code else self.tools.background:
+            self._follow_up(task)
+        return self.after(code)
+
+    def script(self, steps: list[Step]) -> int:
+        """The script and its result; gives the exit code of a process that ends with it."""
+        self.left = list(steps)
+        while self.left:
+            step = self.left.pop(0)
             if step.name == "error":
                 failures.fail_turn(self.turn, step.args[0])
-                return self._after(1)
+                return 1
             if step.name == "limit":
                 failures.use_up(self.turn, time.time() + step.args[0])
-                return self._after(1)
+                return 1
             PLAYS[step.name](self, step)
+            self.breathe()
         self.turn.succeed()
-        for task in self.tools.background:
-            self._follow_up(task)
-        return self._after(0)
+        return 0
 
     def _follow_up(self, task: Background) -> None:
         """Wait in silence for a background task, then run the turn that it starts."""
@@ -65,7 +80,7 @@ class Player:
         with self.wire.whole():  # as in `ToolPlayer._look`
             return task.is_over()
 
-    def _after(self, code: int) -> int:
+    def after(self, code: int) -> int:
         deadline = time.monotonic() + self.linger_s
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 3600.0))  # `forever` is too long for one sleep
@@ -80,19 +95,22 @@ def _echo(player: Player, step: Step) -> None:
     text = f"You said: {step.args[0]}"
     for start in range(0, len(text), _ECHO_PIECE):
         player.turn.delta(text[start : start + _ECHO_PIECE])
+        player.breathe()
 
 
 def _stream(player: Player, step: Step) -> None:
     count, size, delay = step.args
     for number in range(count):
         if delay and number:
-            time.sleep(delay)
+            player.wait(delay)
+        player.breathe()
         chunk = f"chunk {number:06d}"
         player.turn.delta(f"{chunk:.<{max(size - 1, len(chunk))}}\n")
 
 
 def _huge(player: Player, step: Step) -> None:
     for start in range(0, step.args[0], _PIECE):
+        player.breathe()
         player.turn.delta("x" * min(_PIECE, step.args[0] - start))
 
 
@@ -117,7 +135,7 @@ def _recall(player: Player, step: Step) -> None:
 
 def _wait_file(player: Player, step: Step) -> None:
     while not os.path.exists(step.args[0]):
-        time.sleep(_POLL_S)
+        player.wait(_POLL_S)
 
 
 def _touch(player: Player, step: Step) -> None:
@@ -171,10 +189,11 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "tool": lambda player, step: player.tools.play((step,)),
     "bash": lambda player, step: player.tools.play((step,)),
     "denied": lambda player, step: player.tools.play((step,)),
+    "ask": lambda player, step: player.tools.play((step,)),
     "parallel": lambda player, step: player.tools.play(step.inner),
     "heartbeat": _heartbeat,
     "background": lambda player, step: player.tools.announce(*step.args),
-    "sleep": lambda player, step: time.sleep(step.args[0]),
+    "sleep": lambda player, step: player.wait(step.args[0]),
     "wait-file": _wait_file,
     "touch": _touch,
     "linger": _linger,
@@ -187,6 +206,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "say-pid": lambda player, step: player.turn.text(f"pid {os.getpid()}"),
     "count": lambda player, step: player.turn.text(f"turn {len(player.session.prompts)}"),
     "recall": _recall,
+    "images": lambda player, step: player.turn.text(f"images: {player.images}"),
     "no-transcript": lambda player, step: None,
     "usage": _usage,
     "cost": _set("cost_usd"),

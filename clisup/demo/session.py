@@ -26,12 +26,15 @@ class UnknownSession(Exception):
 class Session:
     """One session's transcript, read at start and appended to as the turn goes on.
 
-    `total_cost_usd`, `model` and `prompts` are of all turns before this one.
+    `total_cost_usd`, `model` and `prompts` are of all turns before this one; `answered` holds the uuids of messages that had
+    their turn.
     """
 
     def __init__(self, session_id: str, path: str, *, persist: bool = True) -> None:
         self.id = session_id
         self.prompts: list[str] = []
+        self.answered: set[str] = set()
+        self._asked: list[str] = []
         self.total_cost_usd = 0.0
         self.model: str | None = None
         self._path = path
@@ -56,8 +59,11 @@ class Session:
 
     def _fold(self, entry: dict[str, Any]) -> None:
         if entry.get("type") == "user":
-            self.prompts.append(str(entry["message"]["content"]))
+            injected = entry.get("injected", False)
+            self.prompts += [] if injected else [str(entry["message"]["content"])]
+            self._asked = [*(self._asked if injected else ()), *entry.get("uuids", ())]
         elif entry.get("type") == "cost-state":
+            self.answered.update(self._asked)
             self.total_cost_usd = float(entry["totalCostUSD"])
             self.model = entry.get("model")
 
@@ -65,10 +71,16 @@ class Session:
         """From here on nothing is written."""
         self._persist = False
 
-    def add_prompt(self, prompt: str) -> None:
-        """This turn's prompt: from here on the session exists and can be resumed."""
+    def add_prompt(self, prompt: str, uuids: list[str] | None = None) -> None:
+        """This turn's prompt: from here on the session exists and can be resumed. `uuids` are those of its messages."""
         self.prompts.append(prompt)
-        self._append({"type": "user", "message": {"role": "user", "content": prompt}})
+        more = {"uuids": uuids} if uuids else {}
+        self._append({"type": "user", "message": {"role": "user", "content": prompt}, **more})
+
+    def take_in(self, text: str, uuids: list[str]) -> None:
+        """A message that the running turn has taken in: no turn of its own."""
+        message = {"role": "user", "content": text}
+        self._append({"type": "user", "message": message, "uuids": uuids, "injected": True})
 
     def add_answer(self, content: list[dict[str, Any]]) -> None:
         self._append({"type": "assistant", "message": {"role": "assistant", "content": content}})

@@ -28,10 +28,16 @@ class Background(NamedTuple):
 
 
 class ToolPlayer:
-    """Plays tool calls. `running` holds what a signal must end; `background` what the process waits for after its result."""
+    """Plays tool calls. `running` holds what a signal must end; `background` what the process waits for after its result.
+
+    A live process sets how it waits, what it does when all tools of a message have answered, and whom a tool asks for its permission.
+    """
 
     def __init__(self, turn: Turn, session_id: str) -> None:
         self._turn, self._session_id = turn, session_id
+        self.wait: Callable[[float], None] = time.sleep
+        self.after_answers: Callable[[], None] = lambda: None
+        self.ask: Callable[[str, dict[str, Any]], Call] | None = None
         self.running: list[Call] = []
         self.background: list[Background] = []
         self.first_beat_s, self.beat_s = 3.0, 30.0
@@ -54,7 +60,8 @@ class ToolPlayer:
             for call in list(self.running):
                 self._look(call)
             if self.running:
-                time.sleep(_POLL_S)
+                self.wait(_POLL_S)
+        self.after_answers()
 
     def announce(self, seconds: float, text: str) -> None:
         """A background task that is only pretended: it is over `seconds` after the turn's result."""
@@ -67,6 +74,7 @@ class ToolPlayer:
             return time.monotonic() >= end[0]
 
         self._to_background(tool_id, text, is_over, text)
+        self.after_answers()
 
     def close(self, task: Background) -> None:
         """Say that a background task is over."""
@@ -75,12 +83,17 @@ class ToolPlayer:
         self._notify(task.task_id, task.tool_id, "completed", f'Background command "{task.description}" completed')
         self._tell_background()
 
-    def stop(self, *, interrupted: bool) -> bool:
-        """A signal ends what runs, as claude does it: killed tools answer. True where a tool was running."""
-        killed, self.running = self.running, []
-        for call in killed:
+    def stop_running(self, *, interrupted: bool) -> bool:
+        """End the tools of the message, as claude does it: killed tools answer. True where one was running."""
+        killed, self.running = [call for call in self.running if interrupted or not call.waits], []
+        for call in sorted(killed, key=lambda call: call.tool_id):
             call.kill()
             self._answer(call, call.killed(interrupted=interrupted), "stopped")
+        return bool(killed)
+
+    def stop(self, *, interrupted: bool) -> bool:
+        """A signal ends what runs, in the background too. True where a tool of the message was running."""
+        killed = self.stop_running(interrupted=interrupted)
         if killed and not interrupted:
             self._turn.send(self._turn.frames.system("status", status="requesting"))
         stopped, self.background = self.background, []
@@ -90,7 +103,7 @@ class ToolPlayer:
             self._notify(task.task_id, task.tool_id, "stopped", task.description)
         if stopped:
             self._tell_background()
-        return bool(killed)
+        return killed
 
     def _notify(self, task_id: str, tool_id: str, status: str, summary: str) -> None:
         self._turn.send(self._turn.frames.system(
@@ -105,9 +118,13 @@ class ToolPlayer:
             return tools.ShellCall(step.args[0], timeout=step.args[1], variables=marks)
         if step.name == "tool":
             return tools.ReadyCall(step.args[2])
-        if tools.is_allowed(name, arguments, self._turn.permission_mode):
-            return tools.edit_file(name, arguments)
-        return tools.deny(name, arguments)
+        if self.ask is not None and self._turn.permission_mode != "dontAsk":
+            return self.ask(name, arguments)
+        if not tools.is_allowed(name, arguments, self._turn.permission_mode):
+            return tools.deny(name, arguments)
+        if step.name == "ask" and name == "Bash" and "command" in arguments:
+            return tools.ShellCall(str(arguments["command"]))
+        return tools.edit_file(name, arguments)
 
     def _look(self, call: Call) -> None:
         with (
@@ -139,7 +156,7 @@ class ToolPlayer:
         beat[:] = [time.monotonic() + self.beat_s, count + 1]
 
     def _answer(self, call: Call, answer: Answer, status: str = "completed") -> None:
-        if answer.meta.get("non_execution_kind") and status == "completed":
+        if answer.meta.get("non_execution_kind") and status == "completed" and not call.asked:
             self._refused(call, answer)
         if self._beats.get(call.tool_id, [0, -1])[1] >= 0:
             self._notify(_task_id(call.tool_id), call.tool_id, status, "Run a command")

@@ -44,6 +44,10 @@ class Call:
     arguments: Mapping[str, Any] = MappingProxyType({})
     overdue = False
     """Whether it has had its time and goes on in the background."""
+    asked = False
+    """Whether somebody was asked for its permission, so that a refusal is no news."""
+    waits = False
+    """Whether it has not begun, because it still waits for its permission."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()

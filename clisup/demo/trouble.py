@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,29 +29,29 @@ def retry(player: Player, step: Step) -> None:
         player.turn.send(player.turn.frames.system(
             "api_retry", attempt=attempt, max_retries=10, retry_delay_ms=_RETRY_DELAY_MS, error_status=status, error=error,
         ))  # fmt: skip
-        time.sleep(_RETRY_DELAY_MS / 1000)
+        player.wait(_RETRY_DELAY_MS / 1000)
 
 
-def _repeat(step: Step, action: Callable[[int], Any]) -> None:
+def _repeat(player: Player, step: Step, action: Callable[[int], Any]) -> None:
     pause, count = step.args
     number = 0
     while count is None or number < count:
         action(number)
         number += 1
-        time.sleep(pause)
+        player.wait(pause)
 
 
 def _stall(player: Player, step: Step) -> None:
     while True:
-        time.sleep(3600)
+        player.wait(3600)
 
 
 def _pings(player: Player, step: Step) -> None:
-    _repeat(step, lambda _: player.turn.send(player.turn.frames.stream({"type": "ping"}, None)))
+    _repeat(player, step, lambda _: player.turn.send(player.turn.frames.stream({"type": "ping"}, None)))
 
 
 def _drip(player: Player, step: Step) -> None:
-    _repeat(step, lambda number: player.wire.bytes(_JUNK[number % len(_JUNK) :][:1]))
+    _repeat(player, step, lambda number: player.wire.bytes(_JUNK[number % len(_JUNK) :][:1]))
     if step.args[1] is not None and step.args[1] % len(_JUNK):
         player.wire.bytes(b"\n")  # the frames after it begin on a line of their own
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from clisup.demo.frames import Frame, Frames, token_usage
@@ -36,10 +37,31 @@ class Turn:
         self.cost_usd: float | None = None
         self.structured: Any = None
         self.permission_mode = "default"
+        self.uuids: list[str] = []
+        self.before_result: Callable[[Frame], None] = lambda fields: None
+        self._spokesman: str | None = None
+        self._said = self._requested = False
         self._reset(prompt_length)
+
+    def begin(self, *, prompt_length: int, uuids: list[str]) -> None:
+        """Another turn of the same process, for the messages with these uuids: frames of it name them, as claude's do."""
+        self._began = time.monotonic()
+        self.uuids, self._said = uuids, False
+        self._spokesman = uuids[-1] if uuids else None  # whatever message is taken in later
+        self._reset(prompt_length)
+
+    def renumber(self) -> None:
+        """The session has its prompt: ids from here on are those of its turn."""
+        self._number = len(self._session.prompts)
+
+    def request(self) -> None:
+        """Say that the model is asked. Without it the first block of a message says so."""
+        self.send(self.frames.system("status", status="requesting"))
+        self._requested = True
 
     def _reset(self, prompt_length: int) -> None:
         self._input_tokens, self._output_tokens, self._messages = -(-prompt_length // 4), 0, 0
+        self._requested = False
         self._last_text = ""
         self.denials: list[Frame] = []
 
@@ -113,14 +135,28 @@ class Turn:
         self._message = self._text = None
 
     def send(self, frame: Frame) -> None:
+        if self.uuids:
+            self._name_messages(frame)
         self.wire.frame(frame)
+
+    def _name_messages(self, frame: Frame) -> None:
+        """claude names the messages of a turn where it asks the model, in its first words, and in the result."""
+        kind = frame["type"]
+        if kind == "result" or (kind == "assistant" and not self._said):
+            frame["user_message_uuid"] = self._spokesman
+            frame["user_message_uuids"] = list(self.uuids)
+        elif frame.get("status") == "requesting" or frame.get("subtype") == "init":
+            frame["user_message_uuids"] = list(self.uuids)
+        self._said = self._said or kind == "assistant"
 
     def _open_message(self) -> None:
         self._serial += 1
         self._messages += 1
         self._message = f"msg_demo{self._number:04d}{self._serial:06d}"
         self._index, self._characters = -1, 0
-        self.send(self.frames.system("status", status="requesting"))
+        if not self._requested:
+            self.request()
+        self._requested = False
         self.send(self.frames.message_start(self._message, token_usage(self._input_tokens, 1)))
 
     def _open_block(self, block: Frame) -> None:
@@ -165,10 +201,7 @@ class Turn:
 
     def interrupt(self, *, in_tool: bool) -> None:
         """End the turn as claude does after SIGINT: what was said so far is kept."""
-        if self._message is not None and self._text is not None:
-            block = {"type": "text", "text": "".join(self._text)}
-            self._session.add_answer([block])
-            self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), aborted=True))
+        self._keep_partial()
         note = "[Request interrupted by user for tool use]" if in_tool else "[Request interrupted by user]"
         self.send(self.frames.user([{"type": "text", "text": note}]))
         if self._message is not None:
@@ -177,8 +210,27 @@ class Turn:
         self.finish(subtype="error_during_execution", is_error=True, terminal_reason=reason,
                     errors=["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"])  # fmt: skip
 
+    def preempt(self, *, in_tool: bool) -> None:
+        """End the turn for a message that is to be heard at once: claude calls that a success."""
+        text = self._keep_partial()
+        if self._message is not None:
+            self.abandon_message(aborted=True)
+        self.finish(subtype="success", is_error=False, terminal_reason="aborted_tools" if in_tool else "aborted_streaming",
+                    result=text, api_error_status=None)  # fmt: skip
+
+    def _keep_partial(self) -> str:
+        """What was said of the open text block, in an aborted frame of its own; gives the text."""
+        if self._message is None or self._text is None:
+            return ""
+        text = "".join(self._text)
+        self._session.add_answer([{"type": "text", "text": text}])
+        block = {"type": "text", "text": text}
+        self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), aborted=True))
+        return text
+
     def finish(self, **fields: Any) -> None:
         """The result frame, with the turn's usage and the session's cost, and a clean slate for a turn after it."""
+        self.before_result(fields)
         usage = self.usage or token_usage(self._input_tokens * max(self._messages, 1), self._output_tokens)
         cost = self.cost_usd
         if cost is None:

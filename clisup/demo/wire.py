@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Stopped", "Wire", "encode_frame", "write_all"]
+__all__ = ["Interrupted", "Stopped", "Wire", "encode_frame", "write_all"]
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
@@ -22,6 +22,15 @@ class Stopped(BaseException):
         super().__init__(signum)
         self.signum = signum
         self.exit_code = 128 + signum
+
+
+class Interrupted(BaseException):
+    """The running turn is to end and the process to live on. `preempted`: for a message that is to be heard at once."""
+
+    def __init__(self, *, preempted: bool = False) -> None:
+        super().__init__(preempted)
+        self.preempted = preempted
+        self.in_tool = False
 
 
 class Wire:
@@ -58,12 +67,12 @@ class Wire:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """What must not be left half done: a signal that comes meanwhile is raised after it."""
-        self.busy = True
+        outer, self.busy = self.busy, True
         try:
             yield
         finally:
-            self.busy = False
-        if self.pending is not None:
+            self.busy = outer
+        if self.pending is not None and not outer:
             signum, self.pending = self.pending, None
             raise Stopped(signum)
 

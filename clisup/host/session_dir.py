@@ -161,7 +161,7 @@ class RunDir:
         self.lock = os.path.join(path, "keeper.lock")
         self.scratch = os.path.join(path, "scratch")
 
-    def create(self, intent: dict[str, Any], files: Mapping[str, str]) -> None:
+    def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
         """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
 
         `files` are written for the CLI to read; they may hold secrets and go with `drop_scratch`.
@@ -169,8 +169,9 @@ class RunDir:
         make_private_dir(os.path.join(self.path, "blobs"))
         if files:
             make_private_dir(self.scratch)
-        for name, text in files.items():
-            write_atomic(os.path.join(self.scratch, name), text.encode(), sync=False)
+        for name, held in files.items():
+            data = held.encode() if isinstance(held, str) else held
+            write_atomic(os.path.join(self.scratch, name), data, sync=False)
         write_json(os.path.join(self.path, "intent.json"), intent)
 
     def drop_scratch(self) -> None:
@@ -191,28 +192,26 @@ class RunDir:
         """Write exit.json in the keeper's place. Only under keeper.lock: a late keeper that finds it leaves."""
         write_json(os.path.join(self.path, "exit.json"), record)
 
-    def save_said(self, number: int, text: str) -> None:
+    def save_said(self, token: str, text: str) -> None:
         """Keep a message to the CLI's stdin until it is heard, before it is journaled. Raises `WorldError(storage_failed)`."""
         make_private_dir(os.path.join(self.path, "said"))
-        write_atomic(self._said(number), text.encode(), sync=False)
+        write_atomic(os.path.join(self.path, "said", token), text.encode(), sync=False)
 
-    def load_said(self, number: int) -> str | None:
-        """A message that `save_said` kept; None where it was heard."""
+    def load_said(self, token: str) -> str | None:
+        """A message that `save_said` kept; None where it was heard. Raises `WorldError(storage_failed)`."""
+        path = os.path.join(self.path, "said", token)
         try:
-            with open(self._said(number), encoding="utf-8") as file:
+            with open(path, encoding="utf-8", newline="") as file:
                 return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise storage_error("read", self._said(number), error) from None
+            raise storage_error("read", path, error) from None
 
-    def drop_said(self, number: int) -> None:
-        """It was heard. One that a bad disk keeps is dropped with the run."""
+    def drop_said(self, token: str) -> None:
+        """It was heard. One that a bad disk keeps goes with the run's directory."""
         with suppress(OSError):
-            os.unlink(self._said(number))
-
-    def _said(self, number: int) -> str:
-        return os.path.join(self.path, "said", str(number))
+            os.unlink(os.path.join(self.path, "said", token))
 
     def save_blob(self, name: str, data: bytes) -> None:
         """Keep a payload, before its event is journaled. The same name always has the same bytes."""

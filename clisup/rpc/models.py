@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
+from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.usage import Usage
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -147,6 +148,7 @@ class SessionNewParams(Params):
     backend: Annotated[str, Field(max_length=64)]
     cwd: Path
     session_id: SessionId | None = None
+    mode: Literal["one-shot", "live"] | None = None
     model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")] | None = None
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
     permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] | None = None
@@ -182,6 +184,7 @@ class SessionSummary(Result):
     labels: dict[str, str]
     created_at: str
     pid: int | None
+    live: bool
     idle_s: float | None
     age_s: float | None
     turns: int
@@ -217,9 +220,29 @@ class TextBlock(Params):
     text: str
 
 
+class ImageBlock(Params):
+    type: Literal["image"]
+    media_type: MediaType
+    data: Annotated[str, Field(repr=False)]
+    _size: int = PrivateAttr(0)
+
+    @model_validator(mode="after")
+    def _is_an_image(self) -> ImageBlock:
+        _, self._size = image_of(self.media_type, self.data)
+        return self
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes."""
+        return self._size
+
+
+PromptBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+
+
 class PromptParams(Params):
     session_id: SessionId
-    prompt: str | list[TextBlock]
+    prompt: str | list[PromptBlock]
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     when_busy: Literal["queue", "refuse", "steer"] = "queue"
     when_limited: Literal["wait", "refuse"] = "wait"
@@ -228,8 +251,23 @@ class PromptParams(Params):
 
     @property
     def text(self) -> str:
-        """The prompt as one text."""
-        return self.prompt if isinstance(self.prompt, str) else "\n".join(block.text for block in self.prompt)
+        """The prompt's texts as one."""
+        return self.prompt if isinstance(self.prompt, str) else text_of(self.content)
+
+    @property
+    def content(self) -> Content:
+        """Texts and images in order; a prompt that is a string is one text."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        return tuple(
+            Image(block.media_type, block.data) if isinstance(block, ImageBlock) else block.text
+            for block in self.prompt
+        )
+
+    @property
+    def images(self) -> list[ImageBlock]:
+        """The images among the blocks."""
+        return [] if isinstance(self.prompt, str) else [b for b in self.prompt if isinstance(b, ImageBlock)]
 
 
 class PromptResult(Result):
@@ -273,7 +311,7 @@ class ApprovalListParams(Params):
 class OpenApproval(Result):
     approval_id: str
     session_id: str
-    turn_id: str
+    turn_id: str | None
     tool_name: str
     input: dict[str, Any]
     suggestions: list[dict[str, Any]]

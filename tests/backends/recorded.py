@@ -65,6 +65,20 @@ class Recording:
     def lines(self) -> list[Line]:
         return self.file.lines()
 
+    def dialogue(self) -> list[tuple[str, dict[str, Any]]]:
+        """Both directions in their order: ("said", a frame of stdin) and ("heard", a frame of stdout). stdin's end is left out."""
+        told, heard = list(self.file.meta.stdin), self.lines()
+        frames: list[tuple[str, dict[str, Any]]] = []
+        start = 0
+        for line in [*heard, None]:
+            while told and (line is None or told[0][0] <= start):
+                _, said = told.pop(0)
+                frames += [("said", json.loads(said))] if said and said.startswith("{") else []
+            if line is not None:
+                frames.append(("heard", json.loads(line.data)))
+                start = line.end
+        return frames
+
     def decode(self) -> list[Decoded]:
         """One decoder for all lines, also where the CLI began another turn by itself: the story of a process."""
         decoder = self.adapter.decoder(self.file.carried, self.file.request)

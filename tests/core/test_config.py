@@ -14,6 +14,7 @@ from clisup.core.config import (
     Config,
     DaemonConfig,
     LimitsConfig,
+    LiveConfig,
     TimeoutsConfig,
     parse_config,
 )
@@ -24,8 +25,10 @@ from clisup.errors import ConfigurationError
 MIB = 1024 * 1024
 DEFAULTS = {
     "daemon": {
-        "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000, "max_running": 0, "max_cursors": 256, "max_queue": 100,
-        "max_frame_bytes": 16 * MIB, "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
+        "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000,
+        "max_running": 0, "max_live": 8, "max_cursors": 256, "max_queue": 100,
+        "max_frame_bytes": 16 * MIB, "max_images": 20, "max_image_bytes": 8 * MIB,
+        "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
         "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
         "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600},
@@ -39,6 +42,7 @@ DEFAULTS = {
         "limits": {"spool_bytes": 4096 * MIB, "line_bytes": 64 * MIB, "stderr_bytes": 8 * MIB, "inline_bytes": 256 * 1024,
                    "stderr_events": 200, "memory": 0, "pids": 0, "evidence_windows": 3, "retries": 0,
                    "retry_wait_s": 0},
+        "live": {"idle_s": 600, "spool_bytes": 256 * MIB},
     },
 }  # fmt: skip
 
@@ -174,7 +178,10 @@ def spec(**fields: Any) -> SessionSpec:
 
 
 def test_the_watchdogs_timeouts_are_those_of_the_configuration() -> None:
-    assert set(TimeoutsConfig.model_fields) == set(Timeouts.__dataclass_fields__)
+    assert set(TimeoutsConfig.model_fields) | {"resting"} == set(
+        Timeouts.__dataclass_fields__
+    )  # that one is live.idle_s
+    assert Timeouts().resting == LiveConfig().idle_s
     assert Timeouts(**TimeoutsConfig().model_dump()) == Timeouts()
 
 

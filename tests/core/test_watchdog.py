@@ -20,10 +20,12 @@ from clisup.core.events import (
 )
 from clisup.core.watchdog import PHASE_LIMITS, Phase, PhaseTracker, Timeouts, Watchdog
 
-LIMITS = Timeouts(startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, turn=0)
-NEVER = Timeouts(startup=0, model_idle=0, tool_idle=0, approval=0, background=0, linger=0, turn=0)
+LIMITS = Timeouts(
+    startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, resting=600, turn=0
+)
+NEVER = Timeouts(startup=0, model_idle=0, tool_idle=0, approval=0, background=0, linger=0, resting=0, turn=0)
 LIMITED = [phase for phase in get_args(Phase) if phase != "blocked"]
-WARNED = [phase for phase in LIMITED if phase not in ("startup", "linger")]
+WARNED = [phase for phase in LIMITED if phase not in ("startup", "linger", "resting")]
 
 
 def limit_of(phase: str) -> float:
@@ -83,6 +85,17 @@ def test_after_the_terminal_frame_background_work_decides_between_background_and
     assert tracker.phase == "model"
 
 
+def test_a_live_process_rests_after_the_terminal_frame_unless_background_work_goes_on() -> None:
+    tracker = PhaseTracker()
+    tracker.see(use)
+    tracker.rest()
+    assert tracker.phase == "resting"
+    tracker.background = frozenset({"b"})
+    assert tracker.phase == "background"
+    tracker.follow_up()
+    assert tracker.phase == "model"
+
+
 def test_a_full_disk_hides_every_other_phase() -> None:
     tracker = PhaseTracker(blocked=True)
     tracker.see(use)
@@ -136,7 +149,7 @@ def test_after_a_sign_of_life_it_would_warn_again(phase: Phase) -> None:
     assert dog.poll(1000 + limit * 1.9).action == "warn"
 
 
-@pytest.mark.parametrize("phase", ["startup", "linger"])
+@pytest.mark.parametrize("phase", ["startup", "linger", "resting"])
 def test_a_process_that_only_drips_bytes_must_still_start_and_still_leave(phase: Phase) -> None:
     dog, limit = watching(phase), limit_of(phase)
     dog.alive(1000 + limit - 1)

@@ -56,7 +56,7 @@ def test_it_takes_the_flags_of_a_supervisor(demo: Demo) -> None:
         (("--permission-mode", "odd"), "Allowed choices are"),
         (("--session-id", "odd"), "Must be a valid UUID"),
         (("--resume", "a", "--session-id", str(uuid.UUID(int=0))), "--fork-session"),
-        (("--input-format", "stream-json"), "is invalid"),
+        (("--input-format", "xml"), "is invalid"),
         (("--mcp-config", "missing.json"), "Invalid MCP configuration"),
         (("--append-system-prompt-file", "missing.md"), "Append system prompt file not found"),
     ],

@@ -106,12 +106,24 @@ class Lab:
         with self.client() as client:
             return str(client.call("session/new", backend=self.backend, cwd=str(self.cwd), **params)["session_id"])
 
-    def turn(self, prompt: str = "Say hello.", *, session: str | None = None, **params: Any) -> dict[str, Any]:
+    def turn(
+        self,
+        prompt: str | list[dict[str, Any]] = "Say hello.",
+        *,
+        session: str | None = None,
+        expand: bool = False,
+        **params: Any,
+    ) -> dict[str, Any]:
         """One prompt to its end: the answer of `session/prompt` with `wait`, and the session's id."""
         session = session or self.open(**params)
         with self.client() as client:
-            result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True)
+            result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True, expand=expand)
         return {**result, "session_id": session}
+
+    def altered(self, turn: dict[str, Any]) -> str | None:
+        """What `turn_started` says was done to the prompt."""
+        (started,) = self.events(turn["session_id"], "turn_started")
+        return started.get("prompt_altered")
 
     def prompt(self, session: str, prompt: str = "Say hello.") -> str:
         """A prompt whose end nobody waits for; gives the turn's id."""

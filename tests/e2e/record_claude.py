@@ -2,6 +2,7 @@
 
     python -m tests.e2e.record_claude                 # every scenario, two at a time
     python -m tests.e2e.record_claude text memory     # some of them
+    python -m tests.e2e.record_claude live            # the dialogues with a live process, all of them
 
 Each run has a throw-away HOME, an environment built from nothing and a fake API on loopback; a caller who wants a
 guarantee that nothing else is reached starts it in a network namespace that has only `lo`. Stdout is stored as it
@@ -25,9 +26,12 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+from tests.e2e.dialogue import Cue, Speaker
+from tests.e2e.dialogues import DIALOGUES
 from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
 from tests.e2e.scenarios import SCENARIOS, UNKNOWN_SESSION, Run, Scenario
 
@@ -36,6 +40,8 @@ REPOSITORY = HERE.parent.parent
 VERSION = "2.1.329"
 RECORDINGS = HERE.parent / "recordings" / "claude" / VERSION
 BASE = ["-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose", "--setting-sources", "user"]
+LIVE = ["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]
+RECORDED = {**SCENARIOS, **DIALOGUES}
 LIMIT_SECONDS = 240.0
 SWITCHES = {
     "DISABLE_TELEMETRY": "1",
@@ -126,7 +132,8 @@ def record(scenario: Scenario, binary: Path, target: Path) -> list[str]:
 def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, target: Path) -> str:
     name = scenario.name + run.suffix
     before = len(session.api.requests)
-    argv = [*BASE, *session.flags(run), *(session.scratch.fill(argument) for argument in run.args)]
+    flags = [*BASE, *(LIVE if run.dialogue else []), *session.flags(run)]
+    argv = [*flags, *(session.scratch.fill(argument) for argument in run.args)]
     environment = session.environment(run, scenario.auth)
     process = subprocess.Popen(
         [str(binary), *argv],
@@ -136,7 +143,7 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
         cwd=session.scratch.cwd,
         env=environment,
     )
-    out, err, sent = _drive(process, run)
+    heard = _converse(process, run.dialogue) if run.dialogue else _drive(process, run)
     requests = session.api.requests[before:]
     meta: dict[str, Any] = {
         "scenario": scenario.name,
@@ -144,16 +151,17 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
         "cli_version": VERSION,
         "argv": ["claude", *argv],
         "environment": sorted(environment),
-        "prompt": run.prompt,
+        "prompt": None if run.dialogue else run.prompt,
         "exit_code": process.returncode if process.returncode >= 0 else None,
         "signal": signal.Signals(-process.returncode).name if process.returncode < 0 else None,
-        "stderr": err,
+        "stderr": heard.stderr,
         "api_requests": len(requests),
         "main_requests": sum(request.main for request in requests),
-        "signals_sent": sent,
-        "ended": "by the recorder's signal" if sent else "by itself",
+        "signals_sent": heard.signals,
+        "ended": "by the recorder's signal" if heard.signals else "by itself",
     }
-    stdout = session.scratch.stable(out, process.pid)
+    stdout = session.scratch.stable(heard.stdout, process.pid)
+    meta |= _dialogue(heard, stdout)
     target.mkdir(parents=True, exist_ok=True)
     (target / f"{name}.jsonl").write_text(stdout, encoding="utf-8", newline="")
     rendered = session.scratch.stable(json.dumps(meta, indent=1, ensure_ascii=False), process.pid)
@@ -161,7 +169,39 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
     return f"{name}: exit {process.returncode}, {stdout.count(chr(10))} lines, {len(stdout)} characters"
 
 
-def _drive(process: subprocess.Popen[bytes], run: Run) -> tuple[str, str, list[dict[str, Any]]]:
+class Heard(NamedTuple):
+    """What a process said, what it was told, and the signals it got; `told` as in `Speaker.said`."""
+
+    stdout: str
+    stderr: str
+    signals: list[dict[str, Any]]
+    told: list[tuple[int, str | None]] | None = None
+
+
+def _dialogue(heard: Heard, stdout: str) -> dict[str, Any]:
+    """The other direction of a dialogue, by the place in stdout: every line, and how many it had been told there."""
+    if heard.told is None:
+        return {}
+    ends = [0, *accumulate(len(line.encode()) for line in stdout.splitlines(keepends=True))]
+    stdin = [[ends[lines], line] for lines, line in heard.told]
+    counts = accumulate(1 if line is not None else 0 for _, line in stdin)
+    said = {offset: None if line is None else count for (offset, line), count in zip(stdin, counts, strict=True)}
+    return {"stdin": stdin, "said": [[offset, count] for offset, count in said.items()]}
+
+
+def _converse(process: subprocess.Popen[bytes], cues: tuple[Cue, ...]) -> Heard:
+    """Lead the dialogue."""
+    assert process.stderr is not None
+    errors: list[bytes] = []
+    reader = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
+    reader.start()
+    speaker = Speaker(process, cues)
+    out = speaker.listen()
+    reader.join(5)
+    return Heard(out.decode(), b"".join(errors).decode(errors="replace"), speaker.sent, speaker.said)
+
+
+def _drive(process: subprocess.Popen[bytes], run: Run) -> Heard:
     """Feed the prompt, read both pipes, send the run's signal when its line has come; kill after the limit."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -185,11 +225,17 @@ def _drive(process: subprocess.Popen[bytes], run: Run) -> tuple[str, str, list[d
     process.wait()
     guard.cancel()
     reader.join(5)
-    return b"".join(lines).decode(), b"".join(errors).decode(errors="replace"), sent
+    return Heard(b"".join(lines).decode(), b"".join(errors).decode(errors="replace"), sent)
 
 
 def _drain(pipe: IO[bytes], into: list[bytes]) -> None:
     into.extend(pipe)
+
+
+def _names(wanted: list[str]) -> list[str]:
+    if not wanted:
+        return [name for name, scenario in RECORDED.items() if scenario.recorded]
+    return [name for word in wanted for name in (DIALOGUES if word == "live" else [word])]
 
 
 def main() -> None:
@@ -198,8 +244,8 @@ def main() -> None:
     parser.add_argument("--binary", type=Path, default=REPOSITORY / ".e2e" / "claude" / "package" / "claude")
     parser.add_argument("--to", type=Path, default=RECORDINGS)
     options = parser.parse_args()
-    names = options.scenario or [name for name, scenario in SCENARIOS.items() if scenario.recorded]
-    chosen = [SCENARIOS[name] for name in names if os.geteuid() == 0 or not SCENARIOS[name].needs_root]
+    names = _names(options.scenario)
+    chosen = [RECORDED[name] for name in names if os.geteuid() == 0 or not RECORDED[name].needs_root]
     started = time.monotonic()
     with ThreadPoolExecutor(max_workers=2) as pool:
         for lines in pool.map(lambda scenario: record(scenario, options.binary, options.to), chosen):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.e2e.dialogue import Cue
+
 Body = dict[str, Any]
 
 # --- the steps of a reply -------------------------------------------------------------------------------------------
@@ -234,7 +236,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class Run:
-    """One process of the CLI. `session`: new, resume or again (the last new id), fork, unknown, none."""
+    """One process of the CLI. `session`: new, resume or again (the last new id), fork, unknown, none.
+
+    With a `dialogue` it is a live one, and the prompt counts for nothing.
+    """
 
     suffix: str = ""
     prompt: str = "Say hello."
@@ -242,6 +247,7 @@ class Run:
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     signal: Signal | None = None
+    dialogue: tuple[Cue, ...] = ()
 
 
 @dataclass(frozen=True)

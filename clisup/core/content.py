@@ -1,0 +1,109 @@
+"""What a prompt may hold besides text: images, in the order in which the model is to see them. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+__all__ = [
+    "MEDIA_TYPES",
+    "Content",
+    "Image",
+    "MediaType",
+    "content_of",
+    "image_of",
+    "media_type_of",
+    "stored",
+    "text_of",
+]
+
+MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+MEDIA_TYPES: tuple[MediaType, ...] = get_args(MediaType)
+_MAGIC: tuple[tuple[bytes, MediaType], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+_SUFFIXES: dict[str, str] = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image: its media type and its bytes in base64, as `image_of` has checked them."""
+
+    media_type: str
+    data: str
+
+    @property
+    def raw(self) -> bytes:
+        """The file's bytes."""
+        return base64.b64decode(self.data)
+
+    @property
+    def url(self) -> str:
+        """The image as a `data:` URL."""
+        return f"data:{self.media_type};base64,{self.data}"
+
+    def file_name(self, number: int) -> str:
+        """What a file of it is called: `image-1.png`."""
+        return f"image-{number}.{_SUFFIXES.get(self.media_type, 'bin')}"
+
+
+Content = tuple[str | Image, ...]
+"""A prompt's texts and images in order. Empty where the prompt is one text and no more."""
+
+
+def media_type_of(data: bytes) -> MediaType | None:
+    """The media type by the first bytes; None for what is no image of a kind that backends take."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
+
+
+def image_of(media_type: str, data: str) -> tuple[Image, int]:
+    """A checked image and the size of its file. Raises `ValueError` that says what is wrong, without the data."""
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("data is no base64 (RFC 4648, padded, without line breaks)") from None
+    if not raw:
+        raise ValueError("data is empty")
+    found = media_type_of(raw)
+    if found is None:
+        raise ValueError(f"data is no image: its first bytes are not those of any of {', '.join(MEDIA_TYPES)}")
+    if found != media_type:
+        raise ValueError(f"media_type is {media_type}, but data is {found}")
+    return Image(media_type, data), len(raw)
+
+
+def text_of(content: Iterable[str | Image]) -> str:
+    """The texts alone, as one."""
+    return "\n".join(part for part in content if isinstance(part, str))
+
+
+def stored(content: Content) -> list[dict[str, str]]:
+    """As JSON, for the prompt's file."""
+    return [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image", "media_type": part.media_type, "data": part.data}
+        for part in content
+    ]
+
+
+def content_of(blocks: Sequence[Mapping[str, Any]] | None) -> Content:
+    """What `stored` has made. Blocks without words are left out: a model's API refuses them beside an image."""
+    parts = (
+        Image(str(block["media_type"]), str(block["data"])) if block["type"] == "image" else str(block["text"])
+        for block in blocks or ()
+    )
+    return tuple(part for part in parts if isinstance(part, Image) or part.strip())

@@ -1,0 +1,44 @@
+"""What in a run's events is reason enough to end it: endless retries, and answers from a session that nobody asked for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clisup.core.config import LimitsConfig
+from clisup.core.events import BackendRetry, EventBase, SessionInit, TurnError
+from clisup.core.patience import Patience, out_of_patience
+
+__all__ = ["Fault", "Judge"]
+
+
+class Fault(NamedTuple):
+    """Why a run is to be ended: the reason for the journal, and the turn's error."""
+
+    reason: str
+    error: TurnError
+
+
+class Judge:
+    """One run's. `native_session_id` is the session that the CLI was started for; None where it chooses one."""
+
+    def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
+        self._patience = Patience(limits.retries, limits.retry_wait_s)
+        self._session = native_session_id
+
+    def fault(self, event: EventBase) -> Fault | None:
+        """What is wrong with this event; None where nothing is."""
+        if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
+            return Fault(f"retry:{error.kind}", error)
+        if isinstance(event, SessionInit) and self._is_another(event.native_session_id):
+            return Fault("wrong_session", _wrong_session(self._session))
+        return None
+
+    def _is_another(self, said: str | None) -> bool:
+        return said is not None and self._session is not None and said != self._session
+
+
+def _wrong_session(expected: str | None) -> TurnError:
+    return TurnError(
+        kind="session_not_found",
+        message=f"the CLI answered from another session than {expected}: it does not know the one that was asked for",
+    )

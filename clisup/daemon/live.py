@@ -1,0 +1,200 @@
+"""Live processes: one CLI process for many turns, kept for a while between them, and at most so many of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from clisup.core.events import Notice, TurnStarted
+from clisup.core.fingerprint import differences
+from clisup.core.ledger import Turn
+from clisup.core.lifecycle import Cause, SessionState
+from clisup.daemon.closing import Closer, Correction
+from clisup.daemon.recorder import Item
+from clisup.daemon.run import Run
+from clisup.daemon.sink import Place, TurnSink
+from clisup.host import clock
+from clisup.host.session_dir import RunDir
+from clisup.host.spool import spool_size
+
+if TYPE_CHECKING:
+    from clisup.daemon.launching import Draft
+    from clisup.daemon.session import Session
+
+__all__ = ["LivePool", "LiveRun", "LiveSink"]
+
+_log = structlog.get_logger()
+
+
+class LiveSink(TurnSink):
+    """The sink of a live run: turns begin and end in it."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.on_rest: Callable[[], None] = lambda: None
+        self._unasked = False  # a turn that the CLI began by itself runs, and holds a slot
+
+    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
+        """A follow-up of the CLI's own, or the turn of a prompt that could not be merged into the one that it was meant for."""
+        steers = self._session.ledger.steers
+        steer = next((steers[known] for known in prompt_ids if known in steers), None)
+        memo = {"begin": place, "background": sorted(background)}
+        event = TurnStarted(
+            run=self.turn.run,
+            origin="backend" if steer is None else "prompt",
+            key=steer.get("key") if steer else None,
+            prompt_ids=prompt_ids,
+        )
+        self.lap()
+        return [Item(event, self._session.next_turn_id(), memo=memo)]
+
+    def began(self) -> None:
+        """Such a turn is journaled."""
+        if self._session.state is SessionState.IDLE:
+            self._unasked = True
+            self._session.services.slots.force()
+            self._session.advance(Cause.ADOPT)
+
+    def rested(self) -> None:
+        if self._unasked:
+            self._unasked = False
+            self._session.services.slots.release()
+            self._session.advance(Cause.TURN_OVER)
+        self.on_rest()
+
+
+class LiveRun:
+    """One live process of a session. `serve` is its task; `gone` is set when it has ended, after all it said is journaled."""
+
+    def __init__(
+        self, session: Session, run: Run, sink: LiveSink, run_dir: RunDir, closer: Closer, mark: dict[str, str]
+    ) -> None:
+        self._session = session
+        self._sink = sink
+        self._dir = run_dir
+        self._closer = closer
+        self._news = trio.Event()
+        self.mark = mark
+        self.run = run
+        self.mode: str | None = None  # how it named the native session, where a first try was wrong
+        self.gone = trio.Event()
+        self.correction: Correction | None = None
+        self.rests_since: float | None = None
+        sink.on_rest = self._rest
+
+    @property
+    def resting(self) -> bool:
+        """It waits for its next turn, and can be let go."""
+        return self.rests_since is not None and not self.leaving
+
+    @property
+    def leaving(self) -> bool:
+        """It is being ended, or is gone."""
+        return self.run.ending or self.gone.is_set()
+
+    async def serve(self) -> None:
+        """Follow the process to its end."""
+        session = self._session
+        session.services.live.add(self)
+        if not self._sink.turn.id:
+            self.rests_since = clock.monotonic()
+        try:
+            record = await self.run.drive()
+            session.services.drift.add(session.backend.adapter.kind, self.run.frames, session.backend.version)
+            lap = self._sink.lap()
+            self.correction = await self._closer.close(self.run, record, self._dir, mode=self.mode, lap_s=lap)
+        except Exception as error:  # a fault of the daemon's own ends this process, never the daemon
+            _log.exception("live process failed inside the daemon", session=session.id)
+            await session.live_failed(error)
+        finally:
+            session.services.live.discard(self)
+            self.gone.set()
+            self._sink.rested()
+            session.live_gone(self)
+
+    # -- turns
+
+    async def begin(self, turn: Turn, event: TurnStarted, text: str) -> bool:
+        """Hand the process the prompt of a queued turn, journaled as begun. False where it cannot take one any more."""
+        self._sink.lap()
+        ready = lambda: not self._sink.turn.id and not self.leaving  # noqa: E731  it may have begun one of its own meanwhile
+        if not await self.run.begin_turn(Item(event, turn.id), text, ready):
+            return False
+        self.rests_since = None
+        return True
+
+    async def end_of(self, turn_id: str) -> Correction | None:
+        """Wait for a turn's end; gives the correction where the process has ended and the turn needs another."""
+        while self._session.ledger.turn(turn_id) is not None and not self.gone.is_set():
+            await self._news.wait()
+        return self.correction if self._session.ledger.turn(turn_id) is not None else None
+
+    async def quiet(self) -> None:
+        """Wait until it rests, or is gone."""
+        while not self.gone.is_set() and (self._sink.turn.id or self.leaving):
+            await self._news.wait()
+
+    def _rest(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+        if self.gone.is_set():
+            return
+        self.rests_since = clock.monotonic()
+        limit = self._session.backend.config.live.spool_bytes
+        if limit and spool_size(self._dir.out) >= limit:
+            self.run.retire("renewed")
+        else:
+            self._session.services.live.trim()
+        self._session.work_came()
+
+    # -- how it is let go
+
+    def changed(self, draft: Draft) -> list[str]:
+        """What the next turn wants otherwise, in words."""
+        return differences(self.mark, draft.fingerprint or {})
+
+    async def retire(self, reason: str, message: str | None = None) -> None:
+        """Let it go, by the end of its stdin and the ladder after that, and wait until it is gone. A turn that runs may end first."""
+        if message is not None:
+            self.run.note(Notice(code="process_restarted", message=message))
+        while not self.gone.is_set():  # it may just have begun a turn of its own
+            self.run.retire(reason)
+            await self._news.wait()
+
+
+class LivePool:
+    """All live processes of the daemon: at most `limit`, and the one that has rested longest makes room."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._all: set[LiveRun] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, live: LiveRun) -> None:
+        """One that has started, or was adopted."""
+        self._all.add(live)
+        self.trim()
+
+    def discard(self, live: LiveRun) -> None:
+        """One that is gone."""
+        self._all.discard(live)
+
+    def trim(self) -> None:
+        """Where there are too many, the oldest idle ones go. All may be at work: then the first that rests goes."""
+        for live in self._superfluous(self.limit):
+            live.run.retire("room")
+
+    async def make_room(self) -> None:
+        """Before another one starts: wait until the oldest idle one is gone, where there would be too many."""
+        for live in self._superfluous(self.limit - 1):
+            await live.retire("room")
+
+    def _superfluous(self, limit: int) -> list[LiveRun]:
+        staying = [live for live in self._all if not live.leaving]
+        resting = sorted((live for live in staying if live.resting), key=lambda live: live.rests_since or 0.0)
+        return resting[: max(0, len(staying) - limit)]

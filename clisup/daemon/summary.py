@@ -1,0 +1,46 @@
+"""What people and programs see of a session at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clisup.host import clock
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["summary_of"]
+
+
+def summary_of(session: Session) -> dict[str, Any]:
+    """A row of `session/list` and `daemon/status`."""
+    run = session.run
+    current, ledger = session.ledger.current, session.ledger
+    timers = run.guard.timers() if run else []
+    return {
+        "session_id": session.id,
+        "backend": session.spec.backend,
+        "model": ledger.model or session.spec.model,
+        "state": str(session.state),
+        "phase": run.tracker.phase if run else None,
+        "turn_id": current.id if current else None,
+        "native_session_id": ledger.native_session_id,
+        "cwd": session.spec.cwd,
+        "labels": session.spec.labels,
+        "created_at": session.spec.created_at,
+        "pid": ledger.held.pid if ledger.held else None,
+        "live": session.live is not None,
+        "idle_s": run.guard.idle_s if run else None,
+        "age_s": clock.age_of(session.spec.created_at),
+        "turns": ledger.turns,
+        "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
+        "approvals": len(session.approvals.open),
+        "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
+        "tokens": ledger.usage.model_dump(),
+        "cost_usd": ledger.cost_usd,
+        "subscribers": session.recorder.followers,
+        "first_seq": session.recorder.first_seq,
+        "next_seq": session.recorder.next_seq,
+        "last_event": ledger.last_event,
+        "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
+    }
