@@ -57,6 +57,8 @@ KINDS: dict[str, ErrorKind] = {
     "permission_denied":           ErrorKind(-32030, EXIT_DENIED),
     "limit_exceeded":              ErrorKind(-32031, EXIT_BUSY),
     "budget_exhausted":            ErrorKind(-32032, EXIT_TURN_FAILED),
+    "approval_not_found":          ErrorKind(-32033, EXIT_USAGE),
+    "approval_already_resolved":   ErrorKind(-32033, EXIT_USAGE),
     "storage_failed":              ErrorKind(-32040, EXIT_UNAVAILABLE, retryable=True),
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
     # Kinds that never travel over the wire: a command or the daemon's start ends with them.

@@ -32,7 +32,7 @@ _TOKENS = (
 )
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "permission_denied", "usage", "status", "unparsed",
+    "approval_requested", "approval_resolved", "usage", "status", "unparsed",
 )  # fmt: skip
 _MARK = "\u200b"
 _MARKED = "zero-width space before a leading command character"
@@ -53,6 +53,7 @@ class AcpAdapter(AcpDialect):
         permission_modes=None,
         chosen_id=False,
         interrupt="request",
+        approvals=True,
         tokens=_TOKENS,
         events=tuple(sorted(_EVENTS)),
     )

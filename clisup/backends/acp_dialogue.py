@@ -1,7 +1,8 @@
 """The client's side of the Agent Client Protocol, version 1: one process, one session, one prompt.
 
 `initialize` was said at the start; each answer says what to ask next: session/new (or resume, or load), the model, the mode,
-session/prompt, and the end of input. Whatever the agent asks meanwhile is answered at once, so that it never waits for us.
+session/prompt, and the end of input. For a permission the agent waits until somebody has a word on it; whatever else it asks
+meanwhile is answered at once, so that it never waits for us.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from clisup.backends.acp_dialect import AcpDialect
-from clisup.backends.acp_frames import read_frame, refusal, reply_text, request_text
+from clisup.backends.acp_frames import options_of, outcome, read_frame, reply_text, request_text
 from clisup.backends.acp_settings import Setting, mode_setting, model_setting
 from clisup.backends.acp_updates import SAID, Updates
+from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, LaunchRequest, Terminal
 from clisup.backends.claude_frames import (
     MalformedError,
@@ -35,7 +37,6 @@ _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _LARGEST_ID = 2**63
 _NOTHING = Decoded(())
-_NOBODY = "nobody can be asked: take a permission mode of the agent's that allows it"
 _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
     "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
     "max_turn_requests": ("max_turns", "the agent's limit of model requests in one turn is reached"),
@@ -71,6 +72,7 @@ class AcpDecoder:
         self._mode: str | None = None
         self._loaded = False  # by session/load, which replays
         self._unsettled = False
+        self._questions = Questions(request.run)
 
     @property
     def background(self) -> frozenset[str]:
@@ -82,6 +84,10 @@ class AcpDecoder:
         if self._asked != "session/prompt":
             return None
         return request_text(None, "session/cancel", {"sessionId": self._session})
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The option of an open permission request that says so; `cancelled`, too, is a word that the agent waits for."""
+        return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, what to answer, and the turn's end with the answer to the prompt. Never raises."""
@@ -144,8 +150,20 @@ class AcpDecoder:
         if too_deep(line.data, frame) or not get_str(call, "toolCallId"):
             error = {"code": _INVALID_PARAMS, "message": "cannot read this tool call"}
             return unparsed(line, "malformed")._replace(replies=(reply_text(number, {"error": error}),))
-        events = self._updates.refuse(call, _NOBODY)
-        return Decoded(events, replies=(reply_text(number, {"result": {"outcome": refusal(params)}}),))
+        return Decoded(self._permission(number, params, call))
+
+    def _permission(self, number: int | str | None, params: dict[str, Any], call: dict[str, Any]) -> list[EventBase]:
+        told, use, title = self._updates.asked(call)
+        options = options_of(params)
+
+        def word(answer: ApprovalAnswer) -> str:
+            return reply_text(number, {"result": {"outcome": outcome(options, answer)}})
+
+        question = self._questions.ask(
+            number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
+            reason=title,
+        )  # fmt: skip
+        return [*told, question]
 
     # What the agent answers
 
@@ -252,7 +270,7 @@ class AcpDecoder:
 
     def _end(self, error: TurnError | None, reason: str | None = None, usage: Usage | None = None) -> Decoded:
         self._asked = None
-        events = self._updates.finish()
+        events = [*self._updates.finish(), *self._questions.close()]
         share, total = self._cost()
         terminal = Terminal(
             is_error=error is not None,
@@ -263,7 +281,6 @@ class AcpDecoder:
             cost_total_usd=total,
             error=error,
             interrupted=error is not None and error.kind == "cancelled",
-            denied=tuple(self._updates.denied),
         )
         return Decoded(events, terminal, (END_OF_INPUT,))
 

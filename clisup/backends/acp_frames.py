@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from clisup.backends.acp_updates import CHUNKS
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.claude_frames import decode_any, get_dict, get_str, mend
 from clisup.core.framing import Line
+from clisup.errors import UsageError
 
-__all__ = ["read_frame", "refusal", "reply_text", "request_text"]
+__all__ = ["options_of", "outcome", "read_frame", "reply_text", "request_text"]
 
 
 def request_text(number: int | None, method: str, params: dict[str, Any]) -> str:
@@ -41,15 +44,46 @@ def _keep_halves(value: object, data: bytes) -> None:
         update["content"]["text"] = raw["params"]["update"]["content"]["text"]
 
 
-def refusal(params: dict[str, Any]) -> dict[str, Any]:
-    """The option that refuses this once; one that refuses for ever only where there is no other."""
+_KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
+    ("allow", False): ("allow_once",),  # never for ever where nobody said so
+    ("allow", True): ("allow_always", "allow_once"),
+    ("deny", False): ("reject_once", "reject_always"),
+    ("deny", True): ("reject_always", "reject_once"),
+}
+"""Which kinds of option are an answer, the best first."""
+
+
+def options_of(params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The answers that the agent offers, those that can be given."""
     options = params.get("options")
     known = [option for option in options if isinstance(option, dict)] if isinstance(options, list) else []
-    for kind in ("reject_once", "reject_always"):
-        for option in known:
-            if option.get("kind") == kind and isinstance(option.get("optionId"), str):
+    return tuple(option for option in known if isinstance(option.get("optionId"), str))
+
+
+def outcome(options: Sequence[dict[str, Any]], answer: ApprovalAnswer) -> dict[str, Any]:
+    """The answer in the agent's words. Without an option that refuses, a refusal is `cancelled`.
+
+    Raises `UsageError(kind="unsupported")` where the agent offers no such answer.
+    """
+    if answer.decision == "cancelled":
+        return {"outcome": "cancelled"}
+    if answer.updated_input is not None:
+        raise UsageError(
+            "cannot change the input of this tool call, because the Agent Client Protocol has no way to",
+            kind="unsupported",
+            hint="deny it, and say what to do instead in the next prompt",
+        )
+    for kind in _KINDS[answer.decision, answer.remember]:
+        for option in options:
+            if option.get("kind") == kind:
                 return {"outcome": "selected", "optionId": option["optionId"]}
-    return {"outcome": "cancelled"}
+    if answer.decision == "deny":
+        return {"outcome": "cancelled"}
+    raise UsageError(
+        "cannot allow this tool call, because the agent does not offer that",
+        kind="unsupported",
+        hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
+    )
 
 
 def reply_text(number: int | str | None, body: dict[str, Any]) -> str:

@@ -20,7 +20,6 @@ from clisup.core.events import (
     EventBase,
     MessageStart,
     MessageStop,
-    PermissionDenied,
     ToolProgress,
     ToolUse,
     UsageReport,
@@ -74,7 +73,7 @@ class _Message:
 class Updates:
     """One turn's conversation, in the words of one agent (`dialect`).
 
-    `text` is the turn's final text, `denied` the names of the refused tools, `usage` the sum of what single chunks told.
+    `text` is the turn's final text, `usage` the sum of what single chunks told.
     """
 
     def __init__(self, dialect: AcpDialect) -> None:
@@ -84,7 +83,6 @@ class Updates:
         self._count = 0
         self._tools: dict[str, Tool] = {}
         self.text = ""
-        self.denied: dict[str, None] = {}
         self.usage: Usage | None = None
         self.cost_usd: float | None = None
         self._handlers: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
@@ -104,13 +102,12 @@ class Updates:
             return self._chunk(CHUNKS[name], update)
         return [] if name in SILENT else self._handlers[name](update)
 
-    def refuse(self, call: dict[str, Any], reason: str) -> list[EventBase]:
-        """A tool that is not permitted: the call, if it was not told yet (gemini tells it only here), and its refusal."""
+    def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
+        """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
         tool = self._known(call)
         events = [] if tool.announced else self._announce(tool)
-        name = self._tool_name(tool.fields)
-        self.denied[name] = None
-        return [*events, PermissionDenied(tool_use_id=tool.id, name=name, reason=reason)]
+        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        return events, use, get_str(tool.fields, "title")
 
     def finish(self) -> list[EventBase]:
         """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""

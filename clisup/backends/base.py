@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
 from clisup.core.events import EventBase, TurnError
@@ -25,6 +26,7 @@ Recovery = Literal["resume", "fresh"]
 __all__ = [
     "END_OF_INPUT",
     "Adapter",
+    "ApprovalAnswer",
     "Capabilities",
     "Carried",
     "Control",
@@ -226,6 +228,14 @@ class Decoder(Protocol):
 
     def interrupt(self) -> str | None:
         """What to say on stdin to have the running turn ended, or None where only signals do that."""
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """What to say on stdin to answer an open `approval_requested`, or None where there is none of this id.
+
+        It changes nothing: the daemon asks once for each approval, and again where the word was not said after all. An
+        `approval_resolved` of the decoder's says that the CLI does not wait any longer; the daemon drops it where the
+        approval was answered. Raises `UsageError(kind="unsupported")` for a word that the CLI does not offer.
+        """
 
 
 class Adapter(Protocol):

@@ -70,6 +70,7 @@ class ClaudeAdapter:
         fork=True,
         cost=True,
         images=True,
+        approvals=True,
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
         events=tuple(sorted(_EVENTS)),

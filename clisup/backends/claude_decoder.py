@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
+from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
@@ -65,6 +67,7 @@ class ClaudeDecoder:
     """
 
     def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        self._questions = Questions(request.run if request is not None else 0)
         self._live = LiveState() if request is not None and request.live else None
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
@@ -78,6 +81,8 @@ class ClaudeDecoder:
             "system/task_notification": self._tasks.notified,
             "system/background_tasks_changed": self._tasks.changed,
             "rate_limit_event": self._rate_limit,
+            "control_request": lambda frame: asked(self._questions, frame),
+            "control_cancel_request": lambda frame: withdrawn(self._questions, frame),
         }
 
     @property
@@ -108,6 +113,10 @@ class ClaudeDecoder:
     def idle(self) -> bool:
         """A live process has said that it has nothing left to do, background work aside."""
         return self._live is not None and self._live.idle
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The `control_response` to an open permission request of a live process."""
+        return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where it was a `result`. Never raises."""
@@ -283,7 +292,7 @@ class ClaudeDecoder:
     def _result(self, frame: dict[str, Any]) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
-        events = self._messages.finish()
+        events = [*self._messages.finish(), *self._questions.close()]
         self._carried_usd = terminal.cost_total_usd
         self._failure, self._resets_at = Report(), None
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)

@@ -15,8 +15,6 @@ from clisup.backends.claude_blocks import DETAIL_CHARS
 from clisup.backends.claude_errors import explain_retry
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.core.events import (
-    ApprovalRequested,
-    ApprovalResolved,
     BackendRetry,
     BackendStatus,
     EventBase,
@@ -116,26 +114,6 @@ def rate_limit(frame: Frame) -> RateLimit:
     )
 
 
-def _control_request(frame: Frame) -> list[EventBase]:
-    """A permission prompt of a live process (`--permission-prompt-tool stdio`); the daemon puts its run before the id."""
-    request = get_dict(frame, "request")
-    if request.get("subtype") != "can_use_tool":
-        raise LookupError("control_request/" + str(get_str(request, "subtype")))
-    suggestions = request.get("permission_suggestions")
-    return [
-        ApprovalRequested(
-            approval_id=_need(frame, "request_id"),
-            tool_name=_need(request, "tool_name"),
-            input=get_dict(request, "input"),
-            suggestions=tuple(s for s in suggestions if isinstance(s, dict)) if isinstance(suggestions, list) else (),
-        )
-    ]
-
-
-def _control_cancel(frame: Frame) -> list[EventBase]:
-    return [ApprovalResolved(approval_id=_need(frame, "request_id"), decision="cancelled")]
-
-
 def _compact_boundary(frame: Frame) -> list[EventBase]:
     meta = get_dict(frame, "compact_metadata")
     parts = ((name, meta.get(name)) for name in ("trigger", "pre_tokens", "post_tokens"))
@@ -217,6 +195,4 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "tool_use_summary": _from("tool_use_summary", "summary"),
     "auth_status": _from("auth_status", "error"),
     "tool_progress": _tool_progress,
-    "control_request": _control_request,
-    "control_cancel_request": _control_cancel,
 }

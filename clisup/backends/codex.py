@@ -55,7 +55,8 @@ TOKENS = (
 )  # fmt: skip
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "permission_denied", "retracted", "usage", "rate_limit", "retry", "task", "status", "unparsed",
+    "approval_requested", "approval_resolved", "permission_denied", "retracted",
+    "usage", "rate_limit", "retry", "task", "status", "unparsed",
 )  # fmt: skip
 _VERSION = re.compile(r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 _LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
@@ -130,6 +131,7 @@ class CodexAdapter(CodexBase):
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
         interrupt="request",
+        approvals=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )

@@ -29,23 +29,31 @@ _FAILED = re.compile(
 class Calls:
     """Which calls were told and answered."""
 
-    __slots__ = ("_answered", "_asked", "_names")
+    __slots__ = ("_answered", "_asked", "_inputs", "_names")
 
     def __init__(self) -> None:
         self._asked: dict[str, ToolUse] = {}  # raw calls that no item has told of
         self._names: dict[str, str] = {}
         self._answered: set[str] = set()
+        self._inputs: dict[str, Frame] = {}  # of items that run
 
     def name_of(self, call: str | None) -> str | None:
         asked = self._asked.get(call or "")
         return self._names.get(call or "") or (asked.name if asked else None)
 
+    def input_of(self, call: str | None) -> Frame:
+        """What a call that runs, or waits for a word, was called with; empty where no item told of it."""
+        return self._inputs.get(call or "", {})
+
     def started(self, item: Frame) -> list[EventBase]:
-        return self._tell(items.tool_use(item))
+        use = items.tool_use(item)
+        self._inputs[use.tool_use_id] = use.input
+        return self._tell(use)
 
     def completed(self, item: Frame) -> list[EventBase]:
         call = items.item_id(item)
         told = self._tell(items.tool_use(item))
+        self._inputs.pop(call, None)
         if call in self._answered:
             return told
         self._answered.add(call)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clisup.backends import codex_items as items
+from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Reply, Terminal
 from clisup.backends.claude_frames import (
     MalformedError,
@@ -20,6 +21,7 @@ from clisup.backends.claude_frames import (
     get_int,
     get_str,
 )
+from clisup.backends.codex_approvals import ask
 from clisup.backends.codex_calls import Calls
 from clisup.backends.codex_errors import Report, explain_report, read_report, retry_of
 from clisup.backends.codex_messages import Messages
@@ -50,6 +52,7 @@ class CodexDecoder:
         self._denied: dict[str, None] = {}
         self._failure: Report | None = None
         self._ended = False
+        self._questions = Questions(request.run)
         self._handlers: dict[str, Callable[[Frame], list[EventBase]]] = {
             "item/started": self._item_started,
             "item/completed": self._item_completed,
@@ -70,6 +73,10 @@ class CodexDecoder:
     def interrupt(self) -> str | None:
         """The request that ends the running turn, once codex has said which turn that is."""
         return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The answer to an open question, in the words that codex wants for its kind."""
+        return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, the answers to it, and the turn's end where the line was that. Never raises."""
@@ -130,13 +137,16 @@ class CodexDecoder:
         )
         return Decoded((init,), replies=(start_turn(self._thread, self._request),))
 
-    # Requests of the server: each is answered, or the turn would wait for ever
+    # Requests of the server: a person's to answer, or answered at once, or the turn would wait for ever
 
     def _request_of(self, method: str, frame: Frame) -> Decoded:
         asked = frame["id"]
         if not isinstance(asked, str | int):
             raise MalformedError("a request with an odd id")
         params = get_dict(frame, "params")
+        question = None if self._ended else ask(self._questions, self._calls, method, asked, params)
+        if question is not None:
+            return Decoded((question,))
         call = get_str(params, "itemId")
         name = self._calls.name_of(call) or method
         reason = get_str(params, "reason") or get_str(params, "message")
@@ -149,6 +159,9 @@ class CodexDecoder:
         params = get_dict(frame, "params")
         if method in SILENT:
             return NOTHING
+        if method == "serverRequest/resolved":  # answered, or not wanted any longer
+            asked = params.get("requestId")
+            return Decoded(self._questions.withdraw(asked)) if isinstance(asked, str | int) else NOTHING
         if method == "thread/tokenUsage/updated":
             return Decoded(self._used(params))
         if self._is_foreign(params):
@@ -227,4 +240,5 @@ class CodexDecoder:
             denied=tuple(self._denied),
         )
         last: tuple[Reply, ...] = (END_OF_INPUT,)
-        return Decoded([*(events or []), *self._messages.retract("no message confirmed it")], terminal, last)
+        last_events = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
+        return Decoded(last_events, terminal, last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from clisup.backends import codex_items as items
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
 from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check, toml_string
@@ -133,6 +134,10 @@ class CodexExecDecoder:
 
     def interrupt(self) -> str | None:
         """exec listens to signals alone."""
+        return None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """exec asks nobody."""
         return None
 
     def decode(self, line: Line) -> Decoded:

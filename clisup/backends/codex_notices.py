@@ -141,7 +141,7 @@ SILENT = frozenset(
         "account/updated", "app/list/updated", "fs/changed", "item/commandExecution/outputDelta",
         "item/commandExecution/terminalInteraction", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
         "item/reasoning/summaryPartAdded", "model/verification", "project/changed", "rawResponse/completed",
-        "remoteControl/status/changed", "serverRequest/resolved", "skills/changed", "thread/closed",
+        "remoteControl/status/changed", "skills/changed", "thread/closed",
         "thread/environment/connected", "thread/environment/disconnected", "thread/goal/cleared", "thread/goal/updated",
         "thread/name/updated", "thread/prediction/updated", "thread/queue/changed", "thread/readState/changed",
         "thread/settings/updated", "thread/started", "thread/status/changed", "turn/diff/updated",

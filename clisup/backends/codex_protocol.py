@@ -11,7 +11,7 @@ from clisup.core.content import Image
 from clisup.errors import UsageError
 
 __all__ = [
-    "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "config_of", "interrupt", "open_thread",
+    "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "approvals_of", "config_of", "interrupt", "open_thread",
     "said", "sandbox_of", "start_turn", "trust_of",
 ]  # fmt: skip
 
@@ -19,9 +19,6 @@ Frame = dict[str, Any]
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
 _NOT_ALLOWED = "nobody is there to allow it"
 _ANSWERS: dict[str, Frame] = {
-    "item/commandExecution/requestApproval": {"decision": "decline"},
-    "item/fileChange/requestApproval": {"decision": "decline"},
-    "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},
     "item/tool/requestUserInput": {"answers": {}},
     "item/tool/call": {"contentItems": [], "success": False},
     "mcpServer/elicitation/request": {"action": "decline", "content": None, "_meta": None},
@@ -49,7 +46,7 @@ def open_thread(request: LaunchRequest) -> str:
     """thread/start for a new session, thread/resume for one that has an id."""
     params: Frame = {
         "cwd": request.cwd,
-        "approvalPolicy": "never",  # nobody is asked: what the sandbox does not allow is refused
+        "approvalPolicy": approvals_of(request),
         "model": request.model,
         "sandbox": sandbox_of(request),
         "developerInstructions": request.system_prompt,
@@ -63,6 +60,11 @@ def open_thread(request: LaunchRequest) -> str:
         method="thread/resume",
         params={"threadId": request.native_session_id, "excludeTurns": True, **given},
     )
+
+
+def approvals_of(request: LaunchRequest) -> str:
+    """When codex asks. Outside the sandbox for all that the model asks to run there; without a sandbox there is nothing to ask."""
+    return "never" if request.permission_mode == "danger-full-access" else "on-request"
 
 
 def sandbox_of(request: LaunchRequest) -> str:

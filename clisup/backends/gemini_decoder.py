@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import Decoded
 from clisup.backends.claude_frames import (
     MalformedError,
@@ -65,6 +66,10 @@ class GeminiDecoder:
 
     def interrupt(self) -> str | None:
         """gemini listens to signals alone."""
+        return None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """gemini asks nobody in this mode."""
         return None
 
     def decode(self, line: Line) -> Decoded:

@@ -25,7 +25,6 @@ _DAEMON_ONLY = frozenset(
         "stderr",
     }
 )
-_NOT_YET = frozenset({"approval_requested", "approval_resolved"})
 _FLAGS = {
     "deltas": "text while it is made",
     "thinking": "the model's thinking",
@@ -59,7 +58,7 @@ def _adapters() -> dict[str, Adapter]:
 def event_table() -> str:
     """Which backend gives which event: one row an event type that a CLI can give."""
     adapters = _adapters()
-    given = [name for name in EVENT_TYPES if name not in _DAEMON_ONLY | _NOT_YET]
+    given = [name for name in EVENT_TYPES if name not in _DAEMON_ONLY]
     rows = [[f"`{name}`", *(_yes(name in a.capabilities.events) for a in adapters.values())] for name in given]
     return _markdown(["event", *adapters], rows)
 

@@ -20,6 +20,12 @@ _EVIDENCE = {
     "missing": "it has no transcript of this session",
     "unreadable": "its transcript cannot be read",
 }
+_WHO = {
+    "unattended": "nobody was there",
+    "backend": "the CLI took it back",
+    "end": "the run is being ended",
+    "exit": "the CLI is gone",
+}
 _TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 
@@ -99,6 +105,12 @@ def _retry(event: _Event) -> str:
     return _some(times, f"in {duration(event.get('delay_s'))}", error_words(event.get("error")))
 
 
+def _resolved(event: _Event) -> str:
+    rule = f"by rule {event['rule']}" if event.get("rule") else _WHO.get(event.get("by", ""))
+    actor = _actor(event.get("actor"))
+    return _some(f"{event['decision']} {event.get('tool_name') or ''}".strip(), rule, actor, event.get("message"))
+
+
 def _rate_limit(event: _Event) -> str:
     used = f"{event['utilization']:.0%} used" if event.get("utilization") is not None else None
     until = f"resets at {event['resets_at']}" if event.get("resets_at") else None
@@ -158,7 +170,7 @@ WORDS: dict[str, Callable[[_Event], str]] = {
     "retry":              _retry,
     "task":               lambda e: _some(f"{e.get('kind') or 'task'} {e['state']}", e.get("description")),
     "approval_requested": lambda e: tool_words({**e, "name": e["tool_name"]}),
-    "approval_resolved":  lambda e: _some(e["decision"], e.get("tool_name"), _actor(e.get("actor"))),
+    "approval_resolved":  _resolved,
     "status":             lambda e: _some(e["status"], e.get("detail")),
     "stderr":             lambda e: e["text"],
     "watchdog":           _watchdog,

@@ -108,7 +108,7 @@ def _session_row(s: dict[str, Any], short: str) -> list[str]:
         short,
         s["backend"],
         s["state"],
-        s.get("phase") or "-",
+        _phase(s),
         s.get("turn_id") or "-",
         duration(s.get("idle_s")),
         duration(s.get("age_s")),
@@ -118,6 +118,12 @@ def _session_row(s: dict[str, Any], short: str) -> list[str]:
         str(len(s.get("queue") or [])),
         _timer(s.get("next_timer")),
     ]
+
+
+def _phase(s: dict[str, Any]) -> str:
+    """`approval (2)`: so many tool calls wait for a word; see clisup approvals."""
+    phase = s.get("phase") or "-"
+    return f"{phase} ({s['approvals']})" if s.get("approvals") else phase
 
 
 def _timer(timer: dict[str, Any] | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clisup.cli.answer import Answer
+from clisup.cli.asking import Asker, terminal_of_own
 from clisup.cli.describe import error_words, evidence_words, words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
@@ -22,6 +23,7 @@ _Event = dict[str, Any]
 _ASIDE = {
     "tool_use": "tool",
     "permission_denied": "denied",
+    "approval_resolved": "approval",
     "retry": "retry",
     "watchdog": "watchdog",
     "stderr": "stderr",
@@ -31,6 +33,7 @@ _ASIDE = {
     "unparsed": "unparsed",
     "gap": "gap",
 }
+_APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
 _HINTS = {
     "authentication": "log in with the CLI itself ({command}), or set its key in [backends.{backend}] env; then try again",
@@ -109,6 +112,7 @@ class Turn:
 
     def _show(self, events: Follower, turn_id: str) -> _Event:
         answer = Answer(self.screen.write, self.screen.note, self._fetch, stream=self.screen.tty)
+        asker = Asker(self.path, self.session_id, self.screen.note, None if self.json else terminal_of_own())
         for event in events:
             if self.json:
                 print_json(event)
@@ -117,7 +121,10 @@ class Turn:
             if not self.json:
                 self._beside(event)
                 answer.take(event)
+                if event["type"] in _APPROVALS:
+                    asker.take(event)
             if event["type"] == "turn_completed":
+                asker.close()
                 return event
         raise AssertionError("a follower never ends by itself")
 
@@ -168,7 +175,8 @@ class Turn:
         raise TurnEnded(
             f"cannot call this turn done, because the CLI was not allowed to use: {names}",
             code=EXIT_DENIED,
-            hint="allow it in a new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
+            hint="answer its approvals (clisup approvals --watch), write rules for them (docs/approvals.md), or allow it in a "
+            "new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
         )
 
 

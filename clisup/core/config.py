@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.framing import DEFAULT_LINE_LIMIT
 from clisup.errors import ConfigurationError
 
 __all__ = [
+    "ApprovalsConfig",
     "BackendConfig",
     "Config",
     "DaemonConfig",
@@ -65,6 +67,14 @@ class LimitsConfig(_Table):
     retry_wait_s: Seconds = 0
 
 
+class ApprovalsConfig(_Table):
+    """What becomes of a CLI's questions: rules, and what to do where nobody follows the session for `unattended_after_s`."""
+
+    rules: Annotated[list[ApprovalRule], Field(max_length=MAX_RULES)] = []
+    unattended: Literal["wait", "deny"] = "wait"
+    unattended_after_s: Seconds = 60
+
+
 class LiveConfig(_Table):
     """When a live process is let go: seconds without a turn, bytes of stdout in its spool; 0 = never for that reason."""
 
@@ -85,6 +95,7 @@ class BackendConfig(_Table):
     env: dict[Name, SecretStr] = {}
     setting_sources: str | None = "user"
     orphans: Literal["keep", "grace", "kill"] = "grace"
+    approvals: ApprovalsConfig = ApprovalsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     limits: LimitsConfig = LimitsConfig()
     live: LiveConfig = LiveConfig()

@@ -304,21 +304,37 @@ class TaskUpdate(EventBase):
 
 
 class ApprovalRequested(EventBase):
+    """The CLI waits for a word on a tool call. `suggestions` are the CLI's own offers of what to remember, `reason` its words."""
+
     payload: ClassVar[tuple[str, ...]] = ("input",)
     type: Literal["approval_requested"] = "approval_requested"
     approval_id: str
     tool_name: str
     input: dict[str, Any] = Field(default_factory=dict)
     suggestions: tuple[dict[str, Any], ...] = ()
+    tool_use_id: str | None = None
+    reason: str | None = None
     blob: str | None = None
 
 
+ResolvedBy = Literal["client", "rule", "unattended", "backend", "end", "exit"]
+
+
 class ApprovalResolved(EventBase):
+    """No approval is open any more under this id. `by` says what ended it: a client's word (`actor`), a rule (`rule`), nobody
+    being there, the CLI that took it back, the order to end the run, or the CLI's exit.
+    """
+
     type: Literal["approval_resolved"] = "approval_resolved"
     approval_id: str
     tool_name: str | None = None
     decision: Literal["allow", "deny", "cancelled"]
+    by: ResolvedBy = "backend"
     actor: Actor | None = None
+    rule: str | None = None
+    message: str | None = None
+    remember: bool | None = None
+    input_changed: bool | None = None
 
 
 class BackendStatus(EventBase):

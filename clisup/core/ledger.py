@@ -16,6 +16,7 @@ from clisup.core.usage import Usage
 __all__ = ["FOLDED", "Ledger", "Position", "Turn"]
 
 DEFAULT_KEYS = 1000
+KEPT_ANSWERS = 100  # resolved approvals that are told from unknown ones
 KEPT_RESULTS = 100  # turns without a key whose end can still be found by id
 
 
@@ -50,6 +51,8 @@ class Turn:
     pid: int | None = None
     ending: dict[str, Any] | None = None
     background: list[str] = field(default_factory=list)
+    approvals: dict[str, dict[str, Any]] = field(default_factory=dict)  # open ones: seq, tool_name, at
+    denied: list[str] = field(default_factory=list)  # tools that were asked for and not allowed
     says: list[list[Any]] = field(
         default_factory=list
     )  # [id, name of its file]: said on its stdin, perhaps not heard yet
@@ -85,6 +88,7 @@ class Ledger:
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     uncertain: dict[str, dict[str, Any]] = field(default_factory=dict)
+    resolved: dict[str, dict[str, Any]] = field(default_factory=dict)
     watchdog_fired: int = 0
     last_error: str | None = None
     closed: bool = False
@@ -196,7 +200,7 @@ _TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
     "usage_total", "transcript", "settings", "steers",
-    "keys", "ends", "accepted", "uncertain", "watchdog_fired", "last_error", "closed", "last_event",
+    "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 
 
@@ -281,6 +285,7 @@ def _hand_over(process: Turn, to: Turn) -> None:
     """The same process goes on."""
     to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
     to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
+    to.approvals = process.approvals
 
 
 def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -308,6 +313,27 @@ def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
 
 def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.watchdog_fired += event["action"] == "fired"
+
+
+def _approval_requested(ledger: Ledger, event: dict[str, Any]) -> None:
+    if ledger.held:
+        entry = {"seq": event["seq"], "tool_name": event["tool_name"], "at": event["ts"]}
+        ledger.held.approvals[event["approval_id"]] = entry
+
+
+def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
+    approval_id, turn = event["approval_id"], ledger.held
+    if turn is None or turn.approvals.pop(approval_id, None) is None:
+        return
+    if event["decision"] == "deny" and event.get("tool_name") and event["tool_name"] not in turn.denied:
+        turn.denied.append(event["tool_name"])
+    ledger.resolved[approval_id] = {
+        "decision": event["decision"],
+        "by": event.get("by", "backend"),
+        "seq": event["seq"],
+    }
+    for old in list(ledger.resolved)[:-KEPT_ANSWERS]:
+        del ledger.resolved[old]
 
 
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -347,6 +373,8 @@ _HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {
     "session_init": _session_init,
     "stderr": _stderr,
     "watchdog": _watchdog,
+    "approval_requested": _approval_requested,
+    "approval_resolved": _approval_resolved,
     "turn_completed": _turn_completed,
     "notice": _notice,
 }

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from clisup.core.approval_rules import ApprovalRule
 from clisup.core.config import TimeoutsConfig
 from clisup.core.watchdog import Timeouts
 
-__all__ = ["SPEC_VERSION", "SessionSpec", "params_digest"]
+__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest"]
 
 SPEC_VERSION = 1
+
+
+class SessionApprovals(BaseModel):
+    """The session's own rules for approvals, and its word on what to do where nobody is there; None: the backend's."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rules: tuple[ApprovalRule, ...] = ()
+    unattended: Literal["wait", "deny"] | None = None
 
 
 class SessionSpec(BaseModel):
@@ -34,6 +44,7 @@ class SessionSpec(BaseModel):
     has_mcp_config: bool = False
     env_names: tuple[str, ...] = ()
     timeouts: dict[str, float] = {}
+    approvals: SessionApprovals = SessionApprovals()
     labels: dict[str, str] = {}
     resume_native_id: str | None = None
     forked_from: dict[str, Any] | None = None  # the fields of `session_forked`

@@ -72,8 +72,9 @@ class Closer:
             return None
         if not turn.process_exited:
             mark = await trio.to_thread.run_sync(mark_of, self._session)
-            exited = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
-            await self._session.recorder.record_surely(lambda: [exited])
+            item = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
+            await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
+        self._session.approvals.over()
         if not turn.id:
             return None
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)
@@ -91,7 +92,7 @@ class Closer:
             explained=self._adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
-        done = done.model_copy(update={"prompt_ids": run.taken_prompts})
+        done = done.model_copy(update={"prompt_ids": run.terminal.prompts if run.terminal else None})
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"

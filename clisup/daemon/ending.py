@@ -30,6 +30,9 @@ class Ended(Protocol):
     def polite_word(self) -> str | None:
         """How to ask the CLI, in its own protocol, to end its turn."""
 
+    def give_up(self, ending: dict[str, Any]) -> None:
+        """What the CLI asks is not waited for any longer."""
+
     def turn_ends(self) -> None:
         """The turn is being ended."""
 
@@ -64,6 +67,7 @@ class Ending:
             word = self._run.polite_word() if is_polite(ladder) else None
             number = self._leash.take_id(self._run.decoded_to) if word is not None else None
             asked = {"asked": reason} if number is not None else {}
+            self._run.give_up(why)
             self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
             if word is not None and number is not None:
                 self._leash.say(number, word)

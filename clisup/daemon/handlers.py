@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
+from clisup.daemon.approvals import find_asking
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
@@ -168,6 +170,22 @@ class _Handlers:
         session = self._manager.get(params.session_id)
         turn_id, seq = await session.interrupt(params.turn_id, params.mode, connection.actor)
         return _json(m.InterruptResult(turn_id=turn_id, outcome=_event_at(session, seq)["outcome"]))
+
+    async def approval_list(self, connection: Connection, params: m.ApprovalListParams) -> bytes:
+        chosen = [self._manager.get(params.session_id)] if params.session_id else list(self._manager)
+        found: list[dict[str, Any]] = []
+        for session in chosen:
+            if session.approvals.open:
+                await connection.turn.piece()
+                found += session.approvals.describe()
+        found.sort(key=lambda approval: str(approval["requested_at"]))
+        return json.dumps({"approvals": found}).encode()
+
+    async def approval_respond(self, connection: Connection, params: m.RespondParams) -> bytes:
+        session = find_asking(self._manager, params.approval_id, params.session_id)
+        answer = ApprovalAnswer(params.decision, params.message, params.updated_input, params.remember)
+        await session.approvals.respond(params.approval_id, answer, connection.actor)
+        return _json(m.RespondResult(approval_id=params.approval_id, session_id=session.id, decision=params.decision))
 
     async def session_close(self, connection: Connection, params: m.SessionParams) -> bytes:
         await self._manager.get(params.session_id).close(connection.actor)

@@ -18,7 +18,7 @@ from clisup.core.config import Config
 from clisup.core.events import Actor, SessionForked
 from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import SPEC_VERSION, SessionSpec, params_digest
+from clisup.core.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec, params_digest
 from clisup.core.usage import Usage
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
@@ -235,6 +235,10 @@ class Manager:
 
     async def _create(self, session_id: str, params: SessionNewParams, digest: str) -> Session:
         timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
+        asked = params.approvals
+        approvals = (
+            SessionApprovals(rules=tuple(asked.rules), unattended=asked.unattended) if asked else SessionApprovals()
+        )
         spec = SessionSpec(
             session_id=session_id,
             backend=params.backend,
@@ -248,6 +252,7 @@ class Manager:
             has_mcp_config=params.mcp_config is not None,
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
+            approvals=approvals,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )

@@ -7,10 +7,8 @@ silence, up to the last place that the journal names; from there on every event 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import structlog
 import trio
 
 from clisup.backends.base import (
@@ -19,20 +17,13 @@ from clisup.backends.base import (
     Control,
     ControlAnswer,
     Decoder,
-    LaunchRequest,
     Reply,
     control_line,
     is_idle,
     prompts_of,
 )
-from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
-from clisup.core.events import (
-    EventBase,
-    Notice,
-    StderrLine,
-    ToolProgress,
-)
+from clisup.core.events import EventBase, Notice, StderrLine, ToolProgress
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
@@ -41,17 +32,18 @@ from clisup.core.redact import Redactor
 from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
-from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.core.watchdog import PhaseTracker
 from clisup.daemon.answers import Answers
+from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
-from clisup.daemon.sink import Place, TurnSink
+from clisup.daemon.run_parts import RunSettings, RunSink
+from clisup.daemon.sink import Place
 from clisup.daemon.speech import Speech
-from clisup.daemon.storage import Storage
 from clisup.daemon.stream import Stream
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
@@ -65,27 +57,13 @@ _STORAGE_BLOCKED = Notice(
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
 _FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
-_log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """What a run needs from its session and backend."""
-
-    session_id: str
-    number: int
-    timeouts: Timeouts
-    limits: LimitsConfig
-    request: LaunchRequest
-    storage: Storage
-    frames: FrameSample
 
 
 class Run:
     """Drives one run to its end: `drive` gives the exit record after every byte of both spools was journaled."""
 
     def __init__(
-        self, sink: TurnSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
+        self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
         self._sink = sink
         self._dir = run_dir
@@ -118,6 +96,7 @@ class Run:
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
+        self.asking = Asking(sink, self.tracker, self._leash, lambda: self._decoder, self.guard.phase_changed)
         self.terminal: Terminal | None = None
 
     @property
@@ -140,11 +119,6 @@ class Run:
         """What it said, for the watch over drift."""
         return self._settings.frames
 
-    @property
-    def taken_prompts(self) -> tuple[str, ...] | None:
-        """The prompts that the turn took, as far as the CLI has told."""
-        return self.terminal.prompts if self.terminal is not None else None
-
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self) -> ExitRecord:
@@ -157,6 +131,7 @@ class Run:
                 nursery.start_soon(self._leash.talk)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
+                nursery.start_soon(self._sink.attend, self)
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
@@ -177,13 +152,19 @@ class Run:
 
     def polite_word(self) -> str | None:
         """How to ask the CLI, in its own protocol, to end its turn; None where only signals do that, or there is no turn."""
-        return self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
+        word = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
+        return None if word is None else word + self.asking.last_words()
+
+    def give_up(self, ending: dict[str, Any]) -> None:
+        """The turn is being ended: what its CLI asks is not waited for any longer."""
+        for item in self.asking.give_up(ending):
+            self._batch.add(item)
 
     async def say(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
 
-        The text waits in a file until the CLI's stdin has it. False where the run has ended or `ready` says no in the last moment;
-        then nothing was journaled.
+        The text waits in a file until the CLI's stdin has it. False where the run has ended, or `ready` says no in the last
+        moment; then nothing has happened.
         """
         return await self._speech.say(text, lambda: item, ready)
 
@@ -326,8 +307,14 @@ class Run:
         self._answer(decoded.replies, line)
         self._answers.take(decoded.answers)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
+        if asked := asks(decoded.events):
+            await self._batch.store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
-            self._take_event(event, line, k)
+            if self.asking.is_news(event):
+                self._take_event(event, line, k)
+        if asked:
+            await self._batch.store()
+            self.asking.put(decoded.events)
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self._live:

@@ -18,6 +18,7 @@ from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.accounts import Accounts
+from clisup.daemon.approvals import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
 from clisup.daemon.controls import Controls
 from clisup.daemon.drift import Drift
@@ -96,6 +97,7 @@ class Session:
         self.steering = Steering(self)
         self.controls = Controls(self)
         self.launcher = Launcher(self, NativeSession(self))
+        self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -137,9 +139,7 @@ class Session:
         return self.ledger.held is not None
 
     def next_turn_id(self) -> str:
-        """An id for a new turn. It is taken at once: a prompt is stored before it is journaled, and the CLI may begin a
-        turn of its own meanwhile.
-        """
+        """An id for a new turn, taken at once: the CLI may begin one of its own before this one's prompt is journaled."""
         self._last_turn = max(self._last_turn, self.ledger.turns) + 1
         return f"t{self._last_turn}"
 
@@ -159,7 +159,7 @@ class Session:
         """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
-        done = self._spilled(done, current.run if current else 0)
+        done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
         error = done.error.kind if done.error else None
         self.gate.account.see(done)
         _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
@@ -260,7 +260,8 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        await self.recorder.record_surely(lambda: [self.completion(done, {}, turn_id=turn.id)])
+        await self.recorder.record_surely(lambda: self.approvals.and_gone(self.completion(done, {}, turn_id=turn.id)))
+        self.approvals.over()
 
     def live_gone(self, live: LiveRun) -> None:
         """The live process has ended."""
@@ -274,7 +275,7 @@ class Session:
             return
         await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
         gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id or None)
-        await self.recorder.record_surely(lambda: [gone])
+        await self.recorder.record_surely(lambda: self.approvals.and_gone(gone))
         if turn.id:
             await self._give_up(error)
 
@@ -414,6 +415,7 @@ class Session:
     def leave(self) -> None:
         """The daemon goes, and what has not ended by now ends without it: nobody need wait here."""
         self._left = True
+        self.approvals.leave()
         self.recorder.wake()
 
     def _active(self) -> str | None:
@@ -439,7 +441,7 @@ class Session:
         return keeper_pid_of(self)
 
     def timers(self) -> list[dict[str, Any]]:
-        """Every armed timer of the running turn."""
+        """Every armed timer."""
         return self.run.guard.timers() if self.run else []
 
     def watch(self) -> dict[str, Any] | None:

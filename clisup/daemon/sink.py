@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clisup.backends.base import Carried
-from clisup.core.events import TurnError, TurnStarted
+from clisup.core.events import Actor, ApprovalRequested, TurnError, TurnStarted
 from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause
 from clisup.core.terminal import Terminal
@@ -16,6 +16,7 @@ from clisup.daemon.recorder import Item
 from clisup.host import clock
 
 if TYPE_CHECKING:
+    from clisup.daemon.run import Run
     from clisup.daemon.session import Session
 
 __all__ = ["Place", "TurnSink", "carry"]
@@ -62,6 +63,19 @@ class TurnSink:
         """The run is being ended."""
         if self._session.ledger.current is not None:
             self._session.advance(Cause.END)
+
+    def asked(self, event: ApprovalRequested) -> None:
+        """The CLI waits for a word on a tool call; it is journaled."""
+        self._session.approvals.asked(event)
+
+    def give_up(self, ending: Mapping[str, Any]) -> list[Item]:
+        """The turn is being ended, and nobody's word is waited for any longer: what to journal."""
+        actor = ending.get("actor")
+        return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
+
+    async def attend(self, run: Run) -> None:
+        """Decide what the run's CLI asks, until cancelled."""
+        await self._session.approvals.attend(run)
 
     def lap(self) -> float:
         """Seconds since the turn began; the next one begins now."""

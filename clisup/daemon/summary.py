@@ -35,6 +35,7 @@ def summary_of(session: Session) -> dict[str, Any]:
         "age_s": clock.age_of(session.spec.created_at),
         "turns": ledger.turns,
         "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
+        "approvals": len(session.approvals.open),
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
         "tokens": ledger.usage.model_dump(),
         "cost_usd": ledger.cost_usd,

@@ -295,7 +295,11 @@ class TurnRunner:
         await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
 
     async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        await self._session.recorder.record_surely(lambda: [self._session.completion(done, {}, turn_id=turn.id)])
+        session = self._session
+        await session.recorder.record_surely(
+            lambda: session.approvals.and_gone(session.completion(done, {}, turn_id=turn.id))
+        )
+        self._session.approvals.over()
 
 
 _CANCELLED = TurnCompleted(

@@ -50,6 +50,8 @@ FAILPOINTS: dict[str, str] = {
     "keeper.ack.after": "when it is acknowledged",
     "keeper.stdin.before": "before a message for the CLI's stdin goes to its keeper",
     "keeper.stdin.after": "when it has been sent",
+    "approval.before": "before the decision on an approval is journaled",
+    "approval.after": "when it is journaled and on its way to the CLI",
     "say.journaled": "when what the daemon says on a CLI's stdin is journaled, before it goes to the keeper",
     "keeper.order.before": "before a keeper is told to end its run",
     "keeper.order.after": "when it has been told",

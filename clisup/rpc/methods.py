@@ -45,6 +45,8 @@ METHODS: dict[str, Method] = {
     "session/context_usage": Method(m.SessionParams, m.ContextUsageResult, "drive", "How full the context is, as the live process itself counts."),
     "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
     "session/fork": Method(m.SessionForkParams, m.SessionForkResult, "drive", "Open a session with the history of another one, whole or up to a turn. The source is not touched."),
+    "approval/list": Method(m.ApprovalListParams, m.ApprovalListResult, "observe", "The tool calls that wait for a word, of one session or of all.", large=True),
+    "approval/respond": Method(m.RespondParams, m.RespondResult, "drive", "Allow or deny a tool call that waits. The first answer wins."),
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
     "session/delete": Method(m.SessionParams, m.Done, "drive", "Remove a closed session's record; the CLI's own transcript is not touched."),
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events of a session or of all: stored ones, then live, each once and in order."),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
+from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.usage import Usage
@@ -19,6 +20,7 @@ Seq = Annotated[int, Field(ge=0, le=2**53)]
 CursorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")]
 PermissionMode = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+ApprovalId = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,15}:.", max_length=512)]
 AnySession = SessionId | Literal["*"]
 
 
@@ -139,6 +141,11 @@ class Timeouts(Params):
     term_grace: Seconds | None = None
 
 
+class ApprovalsParams(Params):
+    rules: Annotated[list[ApprovalRule], Field(max_length=MAX_RULES)] = []
+    unattended: Literal["wait", "deny"] | None = None
+
+
 class SessionNewParams(Params):
     backend: Annotated[str, Field(max_length=64)]
     cwd: Path
@@ -150,6 +157,7 @@ class SessionNewParams(Params):
     env: dict[str, str] | None = None
     mcp_config: dict[str, Any] | None = None
     timeouts: Timeouts | None = None
+    approvals: ApprovalsParams | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
 
@@ -194,6 +202,7 @@ class SessionSummary(Result):
     age_s: float | None
     turns: int
     held: dict[str, Any] | None
+    approvals: int
     queue: list[dict[str, Any]]
     tokens: Usage
     cost_usd: float | None
@@ -342,6 +351,43 @@ class InterruptParams(Params):
 class InterruptResult(Result):
     turn_id: str
     outcome: str
+
+
+class ApprovalListParams(Params):
+    session_id: SessionId | None = None
+
+
+class OpenApproval(Result):
+    approval_id: str
+    session_id: str
+    turn_id: str | None
+    tool_name: str
+    input: dict[str, Any]
+    suggestions: list[dict[str, Any]]
+    requested_at: str
+    seq: int
+    tool_use_id: str | None = None
+    reason: str | None = None
+    blob: str | None = None
+
+
+class ApprovalListResult(Result):
+    approvals: list[OpenApproval]
+
+
+class RespondParams(Params):
+    approval_id: ApprovalId
+    session_id: SessionId | None = None
+    decision: Literal["allow", "deny"]
+    message: Annotated[str, Field(max_length=16 * 1024)] | None = None
+    updated_input: dict[str, Any] | None = None
+    remember: bool = False
+
+
+class RespondResult(Result):
+    approval_id: str
+    session_id: str
+    decision: Literal["allow", "deny"]
 
 
 class SubscribeParams(Params):

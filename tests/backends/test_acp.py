@@ -9,7 +9,7 @@ import pytest
 
 from clisup.backends.acp import AcpAdapter
 from clisup.backends.acp_dialogue import AcpDecoder
-from clisup.backends.base import END_OF_INPUT, Carried, Decoded, LaunchRequest, RunEnd
+from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.core.events import TurnError
 from clisup.core.framing import Line
 from clisup.core.usage import NO_USAGE
@@ -253,8 +253,9 @@ def test_a_permission_is_refused_with_the_option_that_says_so(options: Any, outc
     listed = [{"optionId": o, "kind": k, "name": o} for o, k in options] if isinstance(options, list) else options
     params = {"sessionId": "s", "toolCall": {"toolCallId": "t", "kind": "edit"}, "options": listed}
     got = talk.hear({"jsonrpc": "2.0", "id": "x-1", "method": "session/request_permission", "params": params})
-    assert [event.type for event in got.events] == ["tool_use", "permission_denied"]
-    assert json.loads(str(got.replies[0])) == {"jsonrpc": "2.0", "id": "x-1", "result": {"outcome": outcome}}
+    assert [event.type for event in got.events] == ["tool_use", "approval_requested"] and not got.replies
+    said = json.loads(str(talk.decoder.answer("0:x-1", ApprovalAnswer("deny"))))
+    assert said == {"jsonrpc": "2.0", "id": "x-1", "result": {"outcome": outcome}}
 
 
 USAGES: list[

@@ -259,7 +259,7 @@ def test_a_permission_prompt_of_a_live_process_is_an_approval() -> None:
         {"type": "control_request", "request_id": "r1", "request": request},
         {"type": "control_cancel_request", "request_id": "r1"},
     )
-    assert (asked.type, asked.approval_id, asked.tool_name) == ("approval_requested", "r1", "Bash")
+    assert (asked.type, asked.approval_id, asked.tool_name) == ("approval_requested", "0:r1", "Bash")
     assert (withdrawn.type, withdrawn.decision) == ("approval_resolved", "cancelled")
 
 

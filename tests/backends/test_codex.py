@@ -241,14 +241,12 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
 @pytest.mark.parametrize(
     ("method", "answer"),
     [
-        ("item/commandExecution/requestApproval", {"decision": "decline"}),
-        ("item/fileChange/requestApproval", {"decision": "decline"}),
         ("mcpServer/elicitation/request", {"action": "decline", "content": None, "_meta": None}),
         ("item/tool/requestUserInput", {"answers": {}}),
-        ("item/permissions/requestApproval", {"permissions": {}, "scope": "turn"}),
+        ("item/tool/call", {"contentItems": [], "success": False}),
     ],
 )
-def test_a_request_of_codex_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
+def test_a_request_that_no_allow_or_deny_answers_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
     asked = {"id": 0, "method": method, "params": {"threadId": ID, "itemId": "call_1", "reason": "want"}}
     decoded = opened(ASKED).decode(line(asked))
     assert said(decoded) == {"id": 0, "result": answer}

@@ -1,13 +1,15 @@
 """A small ACP agent for tests of the daemon's side of a dialogue: it writes down every line that it is told.
 
-The prompt is its script, a word a line: `say TEXT`, `wait PATH`, `permission`, `hang` (until session/cancel), `deaf` (not
-even then), `stay` (do not leave at the end of stdin). Started as `python dialogue_agent.py LOG`.
+The prompt is its script, a word a line: `say TEXT`, `wait PATH`, `ask TOOL JSON` (for a permission; it says the option it got),
+`call METHOD JSON` (it asks the daemon itself, at the socket in $HOME/../s, and says what came of it), `hang` (until
+session/cancel), `deaf` (not even then), `stay` (do not leave at the end of stdin). Started as `python dialogue_agent.py LOG`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 
@@ -15,7 +17,8 @@ import time
 class Agent:
     def __init__(self, log: str) -> None:
         self.log = open(log, "a", buffering=1)  # noqa: SIM115
-        self.deaf = self.stay = False
+        self.deaf = self.stay = self.hear_cancel = False
+        self.asked = 0
 
     def hear(self) -> dict:
         line = sys.stdin.readline()
@@ -55,14 +58,14 @@ class Agent:
             elif word == "wait":
                 while not os.path.exists(rest):
                     time.sleep(0.005)
-            elif word == "permission":
-                self.update(sessionUpdate="tool_call", toolCallId="c1", title="Write", status="pending", rawInput={})
-                params = {
-                    "toolCall": {"toolCallId": "c1"},
-                    "options": [{"optionId": "no", "name": "no", "kind": "reject_once"}],
-                }
-                self.say(id=0, method="session/request_permission", params={"sessionId": "s", **params})
-                self.hear()
+            elif word == "ask":
+                got = self.ask(*rest.split(" ", 1))
+                if got == "cancelled" and self.hear_cancel:
+                    return "cancelled"
+                self.update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": f"[{got}]"})
+            elif word == "call":
+                got = self.call(*rest.split(" ", 1))
+                self.update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": got})
             elif word in ("deaf", "stay"):
                 setattr(self, word, True)
             elif word == "hang":
@@ -70,6 +73,27 @@ class Agent:
                     pass
                 return "cancelled"
         return "end_turn"
+
+    def ask(self, tool: str, arguments: str = "{}") -> str:
+        """The option that the client chose, or `cancelled`."""
+        self.asked += 1
+        call = {"toolCallId": f"c{self.asked}", "name": tool, "rawInput": json.loads(arguments), "status": "pending"}
+        self.update(sessionUpdate="tool_call", title=f"{tool}?", **call)
+        kinds = ("allow_once", "allow_always", "reject_once")
+        options = [{"optionId": kind, "name": kind.title(), "kind": kind} for kind in kinds]
+        params = {"sessionId": "s", "toolCall": {"toolCallId": call["toolCallId"]}, "options": options}
+        self.say(id=self.asked, method="session/request_permission", params=params)
+        while (frame := self.hear()).get("id") != self.asked:
+            self.hear_cancel = self.hear_cancel or frame.get("method") == "session/cancel"
+        outcome = frame["result"]["outcome"]
+        return outcome.get("optionId") or outcome["outcome"]
+
+    def call(self, method: str, params: str) -> str:
+        path = os.path.join(os.path.dirname(os.environ["HOME"]), "s")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(json.dumps({"id": 1, "method": method, "params": json.loads(params)}).encode() + b"\n")
+            return client.makefile().readline().strip()
 
     def update(self, **update: object) -> None:
         self.say(method="session/update", params={"sessionId": "s", "update": update})

@@ -31,7 +31,7 @@ def tables() -> str:
         startup = 1 if name == "mute" else 30
         text += f'[backends.{name}]\nkind = "acp"\ncommand = {json.dumps([*AGENT, *flags])}\n'
         text += f"[backends.{name}.timeouts]\nstartup = {startup}\nmodel_idle = 60\nterm_grace = 1\n"
-    return text
+    return text + '[[backends.agent.approvals.rules]]\ntool = "delete"\ndecision = "deny"\n'
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ say Bye."""
 def test_a_turn_is_told_as_any_other_backend_tells_it(everything: SessionProbe) -> None:
     told = [e["type"] for e in everything.events() if e["source"] == "backend"]
     tool = ["tool_progress", "tool_progress", "tool_result"]
-    assert told[: told.index("permission_denied")] == [
+    assert told[: told.index("approval_requested")] == [
         "session_init", "message_start", "content_delta", "content_delta", "message", "message_stop", "tool_use", *tool,
         "tool_use", *tool[1:], "message_start", "content_delta", "message", "message_stop", "tool_use",
     ]  # fmt: skip
@@ -93,8 +93,10 @@ def test_a_tool_is_told_once_when_its_input_is_known_and_its_result_holds_text_a
 
 
 def test_what_needs_a_permission_is_refused_and_told(everything: SessionProbe) -> None:
-    (denied,), (end,) = everything.events("permission_denied"), everything.events("turn_completed")
-    assert (denied["tool_use_id"], denied["name"], end["denied"]) == ("t1", "delete", ["delete"])
+    (asked,), (denied,) = everything.events("approval_requested"), everything.events("approval_resolved")
+    (end,) = everything.events("turn_completed")
+    assert (asked["tool_use_id"], asked["tool_name"], end["denied"]) == ("t1", "delete", ["delete"])
+    assert (denied["decision"], denied["by"]) == ("deny", "rule")
 
 
 def test_whatever_else_the_agent_asks_is_refused_so_that_it_never_waits(everything: SessionProbe) -> None:

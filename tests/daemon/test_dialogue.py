@@ -12,6 +12,7 @@ import pytest
 from harness import Harness, until
 
 AGENT = Path(__file__).with_name("dialogue_agent.py")
+RULES = '[[backends.agent.approvals.rules]]\ntool = "*"\ndecision = "deny"\n'  # a question is answered by itself
 WHOLE = ["initialize", "session/new", "session/prompt", "the end"]
 
 
@@ -21,7 +22,7 @@ def agent(serve: Callable[..., Harness], tmp_path: Path) -> Callable[..., Harnes
 
     def start(**options: Any) -> Harness:
         command = json.dumps([sys.executable, str(AGENT), str(tmp_path / "told")])
-        daemon = serve(**options, raw=f'[backends.agent]\nkind = "acp"\ncommand = {command}\n')
+        daemon = serve(**options, raw=f'[backends.agent]\nkind = "acp"\ncommand = {command}\n{RULES}')
         daemon.told = lambda: told(tmp_path / "told")  # type: ignore[attr-defined]
         return daemon
 
@@ -46,14 +47,6 @@ def test_a_turn_is_a_dialogue_from_the_first_word_to_the_end_of_stdin(agent: Cal
     assert daemon.told()[4:] == ["initialize", "session/load", *daemon.told()[6:-2], "session/prompt", "the end"]
 
 
-def test_a_question_of_the_cli_is_answered_so_that_it_never_hangs(agent: Callable[..., Harness]) -> None:
-    daemon = agent()
-    session = daemon.new(backend="agent")
-    end = session.ask("permission\nsay so be it")
-    assert (end["outcome"], end["text"], end["denied"]) == ("completed", "so be it", ["other"])
-    assert daemon.told() == [*WHOLE[:3], "an answer", "the end"]
-
-
 @pytest.mark.fault(1)
 @pytest.mark.parametrize("point", ["keeper.stdin.before", "keeper.stdin.after"])
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
@@ -66,14 +59,15 @@ def test_kill_9_around_each_message_loses_none_and_doubles_none(
     daemon.env["CLISUP_FAILPOINTS"] = f"{point}=kill@{nth}"
     daemon.start()
     with daemon.wire() as wire:  # the answer dies with the daemon, or comes just before
-        wire.post("session/prompt", session_id=session.id, prompt="say one\npermission\nsay two", key="k")
+        wire.post("session/prompt", session_id=session.id, prompt="say one\nask Write\nsay two", key="k")
         assert daemon.process is not None
         daemon.process.wait(30)
     del daemon.env["CLISUP_FAILPOINTS"]
     daemon.start()
-    end = session.ask("say one\npermission\nsay two", key="k")
-    assert (end["outcome"], end["text"]) == ("completed", "two")
-    assert [event["text"] for event in session.events("content_delta")] == ["one", "two"]
+    end = session.ask("say one\nask Write\nsay two", key="k")
+    assert (end["outcome"], end["text"]) == ("completed", "[reject_once]two")
+    assert [event["text"] for event in session.events("content_delta")] == ["one", "[reject_once]", "two"]
+    assert [event["by"] for event in session.events("approval_resolved")] == ["rule"]
     assert daemon.told() == [*WHOLE[:3], "an answer", "the end"]
     assert len(session.events("turn_completed")) == 1
 
@@ -83,12 +77,12 @@ def test_a_daemon_that_is_killed_in_the_middle_goes_on_with_the_dialogue(
 ) -> None:
     daemon = agent()
     session = daemon.new(backend="agent")
-    turn = session.prompt(f"say before\nwait {tmp_path}/go\npermission\nsay after")
+    turn = session.prompt(f"say before\nwait {tmp_path}/go\nask Write\nsay after")
     session.await_event("content_delta")
     for _ in range(3):
         daemon.restart()
     (tmp_path / "go").touch()
-    assert session.end_of(turn)["text"] == "after"
+    assert session.end_of(turn)["text"] == "[reject_once]after"
     assert daemon.told() == [*WHOLE[:3], "an answer", "the end"]
     assert session.events("process_started") and len(session.events("session_init")) == 1
 

@@ -23,6 +23,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
         f"session/{name}": {"session_id": SESSION}
         for name in ("get", "interrupt", "close", "delete", "subscribe", "unsubscribe", "events")
     },
+    "approval/respond": {"approval_id": "1:a", "decision": "allow"},
     "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
 }
 
@@ -54,6 +55,7 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing = {"daemon/shutdown", "daemon/restart", "backend/check"}  # the last one runs the CLIs
+    changing |= {"approval/respond"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete")}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
@@ -108,6 +110,21 @@ def test_a_model_name_cannot_become_an_option_or_a_second_line(model: str) -> No
 )
 def test_the_name_of_a_blob_is_no_path(blob: str) -> None:
     refused("session/blob", blob=blob)
+
+
+@pytest.mark.parametrize("approval_id", ["", "a", ":a", "1:", "0:a", "-1:a", "1:\n", "1:" + "a" * 600, 1, None])
+def test_an_approvals_id_begins_with_its_run(approval_id: Any) -> None:
+    refused("approval/respond", approval_id=approval_id)
+
+
+@pytest.mark.parametrize("decision", ["ask", "cancelled", "", None, True])
+def test_a_client_allows_or_denies(decision: Any) -> None:
+    refused("approval/respond", decision=decision)
+
+
+@pytest.mark.parametrize("rule", [{}, {"tool": "*"}, {"tool": "*", "decision": "allow", "x": 1}, "allow"])
+def test_a_rule_of_a_session_is_checked_as_one_of_the_configuration(rule: Any) -> None:
+    refused("session/new", approvals={"rules": [rule]})
 
 
 @pytest.mark.parametrize("prompt", [5, None, {"type": "text", "text": "x"}, [{"type": "image", "data": "x"}], ["x"]])

@@ -65,13 +65,22 @@ def test_tools_run_and_usage_is_the_sum_of_their_requests(lab: Start) -> None:
     assert (turn["text"], turn["usage"]["output_tokens"]) == ("Done.", 40 + 41 + 42)
 
 
-def test_a_tool_that_needs_a_permission_is_refused_and_does_not_run(lab: Start) -> None:
+def test_a_tool_that_needs_a_permission_is_asked_for_and_does_not_run_where_a_rule_denies_it(lab: Start) -> None:
     here = lab("asked")
-    turn = here.turn("Use your tools.", permission_mode="default")
+    rules = [{"tool": "run_shell_command", "decision": "deny"}]
+    turn = here.turn("Use your tools.", permission_mode="default", approvals={"rules": rules})
     assert (turn["outcome"], turn["denied"]) == ("completed", ["run_shell_command"])
-    (denied,) = here.events(turn["session_id"], "permission_denied")
-    assert denied["tool_use_id"] == here.events(turn["session_id"], "tool_use")[0]["tool_use_id"]
+    (asked,) = here.events(turn["session_id"], "approval_requested")
+    assert asked["tool_use_id"] == here.events(turn["session_id"], "tool_use")[0]["tool_use_id"]
     assert not (here.cwd / "made.txt").exists()
+
+
+def test_a_tool_that_needs_a_permission_runs_where_a_rule_allows_it(lab: Start) -> None:
+    here = lab("asked")
+    rules = [{"tool": "run_shell_command", "decision": "allow"}]
+    turn = here.turn("Use your tools.", permission_mode="default", approvals={"rules": rules})
+    assert (turn["outcome"], turn["denied"]) == ("completed", [])
+    assert (here.cwd / "made.txt").exists()
 
 
 def test_a_second_prompt_remembers_the_first(lab: Start) -> None:

@@ -26,8 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from clisup.backends.base import Adapter, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
+from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
 from clisup.backends.registry import get_adapter
+from clisup.core.events import ApprovalRequested
 from clisup.core.framing import LineFramer
 from clisup.core.usage import NO_USAGE, Usage
 from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
@@ -88,8 +89,9 @@ class Session:
 class Dialogue:
     """One process: the decoder reads its lines and answers them."""
 
-    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session) -> None:
+    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session, answer: ApprovalAnswer) -> None:
         self.decoder = decoder
+        self.answer = answer
         self.terminal: Terminal | None = None
         self.thread: str | None = None
         self.process = subprocess.Popen(
@@ -132,6 +134,8 @@ class Dialogue:
         for event in decoded.events:
             if event.type == "session_init":
                 self.thread = getattr(event, "native_session_id", None)
+            if isinstance(event, ApprovalRequested):
+                self._say(self.decoder.answer(event.approval_id, self.answer) or "")
         for reply in decoded.replies:
             self._say(reply)
 
@@ -171,7 +175,7 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
     before = len(session.api.requests)
     request, carried = session.request(run), Carried(usage=session.total)
     spec = session.adapter.launch(request)
-    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session)
+    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session, run.answer)
     out, err, done = dialogue.play(run.act)
     session.thread = dialogue.thread or session.thread
     code = dialogue.process.returncode

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clisup.backends.base import ApprovalAnswer
 from tests.e2e.codex.fake_api import (
     call,
     custom_call,
@@ -28,6 +29,7 @@ MODEL = "gpt-5.2"  # one that gets plain function tools; the newest ones get a s
 UNKNOWN_SESSION = "00000000-0000-4000-8000-000000000000"
 FAR = 4102444800  # 2100: a recorded limit has not been lifted when it is replayed
 MCP_SERVER = str(Path(__file__).resolve().parent.parent / "mcp_server.py")
+DENY = ApprovalAnswer("deny")
 BOTH = ("codex", "codex-exec")
 SERVER = ("codex",)
 
@@ -50,6 +52,7 @@ class Run:
     session: str = "new"
     mode: str | None = "workspace-write"
     act: Act | None = None
+    answer: ApprovalAnswer = DENY  # to every approval that codex asks for
     request: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
 
@@ -148,6 +151,39 @@ _SCENARIOS = (
     Scenario("tool_denied", then_done(run("touch /usr/denied"))),
     Scenario(
         "tool_escalated", then_done(run("id", sandbox_permissions="require_escalated", justification="I want it"))
+    ),
+    Scenario(
+        "approved",
+        then_done(
+            lambda body, n: said(
+                n,
+                call("exec_command", cmd="id -u; echo 'two words'", sandbox_permissions="require_escalated", justification="a"),
+                call("exec_command", cmd=add_patch("../outside.txt")),
+            )
+        ),
+        (Run(answer=ApprovalAnswer("allow")),),
+        SERVER,
+    ),
+    Scenario(
+        "approved_for_session",
+        lambda body, n: said(n, call("exec_command", cmd="id -u", sandbox_permissions="require_escalated", justification="a"))
+        if n < 2
+        else said(n, message("done")),
+        (Run(answer=ApprovalAnswer("allow", remember=True)),),
+        SERVER,
+    ),
+    Scenario("patch_declined", then_done(run(add_patch("../outside.txt"))), kinds=SERVER),
+    Scenario(
+        "permissions",
+        then_done(lambda body, n: said(n, call("request_permissions", permissions={"network": {"enabled": True}}, reason="to look"))),
+        (Run(answer=ApprovalAnswer("allow"), args=("-c", "features.request_permissions_tool=true")),),
+        SERVER,
+    ),
+    Scenario(
+        "mcp_approved",
+        lambda body, n: said(n, call("add", namespace="mcp__good", a=1, b=2)) if n < 2 else said(n, message("done")),
+        (Run(request={"mcp_servers": {"good": SERVERS["good"]}}, answer=ApprovalAnswer("allow", remember=True)),),
+        SERVER,
     ),
     Scenario("tool_unknown", then_done(lambda body, n: said(n, call("no_such_tool", a=1)))),
     Scenario("tool_running_at_end", then_done(run(SLOW, yield_time_ms=300))),

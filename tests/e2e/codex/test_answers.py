@@ -71,7 +71,7 @@ def test_a_failing_tool_tells_its_exit_code(lab: Callable[..., CodexLab], kind: 
 
 def test_a_call_that_codex_refuses_is_told_although_it_has_no_item(lab: Callable[..., CodexLab]) -> None:
     here = lab("tool_escalated")
-    turn = here.turn()
+    turn = here.turn(permission_mode="danger-full-access")  # there it asks nobody
     (denied,) = here.events(turn["session_id"], "permission_denied")
     assert denied["name"] == "exec_command" and "approval policy" in denied["reason"]
     assert here.events(turn["session_id"], "turn_completed")[0]["denied"] == ["exec_command"]
@@ -126,9 +126,11 @@ def test_an_mcp_server_of_the_session_is_used_and_stands_in_no_argv(lab: Callabl
 def test_an_mcp_tool_that_nobody_approves_is_denied(lab: Callable[..., CodexLab]) -> None:
     from tests.e2e.codex.scenarios import SERVERS
 
-    here = lab("mcp_refused")
-    turn = here.turn(mcp_config={"mcpServers": {"good": SERVERS["good"]}})
+    here = lab("mcp_refused", config="[backends.codex.approvals]\nunattended_after_s = 0\n")
+    servers = {"mcpServers": {"good": SERVERS["good"]}}
+    turn = here.turn(mcp_config=servers, approvals={"unattended": "deny"})
     assert [e["name"] for e in here.events(turn["session_id"], "permission_denied")] == ["mcp__good__add"]
+    assert turn["denied"] == ["mcp__good__add"]
 
 
 def test_a_prompt_that_looks_like_a_flag_reaches_the_model_as_text(lab: Callable[..., CodexLab], kind: str) -> None:

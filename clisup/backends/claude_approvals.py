@@ -1,0 +1,75 @@
+"""claude's question whether a tool may run (`can_use_tool` over stdio, 2.1.329), and the answers in its words. Pure.
+
+A live process asks one question after the other, has no limit of its own, and ignores a second answer. It takes a question
+back by `control_cancel_request` where the turn is interrupted. `message` is required in a refusal: without it claude puts an
+error of its own in its place. `updatedInput` may be left out: the input stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.claude_frames import MalformedError, get_dict, get_str
+from clisup.core.events import EventBase
+
+__all__ = ["asked", "withdrawn"]
+
+Frame = dict[str, Any]
+REFUSED = "The user does not want this tool to be used now."
+
+
+def asked(questions: Questions, frame: Frame) -> list[EventBase]:
+    """The approval of a `control_request`. Raises LookupError for a request of another kind, MalformedError for a broken one.
+
+    `suggestions` are claude's `permission_suggestions`. An AskUserQuestion comes this way, too: an allow whose input has
+    `answers` answers it.
+    """
+    request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
+    if request.get("subtype") != "can_use_tool":
+        raise LookupError("control_request/" + str(get_str(request, "subtype")))
+    tool = get_str(request, "tool_name")
+    if request_id is None or tool is None:
+        raise MalformedError("a permission request without an id or a tool")
+    listed = request.get("permission_suggestions")
+    suggestions = tuple(s for s in listed if isinstance(s, dict)) if isinstance(listed, list) else ()
+
+    def word(answer: ApprovalAnswer) -> str | None:
+        if answer.decision == "cancelled":
+            return None  # an interrupt takes the question back
+        response = {"subtype": "success", "request_id": request_id, "response": _response(answer, suggestions)}
+        return json.dumps({"type": "control_response", "response": response}) + "\n"
+
+    return [
+        questions.ask(
+            request_id, word, tool_name=tool, input=get_dict(request, "input"), suggestions=suggestions,
+            tool_use_id=get_str(request, "tool_use_id"), reason=get_str(request, "decision_reason"),
+        )
+    ]  # fmt: skip
+
+
+def _response(answer: ApprovalAnswer, suggestions: tuple[Frame, ...]) -> Frame:
+    if answer.decision == "deny":
+        return {"behavior": "deny", "message": answer.message or REFUSED}
+    response: Frame = {"behavior": "allow"}
+    if answer.updated_input is not None:
+        response["updatedInput"] = dict(answer.updated_input)
+    if answer.remember and suggestions:
+        # For this process alone: claude itself suggests `localSettings`, which is a file in the working directory.
+        response["updatedPermissions"] = [{**suggestion, "destination": "session"} for suggestion in _kept(suggestions)]
+    return response
+
+
+def _kept(suggestions: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The narrowest: beside a rule for this kind of call claude suggests to open directories, and all edits with them."""
+    rules = tuple(suggestion for suggestion in suggestions if suggestion.get("type") == "addRules")
+    return rules or suggestions[:1]
+
+
+def withdrawn(questions: Questions, frame: Frame) -> list[EventBase]:
+    """The end of a question by a `control_cancel_request`. Raises MalformedError for one without an id."""
+    request_id = get_str(frame, "request_id")
+    if request_id is None:
+        raise MalformedError("a withdrawal without an id")
+    return questions.withdraw(request_id)

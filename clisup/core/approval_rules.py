@@ -1,0 +1,260 @@
+"""Rules for approvals: which tool calls are allowed, denied, or put to a person. Pure data, judged in one place.
+
+A rule matches a request by the tool's name, and where it says so by the command or by the paths in the tool's input. A deny
+that matches wins wherever it stands, the session's rules and the backend's alike, so that nobody can loosen it. Else the
+first rule that matches wins, the session's before the backend's. No rule: a person is asked.
+
+What allows has to be certain, what forbids need only be likely. So for `allow` a command may hold nothing that a shell takes
+for more than words, and every path of the request must match, by name and where its links lead. For `deny` and `ask` one
+piece of the command, or one of the paths, is enough. Rules read text: they do not know what a program does with its arguments.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+__all__ = [
+    "MAX_RULES",
+    "ApprovalRule",
+    "Asked",
+    "Decision",
+    "Judgement",
+    "command_of",
+    "judge",
+    "lexical",
+    "paths_of",
+]
+
+Decision = Literal["allow", "deny", "ask"]
+Pattern = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
+MAX_RULES = 256
+PATH_LIMIT = 4096
+
+_SHELL = re.compile(r"[;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+"""What makes a shell do more than to run one program with these words; a tab is a blank."""
+
+_CUT = re.compile(r"&&|\|\||[;&|\n\r()`{}]|\$\(|<\(|>\(")
+_COMMAND_KEYS = ("command", "cmd")
+_PATH_KEYS = (
+    "file_path", "path", "notebook_path", "absolute_path", "dir_path", "directory", "filePath", "old_path", "new_path",
+    "move_path", "grant_root",
+)  # fmt: skip
+_LIST_KEYS = ("paths", "file_paths", "locations", "changes", "edits")
+_MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
+"""Members of an input that ask for more than the command: a rule for a command does not speak of them."""
+
+
+class ApprovalRule(BaseModel):
+    """One rule. `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match.
+
+    `*` is any text and `?` one character; nothing else is special. In a path `*` does not cross a slash, `**` between two
+    slashes does, and a pattern that does not begin with a slash is below the session's directory. `shell`: an `allow` for a
+    command holds although the command has shell syntax in it. `name` is what `approval_resolved` calls the rule.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    tool: Pattern
+    decision: Decision
+    path: Pattern | None = None
+    command: Pattern | None = None
+    shell: bool = False
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")] | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _no_dots(cls, value: str | None) -> str | None:
+        parts = (value or "").split("/")
+        if {".", ".."} & set(parts):
+            raise ValueError(
+                "a path pattern may not hold . or .. as a part: paths are made plain before they are matched"
+            )
+        if any("**" in part and part != "**" for part in parts):
+            raise ValueError("in a path pattern ** must stand alone between slashes")
+        return value
+
+
+class Asked(NamedTuple):
+    """A request as the rules see it. `real` are its paths where links lead, as far as somebody looked; else none.
+
+    `cwd` is the session's directory, where relative paths begin.
+    """
+
+    tool: str
+    input: Mapping[str, Any]
+    cwd: str
+    real: Sequence[str] = ()
+    real_cwd: str | None = None
+
+
+class Judgement(NamedTuple):
+    """The rules' word, and which rule gave it: its name, or its place (`session 1`, `backend 3`); None where none did."""
+
+    decision: Decision
+    rule: str | None = None
+
+
+def judge(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Judgement:
+    """What the rules say. Never raises: a request or a rule that cannot be judged is denied."""
+    try:
+        matching = list(_matching(asked, session, backend))
+    except Exception:  # whatever it is, it must not become an allow
+        return Judgement("deny", "error: the request could not be judged")
+    denied = next((word for word in matching if word.decision == "deny"), None)
+    return denied or next(iter(matching), Judgement("ask"))
+
+
+def _matching(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Iterator[Judgement]:
+    for whose, rules in (("session", session), ("backend", backend)):
+        for at, rule in enumerate(rules):
+            if _matches(rule, asked):
+                yield Judgement(rule.decision, rule.name or f"{whose} {at + 1}")
+
+
+def _matches(rule: ApprovalRule, asked: Asked) -> bool:
+    return (
+        _glob(rule.tool).fullmatch(asked.tool) is not None
+        and (rule.command is None or _command_matches(rule, asked, rule.command))
+        and (rule.path is None or _paths_match(rule, asked, rule.path))
+    )
+
+
+# Commands
+
+
+def command_of(arguments: Mapping[str, Any]) -> str | None:
+    """The command line in a tool's input: a text, or a list of words. None where there is none.
+
+    Raises ValueError for one that is neither.
+    """
+    for key in _COMMAND_KEYS:
+        value = arguments.get(key)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return shlex.join(value)
+        raise ValueError(f"{key} is no command")
+    return None
+
+
+def _command_matches(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
+    strict = rule.decision == "allow"
+    try:
+        command = command_of(asked.input)
+    except ValueError:
+        return not strict
+    if command is None:
+        return False
+    if not strict:
+        return any(_glob(pattern).fullmatch(piece) for piece in _pieces(command))
+    if any(asked.input.get(name) for name in _MORE_RIGHTS) or (not rule.shell and _SHELL.search(command)):
+        return False
+    return _glob(pattern).fullmatch(command) is not None
+
+
+def _pieces(command: str) -> Iterator[str]:
+    """The command as it stands, and what a shell may take for commands in it, with single blanks."""
+    yield command
+    for piece in (command, *_CUT.split(command)):
+        yield " ".join(piece.split())
+
+
+# Paths
+
+
+def paths_of(arguments: Mapping[str, Any]) -> list[str]:
+    """The paths that a tool's input names in a member that is known to hold one. Raises ValueError for one that is none."""
+    found = _named(arguments)
+    for key in _LIST_KEYS:
+        for item in _items(arguments.get(key)):
+            found += _named(item) if isinstance(item, Mapping) else [_path(item)]
+    return found
+
+
+def _named(table: Mapping[str, Any]) -> list[str]:
+    return [_path(table[key]) for key in _PATH_KEYS if table.get(key) is not None]
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= PATH_LIMIT or "\0" in value:
+        raise ValueError("a path that is none")
+    return value
+
+
+def lexical(path: str, cwd: str) -> str:
+    """The path as an absolute one without `.`, `..` and doubled slashes; links are not looked at.
+
+    Raises ValueError where `..` leads above the root, or the path begins with a tilde, which tools take in different ways.
+    """
+    if path.startswith("~"):
+        raise ValueError("a path in somebody's home")
+    parts: list[str] = []
+    for part in posixpath.join(cwd, path).split("/"):
+        if part == "..":
+            if not parts:
+                raise ValueError("a path above the root")
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def _paths_match(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
+    strict = rule.decision == "allow"
+    try:
+        named = paths_of(asked.input)
+        plain = [lexical(path, asked.cwd) for path in named]
+    except ValueError:
+        return not strict
+    below = not pattern.startswith("/")
+    found = [_path_fits(f"{asked.cwd}/{pattern}" if below else pattern, path) for path in plain]
+    found += [_path_fits(f"{asked.real_cwd or asked.cwd}/{pattern}" if below else pattern, path) for path in asked.real]
+    return bool(plain) and (all(found) if strict else any(found))
+
+
+# Patterns
+
+
+def _path_fits(pattern: str, path: str) -> bool:
+    """Name by name. `**` is any number of directories; at the pattern's end it is whatever is below, so at least one name."""
+    wanted = [part for part in pattern.split("/") if part]
+    names = [name for name in path.split("/") if name]
+    if wanted[-1:] == ["**"]:
+        wanted.append("*")
+    reached = {0}  # how many names the parts so far can have taken
+    for part in wanted:
+        if part == "**":
+            reached = set(range(min(reached, default=len(names) + 1), len(names) + 1))
+        else:
+            fits = _glob(part).fullmatch
+            reached = {at + 1 for at in reached if at < len(names) and fits(names[at])}
+    return len(names) in reached
+
+
+@lru_cache(maxsize=1024)
+def _glob(pattern: str) -> re.Pattern[str]:
+    """A pattern in which `*` is any text and `?` one character. Each piece between two stars is taken where it comes first
+    and never given back, so that no text takes long.
+    """
+    first, *rest = re.sub(r"\*+", "*", pattern).split("*")
+    if not rest:
+        return re.compile(_literal(first), re.DOTALL)
+    between = "".join(f"(?>.*?{_literal(piece)})" for piece in rest[:-1])
+    return re.compile(f"{_literal(first)}{between}.*{_literal(rest[-1])}", re.DOTALL)
+
+
+def _literal(text: str) -> str:
+    return "".join("." if character == "?" else re.escape(character) for character in text)

@@ -1,0 +1,51 @@
+"""What a run is given: its settings, and the sink for all that it has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from clisup.backends.base import Carried, LaunchRequest
+from clisup.core.config import LimitsConfig
+from clisup.core.drift import FrameSample
+from clisup.core.terminal import Terminal
+from clisup.core.watchdog import Timeouts
+from clisup.daemon.asking import AskingSink
+from clisup.daemon.recorder import Item
+from clisup.daemon.sink import Place
+from clisup.daemon.storage import Storage
+
+if TYPE_CHECKING:
+    from clisup.daemon.run import Run
+
+__all__ = ["RunSettings", "RunSink"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run needs from its session and backend."""
+
+    session_id: str
+    number: int
+    timeouts: Timeouts
+    limits: LimitsConfig
+    request: LaunchRequest
+    storage: Storage
+    frames: FrameSample
+
+
+class RunSink(AskingSink, Protocol):
+    """What a run needs from its turn."""
+
+    @property
+    def carried(self) -> Carried: ...
+    def record(self, items: Sequence[Item]) -> int: ...
+    def first_frame(self) -> None: ...
+    def ending(self) -> None: ...
+    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]: ...
+    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]: ...
+    def began(self) -> None: ...
+    def rested(self) -> None: ...
+    def idle(self) -> list[Item]: ...
+    async def attend(self, run: Run) -> None: ...

@@ -1,0 +1,114 @@
+"""The real codex 0.169.0 asks: a client's word reaches it, across a kill of the daemon and an interrupt, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.codex.lab import CodexLab
+from tests.e2e.codex.scenarios import SERVER, SERVERS, Scenario, add_patch, run, then_done
+from tests.e2e.lab import poll
+
+pytestmark = pytest.mark.e2e
+ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "I want it"}
+TOUCH = Scenario("touch", then_done(run("touch made.txt", **ESCALATED)), kinds=SERVER)
+Lab = Callable[..., CodexLab]
+
+
+def asked(here: CodexLab, session: str, nth: int = 1) -> dict[str, Any]:
+    """The nth approval that codex asked for."""
+    return dict(poll(lambda: here.events(session, "approval_requested")[nth - 1 : nth], "an approval")[0])
+
+
+def answer(here: CodexLab, session: str, approval: dict[str, Any], decision: str, **more: Any) -> None:
+    with here.client() as client:
+        name = approval["approval_id"]
+        client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
+
+
+def resolved(here: CodexLab, session: str) -> list[tuple[str, str]]:
+    return [(e["decision"], e["by"]) for e in here.events(session, "approval_resolved")]
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_command_runs_outside_the_sandbox_only_where_it_is_allowed(lab: Lab, decision: str) -> None:
+    here = lab(TOUCH)
+    session = here.open(permission_mode="read-only")
+    here.prompt(session)
+    approval = asked(here, session)
+    assert (approval["tool_name"], approval["input"]["command"]) == ("exec_command", "touch made.txt")
+    assert approval["reason"] == "I want it"
+    assert not (here.cwd / "made.txt").exists()
+    answer(here, session, approval, decision)
+    end = here.wait_for(session, "turn_completed")
+    assert (end["outcome"], end["text"]) == ("completed", "done")
+    assert (here.cwd / "made.txt").exists() == (decision == "allow")
+    assert (end.get("denied") or []) == ([] if decision == "allow" else ["exec_command"])
+    assert resolved(here, session) == [(decision, "client")]
+
+
+def test_what_is_to_be_remembered_is_not_asked_again_in_the_turn(lab: Lab) -> None:
+    here = lab("approved_for_session")
+    session = here.open()
+    here.prompt(session)
+    answer(here, session, asked(here, session), "allow", remember=True)
+    assert here.wait_for(session, "turn_completed")["outcome"] == "completed"
+    assert len(here.events(session, "approval_requested")) == 1
+    assert len(here.events(session, "tool_result")) == 2
+
+
+def test_a_tool_of_an_mcp_server_runs_where_it_is_allowed(lab: Lab) -> None:
+    here = lab("mcp_refused")
+    session = here.open(mcp_config={"mcpServers": {"good": SERVERS["good"]}})
+    here.prompt(session)
+    approval = asked(here, session)
+    assert (approval["tool_name"], approval["input"]) == ("mcp__good__add", {"a": 1, "b": 2})
+    answer(here, session, approval, "allow")
+    here.wait_for(session, "turn_completed", outcome="completed")
+    assert [e["content"] for e in here.events(session, "tool_result")] == ["3"]
+
+
+@pytest.mark.parametrize(("path", "decision"), [("src/**", "allow"), ("**", "deny")])
+def test_a_patch_is_judged_by_its_path(lab: Lab, path: str, decision: str) -> None:
+    here = lab(Scenario("patch", then_done(run(add_patch("src/a.txt"))), kinds=SERVER))
+    rules = [{"tool": "apply_patch", "path": path, "decision": decision}]
+    turn = here.turn(permission_mode="read-only", approvals={"rules": rules})
+    assert turn["outcome"] == "completed"
+    assert resolved(here, turn["session_id"]) == [(decision, "rule")]
+    assert (here.cwd / "src" / "a.txt").exists() == (decision == "allow")
+
+
+def test_an_approval_outlives_a_kill_of_the_daemon(lab: Lab) -> None:
+    here = lab(TOUCH)
+    session = here.open()
+    here.prompt(session)
+    approval = asked(here, session)
+    here.kill()
+    here.start()
+    answer(here, session, approval, "allow")
+    assert here.wait_for(session, "turn_completed")["text"] == "done"
+    assert (here.cwd / "made.txt").exists()
+    assert resolved(here, session) == [("allow", "client")]
+
+
+def test_an_interrupt_takes_the_question_away_and_codex_leaves_by_itself(lab: Lab) -> None:
+    here = lab(TOUCH)
+    session = here.open()
+    here.prompt(session)
+    asked(here, session)
+    with here.client() as client:
+        assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
+    assert resolved(here, session) == [("cancelled", "end")]
+    assert [e["exit_code"] for e in here.events(session, "process_exited")] == [0]
+    assert not (here.cwd / "made.txt").exists()
+
+
+def test_without_a_sandbox_nobody_is_asked(lab: Lab) -> None:
+    here = lab(TOUCH)
+    turn = here.turn(permission_mode="danger-full-access")
+    assert turn["outcome"] == "completed" and not here.events(turn["session_id"], "approval_requested")
+    (denied,) = here.events(turn["session_id"], "permission_denied")
+    assert re.search("approval policy is Never", denied["reason"])
