@@ -70,7 +70,7 @@ class Turn:
     path: str
     session_id: str
     backend: str
-    prompt: str
+    prompt: str | list[dict[str, str]]
     screen: Screen
     expand: bool = False
     refuse_limited: bool = False
