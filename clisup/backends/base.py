@@ -77,7 +77,8 @@ class Capabilities:
     `chosen_id`: the caller may choose the native session id; it is then the session's own with `native_id_prefix` before it,
     and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
     second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
-    in the CLI's own protocol. `controls` are what a live process takes while it runs, and `compact` where there is a command
+    in the CLI's own protocol. `live_versions` is the range whose live mode is known, where that is smaller than the adapter's.
+    `controls` are what a live process takes while it runs, and `compact` where there is a command
     for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
     what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
     session's transcript can be copied, whole or up to a turn (`ForkRules`).
@@ -85,6 +86,7 @@ class Capabilities:
 
     one_shot: bool = True
     live: bool = False
+    live_versions: str = ""
     resume: bool = True
     deltas: bool = True
     thinking: bool = True

@@ -67,6 +67,8 @@ class ClaudeAdapter:
     presence: PresenceRules = ClaudePresence()
     capabilities = Capabilities(
         live=True,
+        live_versions=">=2.1.329,<3",
+        controls=("model", "permission_mode", "context_usage", "compact"),
         fork=True,
         cost=True,
         images=True,

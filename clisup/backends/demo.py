@@ -6,6 +6,7 @@ import glob
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_presence import ClaudePresence
@@ -38,6 +39,7 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
     presence = DemoPresence()
 

@@ -20,6 +20,7 @@ from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec, params_digest
 from clisup.core.usage import Usage
+from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.drift import Drift
@@ -165,7 +166,8 @@ class Manager:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
             # Not under the lock: a CLI that is slow to tell its version holds up its own clients only.
-            await backend.ready()
+            _, version = await backend.ready()
+            _check_live(params, backend, version)
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(backend, params.env or {}, params.resume_native_id, own)
@@ -352,6 +354,22 @@ def _tell_origin(session: Session) -> None:
     """A fork's first event says what it is a fork of, also where a daemon before this one died before it could."""
     if session.spec.forked_from is not None and session.recorder.next_seq == 1:
         session.recorder.record([Item(SessionForked.model_validate(session.spec.forked_from))])
+
+
+def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
+    """An older CLI may take prompts on its stdin and yet not say what became of them."""
+    wanted = backend.adapter.capabilities.live_versions
+    if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
+        return
+    raise WorldError(
+        f"cannot open a live session of backend {backend.name!r}, because it is version {version}, "
+        f"and live mode is known for {wanted}",
+        kind="backend_version_unsupported",
+        hint="install a newer one, or open the session with mode: one-shot",
+        backend=backend.name,
+        installed=version,
+        supported=wanted,
+    )
 
 
 def _check_cwd(cwd: str) -> None:

@@ -305,6 +305,8 @@ class Run:
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         self._answer(decoded.replies, line)
+        if self._live and begins_turn(decoded.events[:1]):
+            self._ending.insist()
         self._answers.take(decoded.answers)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         if asked := asks(decoded.events):

@@ -84,7 +84,7 @@ def test_an_interrupt_is_answered_at_once_and_the_process_goes_on(live: Callable
     kept = [b["text"] for e in here.events(session, "message") for b in e["blocks"] if b["kind"] == "text"]
     assert kept == ["The answer is"]
     assert here.turn("Go on.", session=session)["text"] == "Next."
-    assert "[Request interrupted by user]" in last_prompts(here)
+    assert "[Request interrupted by user]\n" in last_prompts(here)
     assert len(pids(here, session)) == 1
 
 
