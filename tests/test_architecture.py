@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
-    "clisup.client": SHARED,
+    "clisup.client": SHARED
+    | {"clisup.core.content"},  # what an image is, said once; it loads the standard library alone
     "clisup.keeper": set(),
     "clisup.demo": set(),
     "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},

@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count
 
 from clisup.backends.base import (
     Capabilities,
@@ -20,11 +19,11 @@ from clisup.backends.base import (
     StaleLock,
     TranscriptWord,
 )
-from clisup.backends.checks import argv_path, argv_text, check_mode, check_prompt
+from clisup.backends.checks import argv_path, argv_text, check_mode
 from clisup.backends.gemini_decoder import GeminiDecoder
+from clisup.backends.gemini_input import escaped, image_flags, stdin_of, typed
 from clisup.backends.gemini_result import ERRORS, explain_end, recovery_of, transcript_words
 from clisup.backends.transcripts import find_prompt
-from clisup.core.content import Content, Image
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
 
@@ -37,8 +36,6 @@ _ID_PREFIX = "_"
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _INDEX = re.compile(r"\d+|latest")  # these mean another session than one of that name
 _VERSION = re.compile(r"^(\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
-# What handleAtCommand of 0.61.0 takes for a path; a backslash before the @ is gemini's own way to say that it is none.
-_MENTION = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?![ \t\n\r]|\Z))")
 _EVENTS = (
     "content_delta", "message", "message_start", "message_stop", "permission_denied", "session_init", "status",
     "tool_result", "tool_use", "unparsed",
@@ -56,11 +53,6 @@ _CLOSED = (
     "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_API_VERSION", "GOOGLE_GENAI_USE_GCA", "GOOGLE_GENAI_USE_VERTEXAI",
     "GOOGLE_VERTEX_BASE_URL", "HTTPS_PROXY", "HTTP_PROXY", "NODE_TLS_REJECT_UNAUTHORIZED", "http_proxy", "https_proxy",
 )  # fmt: skip
-_NEWLINE_ADDED = "newline before a leading slash"
-_ESCAPED = "backslash before each @ that could name a file"
-_NAMED = "mention of its file in the place of each image"
-_PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")  # what ends a path behind an @, where no backslash stands before it
-_BACKSLASH = r"\\"
 
 
 class GeminiAdapter:
@@ -102,10 +94,8 @@ class GeminiAdapter:
                 kind="unsupported",
                 hint="put them into ~/.gemini/settings.json",
             )
-        stdin, altered = _stdin_of(request)
+        stdin, altered = stdin_of(request)
         trust, trust_flags = trust_variables(request.setting_sources)
-        # gemini reads no file that a prompt mentions, unless it lies in one of its workspace's directories.
-        image_flags = [f"--include-directories={request.scratch}"] if request.images else []
         env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
@@ -115,7 +105,7 @@ class GeminiAdapter:
                 "--output-format=stream-json",
                 *trust_flags,
                 *_flags(request),
-                *image_flags,
+                *image_flags(request),
                 *request.args,
             ),
             stdin=stdin,
@@ -145,8 +135,9 @@ class GeminiAdapter:
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Whether the transcript holds the prompt (as it was sent, `_stdin_of`), and an answer to it."""
-        return find_prompt(transcript_words(appended), [prompt, _escaped(prompt)], answerer="gemini")
+        """Whether the transcript holds the prompt (as it was sent, `stdin_of`), and an answer to it."""
+        words = ((who, typed(text)) for who, text in transcript_words(appended))
+        return find_prompt(words, [prompt, escaped(prompt)], answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the session's files: gemini names them after the minute and the first 8 characters of the id."""
@@ -218,41 +209,3 @@ def _check_trusted(mode: str, setting_sources: str | None) -> None:
             f"cannot use permission mode {mode!r}, because gemini has it only in directories that are trusted",
             hint="name `user` in the backend's setting_sources, or take `default` or `plan`",
         )
-
-
-def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it: a slash at its beginning would be a command, `@x` a file.
-
-    An image is a file that the text mentions in its place; gemini puts the images themselves behind the text.
-    """
-    check_prompt("gemini", request.prompt)
-    numbers = count(1)
-    parts = [
-        part if isinstance(part, str) else f"@{_PATH_END.sub(_BACKSLASH, _image_path(request, part, next(numbers)))}"
-        for part in _texts_escaped(request)
-    ]
-    text = "\n".join(parts)
-    hidden = not request.expand and text.startswith("/")
-    sent = "\n" + text if hidden else text
-    done = {
-        _NEWLINE_ADDED: hidden,
-        _ESCAPED: not request.expand and _MENTION.search(request.prompt) is not None,
-        _NAMED: bool(request.images),
-    }
-    return sent, " and a ".join(what for what, on in done.items() if on) or None
-
-
-def _texts_escaped(request: LaunchRequest) -> Content:
-    content = request.content or (request.prompt,)
-    if request.expand:
-        return content
-    return tuple(_MENTION.sub(r"\\@", part) if isinstance(part, str) else part for part in content)
-
-
-def _image_path(request: LaunchRequest, image: Image, number: int) -> str:
-    return f"{request.scratch}/{image.file_name(number)}"
-
-
-def _escaped(prompt: str) -> str:
-    text = _MENTION.sub(r"\\@", prompt)
-    return "\n" + text if text.startswith("/") else text

@@ -145,11 +145,15 @@ def _init(event: _Event) -> str:
     )
 
 
+def _images(count: int | None) -> str | None:
+    return f"[{count} image{'s' if count > 1 else ''}]" if count else None
+
+
 # fmt: off
 WORDS: dict[str, Callable[[_Event], str]] = {
     "session_init":       _init,
     "prompt_accepted":    lambda e: _some(e["delivery"], f"at {e['position']}" if e.get("position") else None, _actor(e.get("actor"))),
-    "turn_started":       lambda e: f"run {e['run']}: {e.get('prompt_preview') or ''}",
+    "turn_started":       lambda e: f"run {e['run']}: {_some(_images(e.get('prompt_images')), e.get('prompt_preview'))}",
     "process_started":    lambda e: f"pid {e['pid']}: {' '.join(e.get('argv') or ())}",
     "message_start":      lambda e: e.get("model") or "",
     "content_delta":      lambda e: f"{e['kind']}: {e['text']}",

@@ -12,6 +12,7 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.turn import Screen, Turn
+from clisup.client.images import image_block
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
@@ -37,7 +38,15 @@ _FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "label
 )
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
-@click.option("--expand", is_flag=True, help="Let the CLI take /commands and @files in the prompt as its own.")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A PNG, JPEG, GIF or WebP file for the model to see before PROMPT; may be given again.",
+)
+@click.option("--expand", is_flag=True, help="Let the CLI take /commands, @files and $skills in the prompt as its own.")
 @click.option(
     "--no-wait-limit",
     "refuse_limited",
@@ -46,7 +55,13 @@ _FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "label
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a JSON line, and nothing else, on stdout.")
 def command(
-    prompt: str | None, as_json: bool, expand: bool, refuse_limited: bool, session: str | None, **options: Any
+    prompt: str | None,
+    as_json: bool,
+    images: tuple[str, ...],
+    expand: bool,
+    refuse_limited: bool,
+    session: str | None,
+    **options: Any,
 ) -> int:
     """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
 
@@ -62,14 +77,15 @@ def command(
       clisup run -b claude "Which files does this project have?"
       git diff | clisup run -b claude -C ~/src/app --model sonnet -
       clisup run --session 3f2a "And now in French."
+      clisup run -b claude --image shot.png "What is wrong on this page?"
     """
-    text = _prompt_text(prompt)
+    said = _with_images(_prompt_text(prompt), images)
     with Client.connect(name="clisup-run") as client:
         session_id = _session(client, session, options)
         about = client.call("session/get", session_id=session_id)
         path = client.path
     turn = Turn(
-        path, session_id, about["backend"], text, Screen(), expand=expand, refuse_limited=refuse_limited, json=as_json
+        path, session_id, about["backend"], said, Screen(), expand=expand, refuse_limited=refuse_limited, json=as_json
     )
     return turn.run(about["next_seq"] - 1)
 
@@ -85,6 +101,23 @@ def _prompt_text(prompt: str | None) -> str:
     if not text.strip():
         raise usage("cannot run without a prompt, because stdin was empty", hint="give it as an argument or on stdin")
     return text
+
+
+def _with_images(text: str, paths: tuple[str, ...]) -> str | list[dict[str, str]]:
+    """The prompt's blocks, where there are images: these first. What kind of image a file is, its first bytes tell."""
+    if not paths:
+        return text
+    return [*map(_image, paths), {"type": "text", "text": text}]
+
+
+def _image(path: str) -> dict[str, str]:
+    try:
+        with open(path, "rb") as file:
+            return image_block(file.read())
+    except OSError as error:
+        raise usage(f"cannot read {path}, because {error.strerror}") from None
+    except ClisupError as error:
+        raise usage(f"cannot send {path}, because it is no image that models see", hint=error.hint) from None
 
 
 def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str:

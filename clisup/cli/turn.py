@@ -73,7 +73,7 @@ class Turn:
     path: str
     session_id: str
     backend: str
-    prompt: str
+    prompt: str | list[dict[str, str]]
     screen: Screen
     expand: bool = False
     refuse_limited: bool = False

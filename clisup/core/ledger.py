@@ -45,6 +45,7 @@ class Turn:
     process_started: bool = False
     process_exited: bool = False
     live: bool = False
+    transcript_at: int | None = None  # the length of the CLI's transcript when it began, where its run is older
     stderr_events: int = 0
     answered: bool = False
     pid: int | None = None
@@ -179,7 +180,7 @@ _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
 _SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost")
-_TURN_MEMOS = ("live", "background", "ending")
+_TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",

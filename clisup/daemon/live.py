@@ -10,7 +10,6 @@ import trio
 
 from clisup.core.events import Notice, TurnStarted
 from clisup.core.fingerprint import differences
-from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause, SessionState
 from clisup.daemon.closing import Closer, Correction
 from clisup.daemon.recorder import Item
@@ -117,11 +116,11 @@ class LiveRun:
 
     # -- turns
 
-    async def begin(self, turn: Turn, event: TurnStarted, text: str) -> bool:
-        """Hand the process the prompt of a queued turn, journaled as begun. False where it cannot take one any more."""
+    async def begin(self, item: Item, text: str) -> bool:
+        """Journal the start of a queued turn and hand the process its prompt. False where it cannot take one any more."""
         self._sink.lap()
         ready = lambda: not self._sink.turn.id and not self.leaving  # noqa: E731  it may have begun one of its own meanwhile
-        if not await self.run.begin_turn(Item(event, turn.id), text, ready):
+        if not await self.run.begin_turn(item, text, ready):
             return False
         self.rests_since = None
         return True

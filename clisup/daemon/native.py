@@ -52,7 +52,8 @@ class NativeSession:
         """What the transcript says of a prompt whose fate nobody saw. Blocks: call it in a thread."""
         prompt = self._session.dir.load_prompt(turn.id)
         try:
-            data = appended(self._transcript(), int(run_dir.intent().get("transcript_at", 0)))
+            at = int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
+            data = appended(self._transcript(), at)
         except (OSError, ClisupError):
             return {"transcript": "unreadable"}
         if data is None or prompt is None:

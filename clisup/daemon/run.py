@@ -84,7 +84,7 @@ class Run:
         self._unseen = True  # the session has not been told of the turn's first frame
         self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
         self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
-        self.spoke = False  # the CLI has said something since the turn began
+        self.spoke = False  # the CLI has said something of the turn
         self.tracker = PhaseTracker()
         self.tracker.background = self._decoder.background
         self.tracker.started = self.used_before
@@ -307,7 +307,7 @@ class Run:
         if asked:
             await self._batch.store()
             self.asking.put(decoded.events)
-        self.spoke = True
+        self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self._live:
             await self._turn_over(decoded.terminal, line)

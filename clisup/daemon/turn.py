@@ -208,7 +208,9 @@ class TurnRunner:
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
                 await live.retire("changed", text)
-            elif await live.begin(turn, self._started(turn, live.run.number, prompt, draft), draft.spec.stdin):
+                continue
+            event = self._started(turn, live.run.number, prompt, draft)
+            if await live.begin(Item(event, turn.id, memo={"transcript_at": self._native.written()}), draft.spec.stdin):
                 return live
         return None
 

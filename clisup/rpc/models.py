@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
@@ -238,11 +238,16 @@ class ImageBlock(Params):
 
 
 PromptBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+# Told apart before they are read, so that what is wrong with a block is said, and not that a list is no string.
+Prompt = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
+    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+]
 
 
 class PromptParams(Params):
     session_id: SessionId
-    prompt: str | list[PromptBlock]
+    prompt: Prompt
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     when_busy: Literal["queue", "refuse", "steer"] = "queue"
     when_limited: Literal["wait", "refuse"] = "wait"

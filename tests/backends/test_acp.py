@@ -142,9 +142,9 @@ def test_an_interrupt_is_a_notification_and_only_said_while_the_prompt_runs() ->
 @pytest.mark.parametrize("prompt", ["/help", " \t/help", "\ufeff/help"])
 def test_a_prompt_is_no_command_unless_the_caller_wants_it(prompt: str) -> None:
     spec = AcpAdapter().launch(request(prompt=prompt))
-    assert AcpAdapter().prompt(request(prompt=prompt))[0] == "\u200b" + prompt
+    assert AcpAdapter().prompt(request(prompt=prompt))[0] == ("\u200b" + prompt,)
     assert spec.prompt_altered == "zero-width space before a leading command character"
-    assert AcpAdapter().prompt(request(prompt=prompt, expand=True)) == (prompt, None)
+    assert AcpAdapter().prompt(request(prompt=prompt, expand=True)) == ((prompt,), None)
 
 
 @pytest.mark.parametrize("prompt", ["", " \n", "a\x00b", "half \ud83d"])

@@ -38,6 +38,8 @@ def test_a_type_of_a_newer_daemon_is_shown_as_it_is() -> None:
     [
         ({"type": "tool_use", "name": "Bash", "input": {"command": "ls\n-la"}}, "Bash ls -la"),
         ({"type": "tool_use", "name": "Odd", "input": {"n": 1}}, 'Odd {"n": 1}'),
+        ({"type": "turn_started", "run": 2, "prompt_preview": "Look."}, "run 2: Look."),
+        ({"type": "turn_started", "run": 2, "prompt_preview": "Look.", "prompt_images": 2}, "run 2: [2 images], Look."),
         ({"type": "stderr", "text": "\033[31mred\a"}, "\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}"),
         ({"type": "process_exited", "signal": 9, "ended_by": "watchdog:model", "survivors": [{}]},
          "signal 9, ended by watchdog:model, 1 processes had outlived it"),

@@ -398,3 +398,27 @@ def test_a_queued_prompt_says_its_place(clisup: Run, daemon: FakeDaemon) -> None
 
     daemon.handlers["session/prompt"] = prompt
     assert "[queued at 2: another turn is running]" in clisup("run", "-b", "demo", "hi").err
+
+
+def test_images_go_before_the_prompt_each_as_what_its_bytes_say(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    files = {"a.png": (b"\x89PNG\r\n\x1a\n!", "image/png"), "misnamed.png": (b"GIF89a!", "image/gif")}
+    blocks = []
+    for name, (data, media_type) in files.items():
+        (tmp_path / name).write_bytes(data)
+        blocks.append({"type": "image", "media_type": media_type, "data": base64.b64encode(data).decode()})
+    plays(daemon, answered)
+    flags = [word for name in files for word in ("--image", str(tmp_path / name))]
+    assert clisup("run", "-b", "demo", *flags, "What?")[0] == 0
+    (params,) = [params for name, params in daemon.requests if name == "session/prompt"]
+    assert params["prompt"] == [*blocks, {"type": "text", "text": "What?"}]
+
+
+def test_a_file_that_is_no_image_is_refused_before_a_session_is_opened(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.png").write_text("words")
+    code, _, err = clisup("run", "-b", "demo", "--image", str(tmp_path / "notes.png"), "What?")
+    assert code == 2 and "no image that models see" in err and "image/webp" in err
+    assert not daemon.requests

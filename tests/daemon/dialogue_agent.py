@@ -39,12 +39,13 @@ class Agent:
             frame = self.hear()
             match frame.get("method"):
                 case "initialize":
-                    can = {"loadSession": True}
+                    can = {"loadSession": True, "promptCapabilities": {"image": "images" in sys.argv}}
                     self.say(id=frame["id"], result={"protocolVersion": 1, "agentCapabilities": can})
                 case "session/new":
                     self.say(id=frame["id"], result={"sessionId": f"native-{os.getpid()}"})
                 case "session/prompt":
-                    reason = self.play(frame["params"]["prompt"][0]["text"])
+                    texts = [block["text"] for block in frame["params"]["prompt"] if block["type"] == "text"]
+                    reason = self.play(texts[0])
                     self.say(id=frame["id"], result={"stopReason": reason})
                 case _ if "id" in frame and "method" in frame:
                     self.say(id=frame["id"], result={})

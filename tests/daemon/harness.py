@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "backends.demo": {},
     "backends.demo.timeouts": {"startup": 30, "model_idle": 60, "tool_idle": 60, "linger": 20, "term_grace": 1},
     "backends.demo.limits": {},
+    "backends.demo.live": {},
 }
 
 

@@ -22,10 +22,10 @@ class SessionProbe:
     def call(self, method: str, /, **params: Any) -> Any:
         return self.daemon.call(f"session/{method}", session_id=self.id, **params)
 
-    def ask(self, text: str, **params: Any) -> dict[str, Any]:
+    def ask(self, text: str | list[dict[str, Any]], **params: Any) -> dict[str, Any]:
         return dict(self.call("prompt", prompt=text, wait=True, **params))
 
-    def prompt(self, text: str, **params: Any) -> str:
+    def prompt(self, text: str | list[dict[str, Any]], **params: Any) -> str:
         return str(self.call("prompt", prompt=text, **params)["turn_id"])
 
     def get(self) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def test_an_image_reaches_the_model_as_it_is_and_in_its_place(lab: Start) -> Non
     assert (started["prompt_preview"], started["prompt_bytes"], started["prompt_images"]) == ("What is\nthis?", 13, 1)
     assert "prompt_altered" not in started
     assert PNG_BASE64 not in json.dumps(here.events(turn["session_id"]))
+    assert not here.events(turn["session_id"], "unparsed")
     (init,) = here.events(turn["session_id"], "session_init")
     assert init["native_session_id"] == turn["session_id"]
     (exited,) = here.events(turn["session_id"], "process_exited")
@@ -125,3 +126,25 @@ def test_shell_marks_and_templates_reach_the_model_as_they_are(lab: Start) -> No
         assert prompt in [block.get("text") for block in sent(here)]
         assert here.altered(turn) is None
         assert not (here.cwd / "made.txt").exists()
+
+
+@pytest.mark.fault(69)
+def test_a_live_process_takes_images_and_every_prompt_as_text(lab: Start) -> None:
+    here = lab("text", config='mode = "live"')
+    canary(here.cwd)
+    first = here.turn([text("What is"), image(), text("this?")])
+    assert sent(here) == [{"type": "text", "text": "What is"}, SENT_IMAGE, {"type": "text", "text": "this?"}]
+    session = first["session_id"]
+    for prompt in ("/clear", "/cost @canary.txt", [image(), text("/clear and @canary.txt")], "Ask @agent-Explore"):
+        said = here.turn(prompt, session=session)
+        words = prompt if isinstance(prompt, str) else prompt[-1]["text"]
+        assert sent(here)[-1]["text"].removeprefix("\n").replace("\u200b", "") == words
+        assert said["text"].startswith("Hello, ")
+    assert CANARY not in asked(here) and "desire to invoke the agent" not in asked(here)
+    altered = [event.get("prompt_altered") for event in here.events(session, "turn_started")]
+    assert altered == [None, *["newline before a leading slash"] * 3, "zero-width space in each mention of an agent"]
+    assert len(here.events(session, "process_started")) == 1
+    here.turn("See @canary.txt", session=session, expand=True)
+    assert CANARY in asked(here) and len(here.events(session, "process_started")) == 2
+    here.turn("See @canary.txt again", session=session)
+    assert len(here.events(session, "process_started")) == 3 and not here.events(session, "unparsed")

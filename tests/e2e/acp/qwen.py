@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,10 +88,17 @@ class QwenAcpLab(Lab):
 
     backend = "agent"
 
-    def __init__(self, scenario: str, *, command: Sequence[str] | None = None, config: str = "") -> None:
+    def __init__(
+        self,
+        scenario: str,
+        *,
+        command: Sequence[str] | None = None,
+        config: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.api = FakeChatAPI(scenario_of(scenario)).__enter__()
-        variables = {**environment(self.api.url), **QUIET}
+        variables = {**environment(self.api.url), **QUIET, **(env or {})}
         self.configure(command=command or qwen_acp_command(), env=variables, extra='kind = "acp"\n' + config)
 
     def close_fakes(self) -> None:

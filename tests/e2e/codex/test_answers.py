@@ -136,7 +136,8 @@ def test_an_mcp_tool_that_nobody_approves_is_denied(lab: Callable[..., CodexLab]
 def test_a_prompt_that_looks_like_a_flag_reaches_the_model_as_text(lab: Callable[..., CodexLab], kind: str) -> None:
     here = lab("resume", kind=kind)
     turn = here.turn("--help\n/status @secret $skill")
-    assert turn["text"] == "You first said: --help\n/status @secret $skill"
+    name = "$skill" if kind == "codex" else "$\u200bskill"  # see test_content.py
+    assert turn["text"] == f"You first said: --help\n/status @secret {name}"
 
 
 def test_a_command_that_still_runs_at_the_end_gets_no_result_and_leaves_no_process(

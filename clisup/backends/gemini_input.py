@@ -1,0 +1,86 @@
+"""What is said to gemini: a prompt as it goes to stdin, and what its transcript says of one. Pure.
+
+By default a prompt is text for the model. Measured with gemini 0.61.0, the prompt on stdin:
+
+- A slash as the very first character makes it a command, a newline before it hides it.
+- `@path` is replaced by that file's text wherever it stands; gemini itself takes a backslash before the @ for "no file".
+- `!command`, `!{command}`, `#note`, `$NAME` and `{{args}}` are text.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+
+from clisup.backends.base import LaunchRequest
+from clisup.backends.checks import check_prompt
+from clisup.core.content import Content, Image
+from clisup.errors import UsageError
+
+__all__ = ["escaped", "image_flags", "stdin_of", "typed"]
+
+# What handleAtCommand of 0.61.0 takes for a path; a backslash before the @ is gemini's own way to say that it is none.
+_MENTION = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?![ \t\n\r]|\Z))")
+_NEWLINE_ADDED = "newline before a leading slash"
+_ESCAPED = "backslash before each @ that could name a file"
+_NAMED = "mention of its file in the place of each image"
+_PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")  # what ends a path behind an @, where no backslash stands before it
+_IMAGE_MENTION = re.compile(r"^ ?@(?:.*/)?image-\d+\.(?:png|jpg|gif|webp)$", re.MULTILINE)
+_FILES_BEGIN = "\n--- Content from referenced files ---"
+_BACKSLASH = r"\\"
+
+
+def stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
+    """The prompt as the CLI gets it, and what was done to it: a slash at its beginning would be a command, `@x` a file.
+
+    An image is a file that the text mentions in its place; gemini puts the images themselves behind the text.
+    """
+    check_prompt("gemini", request.prompt)
+    numbers = count(1)
+    parts = [
+        part if isinstance(part, str) else f"@{_PATH_END.sub(_BACKSLASH, _image_path(request, part, next(numbers)))}"
+        for part in _texts_escaped(request)
+    ]
+    text = "\n".join(parts)
+    hidden = not request.expand and text.startswith("/")
+    sent = "\n" + text if hidden else text
+    done = {
+        _NEWLINE_ADDED: hidden,
+        _ESCAPED: not request.expand and _MENTION.search(request.prompt) is not None,
+        _NAMED: bool(request.images),
+    }
+    return sent, " and a ".join(what for what, on in done.items() if on) or None
+
+
+def image_flags(request: LaunchRequest) -> tuple[str, ...]:
+    """gemini reads no file that a prompt mentions, unless it lies in one of its workspace's directories: so our own is one."""
+    if not request.images:
+        return ()
+    if "," in request.scratch:
+        raise UsageError(
+            f"cannot show gemini an image, because it would take the comma in {request.scratch} for the end of a directory",
+            kind="unsupported",
+            hint="take a daemon.state_dir without a comma",
+        )
+    return (f"--include-directories={request.scratch}",)
+
+
+def _texts_escaped(request: LaunchRequest) -> Content:
+    content = request.content or (request.prompt,)
+    if request.expand:
+        return content
+    return tuple(_MENTION.sub(r"\\@", part) if isinstance(part, str) else part for part in content)
+
+
+def _image_path(request: LaunchRequest, image: Image, number: int) -> str:
+    return f"{request.scratch}/{image.file_name(number)}"
+
+
+def escaped(prompt: str) -> str:
+    text = _MENTION.sub(r"\\@", prompt)
+    return "\n" + text if text.startswith("/") else text
+
+
+def typed(text: str) -> str:
+    """What a transcript's text says of the prompt: without images and what gemini puts behind the prompt for them."""
+    return _IMAGE_MENTION.sub("", text.partition(_FILES_BEGIN)[0])

@@ -1,0 +1,25 @@
+"""Images for a prompt: a file's bytes as a block of `session/prompt`."""
+
+from __future__ import annotations
+
+import base64
+
+from clisup.core.content import MEDIA_TYPES, media_type_of
+from clisup.errors import UsageError
+
+__all__ = ["image_block"]
+
+
+def image_block(data: bytes) -> dict[str, str]:
+    """The block for an image's file; its first bytes tell the media type.
+
+    The daemon's limits (`max_image_bytes`, `max_images`, told by `initialize`) are its own to check. Raises `UsageError` for
+    what is no PNG, JPEG, GIF or WebP.
+    """
+    media_type = media_type_of(data)
+    if media_type is None:
+        raise UsageError(
+            "cannot send this as an image, because its first bytes are of no kind that models see",
+            hint=f"take one of {', '.join(MEDIA_TYPES)}",
+        )
+    return {"type": "image", "media_type": media_type, "data": base64.b64encode(data).decode()}
