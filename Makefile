@@ -26,6 +26,7 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/examples/*.py
 
 e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 	@bash tests/e2e/install_claude.sh .e2e/claude

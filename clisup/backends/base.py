@@ -5,7 +5,7 @@ An adapter never opens a file, never reads a clock or the environment and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -14,8 +14,10 @@ from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
+from clisup.core.presence import PresenceRules
 from clisup.core.stale_lock import StaleLock
 from clisup.core.terminal import Terminal
+from clisup.core.turn_trace import TurnTrace
 from clisup.core.usage import Usage
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
@@ -27,9 +29,12 @@ __all__ = [
     "ApprovalAnswer",
     "Capabilities",
     "Carried",
+    "Control",
     "ControlAnswer",
     "Decoded",
     "Decoder",
+    "ForkPlan",
+    "ForkRules",
     "LaunchRequest",
     "LaunchSpec",
     "LoginQuestion",
@@ -39,8 +44,12 @@ __all__ = [
     "StaleLock",
     "Terminal",
     "TranscriptWord",
+    "control_line",
     "fields_of",
+    "fork_rules",
+    "is_idle",
     "login_question",
+    "presence_rules",
     "prompts_of",
     "refused_as_root",
 ]
@@ -55,6 +64,9 @@ END_OF_INPUT = _EndOfInput()
 
 Reply = str | _EndOfInput
 
+Control = Literal["model", "permission_mode", "context_usage", "compact"]
+"""What a CLI lets its caller do between or in turns: set the model or the permission mode, count, sum up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -65,23 +77,29 @@ class Capabilities:
     `chosen_id`: the caller may choose the native session id; it is then the session's own with `native_id_prefix` before it,
     and with `ids_once` (an id that was used once cannot be used for a new session) the run's number between them from the
     second run on. `interrupt`: what a graceful interrupt does first, a signal or a request
-    in the CLI's own protocol. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
-    what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn).
+    in the CLI's own protocol. `live_versions` is the range whose live mode is known, where that is smaller than the adapter's.
+    `controls` are what a live process takes while it runs, and `compact` where there is a command
+    for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
+    what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
+    session's transcript can be copied, whole or up to a turn (`ForkRules`).
     """
 
     one_shot: bool = True
     live: bool = False
+    live_versions: str = ""
     resume: bool = True
     deltas: bool = True
     thinking: bool = True
     usage: bool = True
     cost: bool = False
     approvals: bool = False
+    controls: tuple[Control, ...] = ()
     images: bool = False
     system_prompt: bool = True
     mcp: bool = True
     permission_modes: tuple[str, ...] | None = ()
     running_usage: bool = False
+    fork: bool = False
     chosen_id: bool = True
     native_id_prefix: str = ""
     ids_once: bool = False
@@ -102,7 +120,7 @@ class LaunchRequest:
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
     `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
     have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
-    the CLI names this one again.
+    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is.
     """
 
     command: tuple[str, ...]
@@ -122,6 +140,7 @@ class LaunchRequest:
     scratch: str = "/nonexistent"
     run: int = 0
     live: bool = False
+    command_prompt: bool = False
     prompt_id: str | None = None
     content: Content = ()
 
@@ -233,6 +252,8 @@ class Adapter(Protocol):
       stand in for a login that the command knows nothing of. Default: cannot tell.
     - `refused_as_root(env: Mapping[str, str]) -> tuple[str, ...]`: the permission modes and flags that the CLI refuses where
       it runs as root with this environment. Default: none.
+    - `fork: ForkRules`, where its capabilities have `fork`; `presence: PresenceRules`, where processes of the CLI's own say
+      which session they have open. Default: none.
     - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
     """
 
@@ -302,6 +323,56 @@ def prompts_of(decoder: Decoder) -> tuple[str, ...]:
     return told
 
 
+def is_idle(decoder: Decoder) -> bool:
+    """Has a live CLI said that it has nothing left to do, background work aside?"""
+    idle: bool = getattr(decoder, "idle", False)
+    return idle
+
+
+def control_line(decoder: Decoder, request_id: str, control: Control, value: str | None) -> str | None:
+    """What to say to a live CLI to have this done; None where it has no word for it."""
+    word: Callable[[str, Control, str | None], str | None] = getattr(decoder, "control", lambda *_: None)
+    return word(request_id, control, value)
+
+
 def fields_of(adapter: Adapter) -> str:
     """The kind whose recorded fields hold for the adapter's frames."""
     return str(getattr(adapter, "fields", adapter.kind))
+
+
+class ForkPlan(NamedTuple):
+    """Which parts (start, end) of a transcript make a fork, in order, each a whole line.
+
+    `complete`: the last that the journal knows of the turn stands in the transcript. A CLI may write a moment after it has said
+    something, so a plan that is not complete is made again after a while.
+    """
+
+    parts: Sequence[tuple[int, int]]
+    complete: bool
+
+
+class ForkRules(Protocol):
+    """How a CLI's transcript is copied to a new native session. Pure: the daemon reads and writes."""
+
+    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
+        """The parts for a fork at the end of turn `upto`, which is one of `turns`; with `whole`, all that there is.
+
+        `upto` is None only where there are no turns, and then `whole`.
+
+        Raises `UsageError`: turn_not_found, limit_exceeded.
+        """
+
+    def copy(self, line: bytes, native_session_id: str) -> bytes:
+        """A line of the plan, as it has to stand in the copy."""
+
+
+def fork_rules(adapter: Adapter) -> ForkRules | None:
+    """How the adapter's transcripts are forked; None where they cannot be."""
+    rules: ForkRules | None = getattr(adapter, "fork", None)
+    return rules if adapter.capabilities.fork else None
+
+
+def presence_rules(adapter: Adapter) -> PresenceRules | None:
+    """Where the adapter's CLI says which sessions are open; None where it does not."""
+    rules: PresenceRules | None = getattr(adapter, "presence", None)
+    return rules

@@ -9,14 +9,27 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.base import (
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    TranscriptWord,
+)
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.claude_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.claude_fork import ClaudeFork
 from clisup.backends.claude_input import as_text, user_message
+from clisup.backends.claude_live import context_usage
+from clisup.backends.claude_presence import ClaudePresence
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
+from clisup.core.presence import PresenceRules
 from clisup.errors import UsageError
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
@@ -50,8 +63,13 @@ class ClaudeAdapter:
     login_args: tuple[str, ...] = ("auth", "status")
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
+    fork = ClaudeFork()
+    presence: PresenceRules = ClaudePresence()
     capabilities = Capabilities(
         live=True,
+        live_versions=">=2.1.329,<3",
+        controls=("model", "permission_mode", "context_usage", "compact"),
+        fork=True,
         cost=True,
         images=True,
         approvals=True,
@@ -96,6 +114,14 @@ class ClaudeAdapter:
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> ClaudeDecoder:
         """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
         return ClaudeDecoder(carried, request)
+
+    def compact_prompt(self, instructions: str | None) -> str:
+        """The command that has the CLI sum up its context (2.1.329, in one-shot and in live mode)."""
+        return f"/compact {instructions}" if instructions else "/compact"
+
+    def context_usage(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request for the context's usage, in our words."""
+        return context_usage(answer)
 
     def parse_version(self, output: str) -> str | None:
         """`2.1.329 (Claude Code)` gives `2.1.329`."""
@@ -185,10 +211,11 @@ def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
     them; and so does all that a live process is told.
     """
     check_prompt("claude", request.prompt)
+    as_it_is = request.expand or request.command_prompt
     if request.images or request.live:
         content = request.content or request.prompt
-        return user_message(content, uuid=request.prompt_id, expand=request.expand)
-    return as_text(request.prompt, expand=request.expand)
+        return user_message(content, uuid=request.prompt_id, expand=as_it_is)
+    return as_text(request.prompt, expand=as_it_is)
 
 
 def _environment(request: LaunchRequest) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Carried, Decoded, LaunchRequest
+from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report
@@ -39,7 +39,7 @@ from clisup.backends.claude_frames import (
     raw_delta_text,
     too_deep,
 )
-from clisup.backends.claude_live import INTERRUPT, LiveState, control_request
+from clisup.backends.claude_live import INTERRUPT, LiveState, control_line, control_request
 from clisup.backends.claude_messages import DeltaKind, Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
@@ -99,6 +99,10 @@ class ClaudeDecoder:
         What it was told while it worked goes with the turn.
         """
         return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
+
+    def control(self, request_id: str, control: Control, value: str | None) -> str | None:
+        """The line that has a live process do it; its answer names the request again."""
+        return control_line(request_id, control, value) if self._live else None
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -291,7 +295,15 @@ class ClaudeDecoder:
         events = [*self._messages.finish(), *self._questions.close()]
         self._carried_usd = terminal.cost_total_usd
         self._failure, self._resets_at = Report(), None
-        return Decoded(events, terminal)
+        return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+
+
+def _asked_nobody(frame: dict[str, Any]) -> bool:
+    """Did the CLI only note that a background task is over, without a word to the model?
+
+    That is how 2.1.329 begins where it resumes a session with a task that had not ended: the prompt comes after it.
+    """
+    return frame.get("num_turns") == 0 and frame.get("is_error") is False
 
 
 def _key(frame: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.backends.base import ControlAnswer
+from clisup.backends.base import Control, ControlAnswer
 from clisup.backends.claude_frames import get_dict, get_str
 
-__all__ = ["INTERRUPT", "LiveState", "context_usage", "control_request", "prompts_of_frame"]
+__all__ = ["INTERRUPT", "LiveState", "context_usage", "control_line", "control_request", "prompts_of_frame"]
 
 Frame = dict[str, Any]
 INTERRUPT = "clisup-interrupt"
@@ -23,6 +23,18 @@ def control_request(request_id: str, subtype: str, **fields: Any) -> str:
     """One control request as a line for stdin."""
     frame = {"type": "control_request", "request_id": request_id, "request": {"subtype": subtype, **fields}}
     return json.dumps(frame) + "\n"
+
+
+def control_line(request_id: str, control: Control, value: str | None) -> str | None:
+    """The request for a change of model or permission mode, or for the context's usage; None for what has another way."""
+    match control:
+        case "model":
+            return control_request(request_id, "set_model", model=value)
+        case "permission_mode":
+            return control_request(request_id, "set_permission_mode", mode=value)
+        case "context_usage":
+            return control_request(request_id, "get_context_usage")
+    return None
 
 
 def prompts_of_frame(frame: Frame) -> tuple[str, ...] | None:

@@ -6,8 +6,10 @@ import glob
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_presence import ClaudePresence
 
 __all__ = ["DemoAdapter"]
 
@@ -17,6 +19,19 @@ _VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup demo\)")
 _MAIN = __file__.rpartition("/backends/")[0] + "/demo/__main__.py"
 
 
+def _home(env: Mapping[str, str]) -> str | None:
+    state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+    return env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
+
+
+class DemoPresence(ClaudePresence):
+    """The demo CLI has no such files; a test may put them where they would be."""
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        home = _home(env)
+        return f"{home}/sessions" if home else None
+
+
 class DemoAdapter(ClaudeAdapter):
     """What differs from claude: the command, the versions, and where the transcripts lie."""
 
@@ -24,7 +39,9 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
+    presence = DemoPresence()
 
     def parse_version(self, output: str) -> str | None:
         match = _VERSION.search(output)
@@ -34,8 +51,7 @@ class DemoAdapter(ClaudeAdapter):
         return ()
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
-        home = env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
+        home = _home(env)
         if home is None:
             return None
         return f"{glob.escape(home)}/projects/*/{glob.escape(native_session_id)}.jsonl"

@@ -14,6 +14,7 @@ __all__ = ["SHOWN", "ability_table", "error_tables", "event_table"]
 SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo is claude's twin
 _DAEMON_ONLY = frozenset(
     {
+        "session_forked",
         "prompt_accepted",
         "turn_started",
         "process_started",
@@ -29,6 +30,7 @@ _FLAGS = {
     "thinking": "the model's thinking",
     "resume": "a session of more than one turn",
     "chosen_id": "the caller chooses the native session id",
+    "fork": "fork and rewind",
     "images": "images in a prompt",
     "system_prompt": "system prompt",
     "mcp": "MCP servers of the session",

@@ -1,9 +1,11 @@
 """The trio client: calls that run concurrently on one connection, and subscriptions that survive a restart of the daemon.
 
-    async with open_client() as client:
-        opened = await client.call("session/new", backend="claude", cwd="/srv/app")
-        async for event in client.subscribe(opened["session_id"], after_seq=0):
-            ...
+    async with open_client() as client, client.session("claude", "/srv/app") as session:
+        async for envelope in session.run("Say hello."):
+            print(envelope.seq, envelope.event)
+
+`call`, `prompt` and `subscribe` give what is on the wire, as dicts; the named methods (`clisup.client.aio_calls`,
+`clisup.client.aio_session`) give what is typed.
 
 Waits have no time-out of their own here: put `trio.move_on_after` around what should end. Connecting is bounded, and so is
 coming back (`RECONNECT_S`).
@@ -18,10 +20,11 @@ from typing import Any
 
 import trio
 
+from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_following import Subscription, again_until
-from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key
+from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key, stays_away
 from clisup.client.cursor import Cursor
-from clisup.client.failures import ConnectionLost, lost
+from clisup.client.failures import lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
 from clisup.client.transport import SEND_TIMEOUT_S, encode_request
 from clisup.errors import ClisupError, error_from_wire
@@ -51,7 +54,7 @@ async def open_client(path: str | None = None, *, name: str = "clisup-client") -
             client._close()
 
 
-class AsyncClient:
+class AsyncClient(AsyncCalls):
     """Made by `open_client`. `server` is what the daemon said of itself, at the last connection."""
 
     def __init__(self, path: str, name: str, nursery: trio.Nursery) -> None:
@@ -117,7 +120,7 @@ class AsyncClient:
         """
         cursor = Cursor(session_id, after_seq)
         subscription = Subscription(self._path, self._name, cursor, options, self._call_surely)
-        self._subscriptions.append(subscription)
+        self._subscriptions = [item for item in self._subscriptions if not item.closed] + [subscription]
         return subscription
 
     async def _call_surely(self, method: str, /, **params: Any) -> Any:
@@ -126,8 +129,7 @@ class AsyncClient:
             try:
                 return await self.call(method, **params)
             except ClisupError as error:
-                stayed_away = error.kind == "daemon_not_running" and not isinstance(error, ConnectionLost)
-                if stayed_away or not may_come_back(error):
+                if stays_away(error) or not may_come_back(error):
                     raise
             await trio.sleep(RETRY_PAUSE_S)  # a daemon that is there and refuses is not asked in a spin
 

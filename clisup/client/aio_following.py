@@ -62,6 +62,11 @@ class Subscription:
         """The last seq given; of all sessions a map of them. What another subscription may be given as `after_seq`."""
         return self._cursor.value
 
+    @property
+    def closed(self) -> bool:
+        """Was it closed here?"""
+        return self._closed
+
     async def open(self) -> Self:
         """Subscribe now: where no `after_seq` was given, "from now on" is this moment and not that of the first step."""
         if self._lines is None and not self._closed:

@@ -6,10 +6,22 @@ import time
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from clisup.client.failures import ConnectionLost
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, WorldError
 
-__all__ = ["RECONNECT_S", "RETRY_PAUSE_S", "RepeatingClient", "again_until", "gone", "may_come_back", "prompt_surely"]
+__all__ = [
+    "RECONNECT_S",
+    "RETRY_PAUSE_S",
+    "RepeatingClient",
+    "again_until",
+    "call_surely",
+    "gone",
+    "may_come_back",
+    "new_key",
+    "prompt_surely",
+    "stays_away",
+]
 
 RECONNECT_S = 30.0
 """A restart of the daemon takes less, with 500 running sessions too."""
@@ -22,6 +34,24 @@ _Told = Callable[[], None] | None
 def may_come_back(error: ClisupError) -> bool:
     """A daemon that is restarting looks like this."""
     return error.kind in ("daemon_not_running", "shutting_down", "overloaded")
+
+
+def stays_away(error: ClisupError) -> bool:
+    """It was looked for until `RECONNECT_S` had passed, or was never there."""
+    return error.kind == "daemon_not_running" and not isinstance(error, ConnectionLost)
+
+
+def call_surely(call: Callable[..., Any], method: str, params: dict[str, Any]) -> Any:
+    """`call`, again after each restart: for what may be asked twice. A daemon that refuses all the time is asked for `RECONNECT_S`."""
+    until = None
+    while True:
+        try:
+            return call(method, **params)
+        except ClisupError as error:
+            until = until or time.monotonic() + RECONNECT_S
+            if not may_come_back(error) or stays_away(error) or time.monotonic() > until:
+                raise
+        time.sleep(RETRY_PAUSE_S)
 
 
 def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
@@ -92,9 +122,15 @@ class RepeatingClient:
 
 
 def prompt_surely(
-    path: str, params: dict[str, Any], *, name: str, on_lost: _Told = None, on_back: _Told = None
+    path: str,
+    params: dict[str, Any],
+    *,
+    name: str,
+    method: str = "session/prompt",
+    on_lost: _Told = None,
+    on_back: _Told = None,
 ) -> dict[str, Any]:
-    """`session/prompt`, asked again by its key until it is answered. A key is made where `params` has none.
+    """`session/prompt`, or another `method` with a key, asked again until it is answered. A key is made where `params` has none.
 
     The same key never prompts twice, so nothing here can run a turn a second time: also where the answer is that the prompt's
     delivery is `uncertain`, that is the answer.
@@ -102,7 +138,7 @@ def prompt_surely(
     if params.get("key") is None:
         params = params | {"key": new_key()}
     with RepeatingClient(path, name=name, on_lost=on_lost, on_back=on_back) as client:
-        result: dict[str, Any] = client.call("session/prompt", **params)
+        result: dict[str, Any] = client.call(method, **params)
         return result
 
 

@@ -36,6 +36,7 @@ class Follower:
         self._path, self._options = path, options or {}
         self._on_lost, self._on_back = on_lost, on_back
         self._cursor = Cursor(session_id, after_seq)
+        self._closed = False
         self._acks = RepeatingClient(path, name=_NAME)
         self._client = self._subscribed()
 
@@ -43,6 +44,11 @@ class Follower:
     def cursor(self) -> int | dict[str, int] | None:
         """The last seq given; of all sessions a map of them. What another follower may be given as `after_seq`."""
         return self._cursor.value
+
+    @property
+    def closed(self) -> bool:
+        """Was it closed here?"""
+        return self._closed
 
     @property
     def at_hand(self) -> bool:
@@ -53,7 +59,7 @@ class Follower:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        while True:
+        while not self._closed:
             try:
                 event = self._client.next_event(self._cursor.session_id)
             except ClisupError as error:
@@ -63,6 +69,7 @@ class Follower:
                 continue
             if self._cursor.advance(event):
                 return event
+        raise StopIteration
 
     def ack(self, event: Mapping[str, Any]) -> None:
         """Be done with everything of the event's session up to it, for good: a follower of this `name` begins after it.
@@ -78,7 +85,8 @@ class Follower:
                 raise
 
     def close(self) -> None:
-        """End the subscription. A durable cursor stays."""
+        """End the subscription; the iteration stops. A durable cursor stays."""
+        self._closed = True
         self._client.close()
         self._acks.close()
 

@@ -1,13 +1,16 @@
-"""The blocking client: standard library only, for scripts and for clisup's own commands.
+"""The blocking client, for scripts and for clisup's own commands.
 
-    with Client.connect() as client:
-        session = client.call("session/new", backend="claude", cwd="/srv/app")["session_id"]
-        client.call("session/prompt", session_id=session, prompt="Say hello.")
-        for event in client.follow(session, after_seq=0):
-            ...
+    with Client.connect() as client, client.open("claude", "/srv/app") as session:
+        for envelope in session.run("Say hello."):
+            print(envelope.seq, envelope.event)
 
-A client is one connection, and a restart of the daemon ends it. `follow` and `prompt` have connections of their own and come
-back by themselves, so that nothing is lost or repeated; a call that was under way raises `ConnectionLost`.
+`call`, `prompt`, `follow` and `subscribe` give what is on the wire, as dicts, and need the standard library alone: `clisup
+status` stands on them. The named methods (`clisup.client.calls`, `clisup.client.session`) give what is typed, and load
+pydantic when they are called.
+
+A client is one connection. Where a restart of the daemon ends it, the call that was under way raises `ConnectionLost`, unless
+it may be asked twice, and the next call connects again. `follow`, `events` and `prompt` have connections of their own and come
+back by themselves, so that nothing is lost or repeated.
 
 An answer is waited for `ANSWER_TIMEOUT_S`; where waiting is the point (events, the end of a turn) the wait has no end of its
 own, but after `QUIET_S` without a byte the daemon is asked whether it lives, and must answer.
@@ -20,6 +23,7 @@ from collections import deque
 from time import monotonic
 
 from clisup import __version__
+from clisup.client.calls import Calls
 from clisup.client.transport import Connection, decode, encode_request
 from clisup.locations import socket_for_client
 
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Self
 
-    from clisup.client.following import Follower
-
 __all__ = ["ANSWER_TIMEOUT_S", "QUIET_S", "Client"]
 
 ANSWER_TIMEOUT_S = 60.0
@@ -37,16 +39,18 @@ QUIET_S = 30.0
 NOTIFICATION_LIMIT = 100_000
 """Events kept while the answer to a call is awaited on the same connection."""
 
-_LONG = ("session/prompt", "session/interrupt", "session/close", "daemon/shutdown")
+_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown")
 _PROTOCOL_VERSION = 1
 
 
-class Client:
+class Client(Calls):
     """One connection. Not for several threads at once; open one client for each."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
         self._last_id = 0
+        self._closed = False
+        self._followers = []
         self._notifications: deque[dict[str, Any]] = deque()
         self.server: dict[str, Any] = {}
 
@@ -57,13 +61,7 @@ class Client:
         Raises `ClisupError` of kind `daemon_not_running`, `permission_denied`, `configuration` or `overloaded`.
         """
         client = cls(Connection(path or socket_for_client(os.environ, os.getuid())), name)
-        try:
-            client._connection.send(_initialize_line(name))
-            client._last_id = 1
-            client.server = client._answer(1, "initialize")
-        except BaseException:
-            client.close()
-            raise
+        client._introduce()
         return client
 
     @property
@@ -77,6 +75,8 @@ class Client:
 
     def post(self, method: str, /, **params: Any) -> int:
         """Send a request without waiting for its answer, which is dropped when it comes. Gives the request's id."""
+        if self._connection.lost and not self._closed:
+            self._connect_again()
         self._last_id += 1
         self._connection.send(encode_request(self._last_id, method, params))
         return self._last_id
@@ -138,39 +138,11 @@ class Client:
             if frame["method"] == "session/gap":
                 return {"type": "gap", **params}
 
-    def follow(
-        self,
-        session_id: str,
-        after_seq: int | Mapping[str, int] | None = None,
-        *,
-        on_lost: Callable[[], None] | None = None,
-        on_back: Callable[[], None] | None = None,
-        **options: Any,
-    ) -> Follower:
-        """As `subscribe`, on connections of its own: after a restart of the daemon it goes on where it was, each seq once.
-
-        With `name` the place is durable: `ack` an event when you are done with it, and a later `follow` of this name begins
-        after it, whatever `after_seq` says.
-        """
-        from clisup.client.following import Follower
-
-        return Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
-
-    def blob(self, session_id: str, blob: str) -> bytes:
-        """The whole of a payload that was too large for its event."""
-        from base64 import b64decode
-
-        pages: list[bytes] = []
-        offset = 0
-        while True:
-            page = self.call("session/blob", session_id=session_id, blob=blob, offset=offset)
-            pages.append(b64decode(page["data_base64"]))
-            offset += len(pages[-1])
-            if page["eof"] or not pages[-1]:
-                return b"".join(pages)
-
     def close(self) -> None:
-        """Hang up. A turn goes on without its client."""
+        """Hang up, and end what it follows. A turn goes on without its client."""
+        for follower in self._followers:
+            follower.close()
+        self._closed = True
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -178,6 +150,27 @@ class Client:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def _introduce(self) -> None:
+        """Say who this is, on a new connection, and hear who serves."""
+        try:
+            self._connection.send(_initialize_line(self._name))
+            self._last_id = 1
+            self.server = self._answer(1, "initialize")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _connect_again(self) -> None:
+        from clisup.client.coming_back import again_until
+        from clisup.client.failures import lost
+
+        def connect() -> None:
+            self._connection = Connection(self.path)
+            self._introduce()
+
+        self._connection.close()
+        again_until(connect, lost(self.path))
 
     def _answer(self, id_: int, method: str) -> Any:
         until = monotonic() + ANSWER_TIMEOUT_S

@@ -68,10 +68,14 @@ def encode_request(id_: int, method: str, params: dict[str, Any]) -> bytes:
 
 
 class Connection:
-    """A connected socket that gives lines. Raises `ClisupError` for what fails, `TimeoutError` where no byte came in time."""
+    """A connected socket that gives lines. Raises `ClisupError` for what fails, `TimeoutError` where no byte came in time.
+
+    `lost` says that the daemon went away; closing it ourselves is none of that.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.lost = False
         self._lines: deque[bytes] = deque()
         self._parts: list[bytes] = []
         self._held = 0
@@ -91,8 +95,8 @@ class Connection:
 
     def send(self, line: bytes) -> None:
         """Send all of it."""
-        self._socket.settimeout(SEND_TIMEOUT_S)
         try:
+            self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(line)
         except OSError as error:
             raise self._lost(error.strerror or "it does not take what is sent") from None
@@ -135,6 +139,7 @@ class Connection:
                 refuse_flood(self.path, LINE_LIMIT)
 
     def _lost(self, reason: str) -> Exception:
+        self.lost = True
         from clisup.client.failures import lost
 
         return lost(self.path, reason)

@@ -34,6 +34,7 @@ __all__ = [
     "PromptAccepted",
     "RateLimit",
     "Retracted",
+    "SessionForked",
     "SessionInit",
     "StderrLine",
     "TaskUpdate",
@@ -55,7 +56,7 @@ TurnErrorKind = Literal[
     "authentication", "permission", "rate_limit", "quota_exceeded", "overloaded", "server", "network", "model_not_found",
     "invalid_request", "context_overflow", "max_turns", "budget", "refusal", "session_not_found", "startup_timeout",
     "idle_timeout", "turn_timeout", "cancelled", "spawn_failed", "output_limit", "protocol", "crashed", "storage_failed",
-    "resource_limit",
+    "resource_limit", "session_busy",
 ]  # fmt: skip
 
 
@@ -115,6 +116,21 @@ class SessionInit(EventBase):
     permission_mode: str | None = None
     backend_version: str | None = None
     credential_source: str | None = None
+
+
+class SessionForked(EventBase):
+    """The first event of a session that was forked from another one: its history is that one's, up to the end of `at_turn`.
+
+    `whole`: the CLI's transcript was copied as it was. `at_turn` is the last turn in it, null where the source had none of its own.
+    """
+
+    type: Literal["session_forked"] = "session_forked"
+    source_session_id: str
+    at_turn: str | None = None
+    whole: bool
+    source_native_session_id: str
+    native_session_id: str
+    actor: Actor | None = None
 
 
 class PromptAccepted(EventBase):
@@ -407,7 +423,7 @@ Event = Annotated[
     SessionInit | PromptAccepted | TurnStarted | ProcessStarted | MessageStart | ContentDelta | AssistantMessage | ToolUse
     | ToolProgress | ToolResult | PermissionDenied | MessageStop | Retracted | UsageReport | RateLimit | BackendRetry
     | TaskUpdate | ApprovalRequested | ApprovalResolved | BackendStatus | StderrLine | WatchdogNotice | ProcessExited
-    | TurnCompleted | Unparsed | Notice,
+    | TurnCompleted | Unparsed | Notice | SessionForked,
     Field(discriminator="type"),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-__all__ = ["differences", "fingerprint"]
+__all__ = ["differences", "digest", "fingerprint"]
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE")
 _WORDS = {
@@ -48,9 +48,12 @@ def fingerprint(
         "credential": sorted(credentials.items()),
         "environment": sorted(rest.items()),
     }
-    return {
-        name: hashlib.sha256(repr(part).encode("utf-8", "surrogateescape")).hexdigest() for name, part in parts.items()
-    }
+    return {name: digest(part) for name, part in parts.items()}
+
+
+def digest(part: object) -> str:
+    """What stands for one part."""
+    return hashlib.sha256(repr(part).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ next daemon folds the same lines to the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,7 @@ class Ledger:
     cost_usd: float | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
+    transcript: dict[str, Any] | None = None  # what it was at the end of the last run
     settings: dict[str, str] = field(default_factory=dict)
     steers: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -124,9 +125,22 @@ class Ledger:
 
     def _forget_oldest_key(self) -> None:
         turn = self.keys.pop(next(iter(self.keys)))
+        if turn in self.keys.values():  # by the key of a prompt that was steered into it
+            return
         self.uncertain.pop(turn, None)
         self.ends.pop(turn, None)
         self.accepted.pop(turn, None)
+
+    @property
+    def open_steers(self) -> list[str]:
+        """The ids of steered prompts that no turn is known to have taken."""
+        return [prompt_id for prompt_id, steer in self.steers.items() if not steer.get("over")]
+
+    def end_steers(self, prompt_ids: Iterable[str]) -> None:
+        """These are done with: taken by a turn, or dropped."""
+        for prompt_id in prompt_ids:
+            if prompt_id in self.steers:
+                self.steers[prompt_id]["over"] = True
 
     @property
     def held(self) -> Turn | None:
@@ -148,6 +162,7 @@ class Ledger:
         for name in _SESSION_MEMOS:
             if name in memo:
                 setattr(self, name, memo[name])
+        self.end_steers(memo.get("dropped", ()))
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
         if self.held is not None:
@@ -179,12 +194,12 @@ class Ledger:
 _ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
-_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost")
+_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript")
 _TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total", "settings", "steers",
+    "usage_total", "transcript", "settings", "steers",
     "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 
@@ -222,6 +237,9 @@ def _turn_in(state: dict[str, Any]) -> Turn:
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id = event["turn_id"]
+    if event["delivery"] == "steered":
+        _steered(ledger, turn_id, event)
+        return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
     ledger.queue.append(Turn(turn_id, key=event.get("key"), accepted_seq=event["seq"]))
     if event.get("key"):
@@ -229,11 +247,32 @@ def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
         ledger.accepted[turn_id] = event["seq"]
 
 
+def _steered(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
+    ledger.steers[event["prompt_id"]] = {"turn": turn_id, "key": event.get("key"), "seq": event["seq"]}
+    if event.get("key"):
+        ledger.keys[event["key"]] = turn_id
+        ledger.accepted.setdefault(turn_id, event["seq"])
+    over = [prompt_id for prompt_id, steer in ledger.steers.items() if steer.get("over")]
+    for prompt_id in over[:-KEPT_RESULTS]:
+        del ledger.steers[prompt_id]
+
+
+def _move_steers(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
+    """A prompt that could not be merged into the turn it was meant for begins one of its own."""
+    for prompt_id in event.get("prompt_ids") or ():
+        if (steer := ledger.steers.get(prompt_id)) is not None:
+            steer["turn"] = turn_id
+            if steer.get("key"):
+                ledger.keys[steer["key"]] = turn_id
+                ledger.accepted.setdefault(turn_id, steer["seq"])
+
+
 def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     queued = next((turn for turn in ledger.queue if turn.id == event["turn_id"]), None)
-    turn = queued or Turn(event["turn_id"], origin=event.get("origin", "prompt"))
+    turn = queued or Turn(event["turn_id"], key=event.get("key"), origin=event.get("origin", "prompt"))
     ledger.queue = [other for other in ledger.queue if other is not turn]
     ledger.turns = max(ledger.turns, int(turn.id[1:]))
+    _move_steers(ledger, turn.id, event)
     turn.started = True
     turn.run = event["run"]
     ledger.runs = max(ledger.runs, turn.run)
@@ -312,6 +351,7 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     if event.get("cost_usd") is not None:
         ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
     ledger.ends[turn_id] = event["seq"]
+    ledger.end_steers(event.get("prompt_ids") or ())
     keyed = set(ledger.keys.values())
     if event.get("delivery") == "uncertain" and turn_id in keyed:
         ledger.uncertain[turn_id] = event.get("evidence") or {}

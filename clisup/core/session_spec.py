@@ -47,6 +47,12 @@ class SessionSpec(BaseModel):
     approvals: SessionApprovals = SessionApprovals()
     labels: dict[str, str] = {}
     resume_native_id: str | None = None
+    forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
+
+    @property
+    def begins_at_zero(self) -> bool:
+        """Are the CLI's own running totals zero before the first turn? A copied transcript comes without them."""
+        return self.resume_native_id is None or self.forked_from is not None
 
     def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
         """The backend's timeouts, overridden by the session's."""

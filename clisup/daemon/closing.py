@@ -13,6 +13,7 @@ from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted
 from clisup.core.ledger import Turn
 from clisup.core.verdict import ExitRecord, conclude, ended_by
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import mark_of
 from clisup.daemon.recorder import Item
 from clisup.daemon.sink import carry
 from clisup.host import cgroups
@@ -70,8 +71,8 @@ class Closer:
         if turn is None:
             return None
         if not turn.process_exited:
-            exited = _process_exited(record, turn.ending)
-            item = Item(exited, turn.id or None)
+            mark = await trio.to_thread.run_sync(mark_of, self._session)
+            item = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
             await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
         self._session.approvals.over()
         if not turn.id:
@@ -91,7 +92,7 @@ class Closer:
             explained=self._adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
-        done = done.model_copy(update={"prompt_ids": run.taken_prompts})
+        done = done.model_copy(update={"prompt_ids": run.terminal.prompts if run.terminal else None})
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"

@@ -75,6 +75,14 @@ class Ending:
                 return
         self._order(reason, ladder)
 
+    def insist(self) -> None:
+        """The CLI begins the turn only now: asked to end it before that, claude 2.1.329 says yes and does nothing."""
+        ending = self._run.turn.ending
+        if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
+            return
+        if (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, word)
+
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
         if self._leash.ending or self._run.turn.id:

@@ -99,6 +99,11 @@ class _Handlers:
         native = session.ledger.native_session_id or params.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
+    async def session_fork(self, connection: Connection, params: m.SessionForkParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            session = await self._manager.fork(params, connection.actor)
+        return _json(m.SessionForkResult(session_id=session.id, native_session_id=session.native_id))
+
     async def session_list(self, connection: Connection, params: m.SessionListParams) -> bytes:
         wanted = [s for s in self._manager if _matches(s, params)]
         wanted.sort(key=lambda session: (session.spec.created_at, session.id), reverse=True)
@@ -132,12 +137,29 @@ class _Handlers:
             accepted = await session.prompts.accept(params, connection.actor)
         wait = params.wait
         del params  # the prompt may be long, and so may the turn
-        if wait:
-            return await self._result_of(session, accepted.turn_id)
-        return _json(accepted)
+        return await self._result_of(session, accepted) if wait else _json(accepted)
 
-    async def _result_of(self, session: Session, turn_id: str) -> bytes:
+    async def session_compact(self, connection: Connection, params: m.CompactParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        with trio.CancelScope(shield=True):
+            accepted = await session.controls.compact(params, connection.actor)
+        return await self._result_of(session, accepted) if params.wait else _json(accepted)
+
+    async def session_set_model(self, connection: Connection, params: m.SetModelParams) -> bytes:
+        return _json(await self._manager.get(params.session_id).controls.set("model", params.model))
+
+    async def session_set_permission_mode(self, connection: Connection, params: m.SetPermissionModeParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        return _json(await session.controls.set("permission_mode", params.permission_mode))
+
+    async def session_context_usage(self, connection: Connection, params: m.SessionParams) -> bytes:
+        return _json(await self._manager.get(params.session_id).controls.context_usage())
+
+    async def _result_of(self, session: Session, accepted: m.PromptResult) -> bytes:
         """The turn's end as one answer, with the whole text even where the event holds only its head."""
+        turn_id = accepted.turn_id
+        if accepted.prompt_id is not None:
+            turn_id = await session.steering.turn_of(accepted.prompt_id)
         event = _event_at(session, await session.finished(turn_id))
         if event.get("blob"):
             event["text"] = whole_blob(session.dir, event["blob"]).decode()

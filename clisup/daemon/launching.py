@@ -13,6 +13,7 @@ from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.core.content import content_of
 from clisup.core.fingerprint import fingerprint
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import before_run
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KEEPER_PROTO
@@ -64,9 +65,12 @@ class Launcher:
     async def prepare(self, turn_id: str, prompt: dict[str, Any], mode: str | None) -> Launch:
         """Everything up to the start; `mode` is how to name the native session where a first try was wrong.
 
-        Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, or the disk refuses.
+        Raises `ClisupError` where the backend cannot be used or cannot do what was asked for, somebody else has the native
+        session open, or the disk refuses.
         """
         session = self._session
+        await self._backend.ready()
+        await before_run(session, turn_id)
         number = session.dir.next_run(session.ledger.runs)
         draft = await self.draft(turn_id, prompt, self._native.name(mode, number), number)
         run_dir = session.dir.run(number)
@@ -116,6 +120,12 @@ class Launcher:
             )
         return Draft(request, spec, env, markers, marked)
 
+    async def line(self, prompt: dict[str, Any], prompt_id: str, number: int) -> str:
+        """What a prompt is on the stdin of the live run `number`. Raises `ClisupError` where the backend refuses it."""
+        argv, _ = await self._backend.ready()
+        request = self._request(argv, prompt, (self._session.native_id, True), self._session.dir.run(number))
+        return self._backend.adapter.launch(dataclasses.replace(request, prompt_id=prompt_id)).stdin
+
     async def again(self, run_dir: RunDir, prompt: dict[str, Any] | None) -> LaunchRequest:
         """The request that a run was launched with, by a daemon before this one: a decoder's replies depend on it."""
         intent = await self._session.services.storage.surely(run_dir.intent)
@@ -143,6 +153,7 @@ class Launcher:
             mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
             setting_sources=self._backend.config.setting_sources,
             expand=bool(prompt.get("expand")),
+            command_prompt=bool(prompt.get("command")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
             content=content_of(prompt.get("content")),

@@ -9,8 +9,9 @@ import structlog
 import trio
 
 from clisup.core.events import Notice, TurnStarted
-from clisup.core.fingerprint import differences
+from clisup.core.fingerprint import differences, digest
 from clisup.core.lifecycle import Cause, SessionState
+from clisup.core.terminal import Terminal
 from clisup.daemon.closing import Closer, Correction
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run
@@ -49,6 +50,18 @@ class LiveSink(TurnSink):
         )
         self.lap()
         return [Item(event, self._session.next_turn_id(), memo=memo)]
+
+    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
+        """A CLI that names no prompts at all has taken what it was told."""
+        items = super().over(terminal, place, background)
+        if terminal.prompts is None and not terminal.follow_up:
+            last = items[-1]
+            items[-1] = last._replace(memo={**(last.memo or {}), "dropped": self._session.ledger.open_steers})
+        return items
+
+    def idle(self) -> list[Item]:
+        """What was steered and not taken, it has given up."""
+        return self._session.steering.dropped()
 
     def began(self) -> None:
         """Such a turn is journaled."""
@@ -110,6 +123,7 @@ class LiveRun:
             await session.live_failed(error)
         finally:
             session.services.live.discard(self)
+            await session.steering.process_gone()
             self.gone.set()
             self._sink.rested()
             session.live_gone(self)
@@ -148,6 +162,12 @@ class LiveRun:
         else:
             self._session.services.live.trim()
         self._session.work_came()
+
+    async def keep_mark(self, name: str, value: str) -> None:
+        """The process has taken up another value of a setting: that is no reason to start it anew."""
+        self.mark = {**self.mark, name: digest(value)}
+        storage = self._session.services.storage
+        await storage.surely(lambda: self._dir.amend_intent(live=self.mark))
 
     # -- how it is let go
 

@@ -15,14 +15,19 @@ import trio
 
 from clisup.backends.base import Capabilities
 from clisup.core.config import Config
+from clisup.core.events import Actor, SessionForked
 from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec, params_digest
 from clisup.core.usage import Usage
+from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.drift import Drift
+from clisup.daemon.forking import make_fork
 from clisup.daemon.live import LivePool
+from clisup.daemon.native_guard import check_foreign_writer
+from clisup.daemon.recorder import Item
 from clisup.daemon.session import Services, Session
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -32,8 +37,10 @@ from clisup.host.cgroups import CgroupHome
 from clisup.host.cursor_store import CursorStore
 from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers, end_unsupervised
+from clisup.host.native_writers import OwnProcesses
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
-from clisup.rpc.models import SessionNewParams
+from clisup.host.transcript_copies import CopyInProgress
+from clisup.rpc.models import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
 
@@ -58,6 +65,7 @@ class Manager:
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
         self._opening = trio.Lock()
+        self._forking: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
         slots = Slots(config.daemon.max_running or default_max_running())
         keeper_file, cgroups = compile_keeper(state_dir), CgroupHome.find()
         storage = Storage(state_dir)
@@ -118,7 +126,8 @@ class Manager:
         directory = SessionDir(self.state_dir, session_id)
         spec = directory.load_spec()
         if spec is None and not os.path.exists(directory.journal):
-            shutil.rmtree(directory.path, ignore_errors=True)  # a crash in session/new: its client got no answer
+            CopyInProgress(directory).undo()
+            directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
         if spec is None or spec.session_id != session_id:
             raise WorldError(
@@ -132,8 +141,10 @@ class Manager:
                 kind="unsupported",
                 hint="use that version, or move the session's directory away",
             )
+        CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
+        _tell_origin(session)
         self._sessions[session_id] = session
         self.adopted += session.ledger.current is not None
         if session.state is SessionState.CLOSED:
@@ -154,9 +165,12 @@ class Manager:
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
-            await (
-                backend.ready()
-            )  # not under the lock: a CLI that is slow to tell its version holds up its own clients only
+            # Not under the lock: a CLI that is slow to tell its version holds up its own clients only.
+            _, version = await backend.ready()
+            _check_live(params, backend, version)
+            if params.resume_native_id is not None:
+                own = OwnProcesses(session_id)
+                await check_foreign_writer(backend, params.env or {}, params.resume_native_id, own)
         async with self._opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)
@@ -174,6 +188,14 @@ class Manager:
         return session
 
     def _check(self, session_id: str, params: SessionNewParams, backend: Backend) -> None:
+        self._check_room(session_id)
+        _check_cwd(params.cwd)
+        self._check_writer(params.resume_native_id or session_id)
+        backend.environment(request_env=params.env or {}, sets={}, markers={})
+        _check_capabilities(params, backend.name, backend.adapter.capabilities)
+
+    def _check_room(self, session_id: str) -> None:
+        """May a session of this id be opened now?"""
         if self.stopping:
             raise WorldError(
                 "cannot open a session, because the daemon is stopping",
@@ -186,8 +208,14 @@ class Manager:
                 kind="storage_failed",
                 hint="choose another id; nothing of the old one was changed",
             )
+        if session_id in self._forking:
+            raise UsageError(
+                f"cannot open session {session_id}, because a fork of this id is being made",
+                kind="session_busy",
+                hint="try again in a moment, or choose another id",
+            )
         limit = self.config.daemon.max_sessions
-        if sum(s.state is not SessionState.CLOSED for s in self) >= limit:
+        if sum(s.state is not SessionState.CLOSED for s in self) + len(self._forking) >= limit:
             raise UsageError(
                 f"cannot open a session, because {limit} are open",
                 kind="limit_exceeded",
@@ -195,10 +223,6 @@ class Manager:
                 limit="max_sessions",
                 value=limit,
             )
-        _check_cwd(params.cwd)
-        self._check_writer(params.resume_native_id or session_id)
-        backend.environment(request_env=params.env or {}, sets={}, markers={})
-        _check_capabilities(params, backend.name, backend.adapter.capabilities)
 
     def _check_writer(self, native: str) -> None:
         """One writer for a native session: claude itself takes no lock, and its file forks (2.1.329)."""
@@ -238,10 +262,51 @@ class Manager:
         directory = SessionDir(self.state_dir, session_id)
         with self.services.storage.watched():
             await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
+        return self._begin(spec)
+
+    def _begin(self, spec: SessionSpec) -> Session:
         session = self._make(spec)
         session.load()
-        self._sessions[session_id] = session
+        try:
+            _tell_origin(session)
+        except BaseException:
+            session.recorder.close()
+            raise
+        self._sessions[spec.session_id] = session
         self._nursery.start_soon(session.serve)
+        return session
+
+    async def fork(self, params: SessionForkParams, actor: Actor) -> Session:
+        """Open a session with the history of another one, or find the one that the same params have made before.
+
+        Raises as `open` and `make_fork` do.
+        """
+        source = self.get(params.session_id)
+        session_id = params.session_id_new or str(uuid.uuid4())
+        asked = {"fork": params.session_id, "at_turn": params.at_turn}
+        digest = params_digest(session_id, asked)
+        while (made := self._forking.get(session_id)) is not None:
+            await made.wait()
+        if session_id in self._sessions:
+            return self._same(session_id, digest)
+        self._check_room(session_id)
+        _check_cwd(source.spec.cwd)
+        self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
+        self._forking[session_id] = trio.Event()
+        try:
+            spec, copy = await make_fork(source, session_id, digest, params.at_turn, actor)
+            return self._begin_fork(spec, copy)
+        finally:
+            self._forking.pop(session_id).set()
+
+    def _begin_fork(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
+        try:
+            session = self._begin(spec)
+        except BaseException:
+            copy.undo()
+            SessionDir(self.state_dir, spec.session_id).remove()
+            raise
+        copy.settle()
         return session
 
     def get(self, session_id: str) -> Session:
@@ -283,6 +348,28 @@ class Manager:
             "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
             "cost_usd": round(sum(costs), 6) if costs else None,
         }
+
+
+def _tell_origin(session: Session) -> None:
+    """A fork's first event says what it is a fork of, also where a daemon before this one died before it could."""
+    if session.spec.forked_from is not None and session.recorder.next_seq == 1:
+        session.recorder.record([Item(SessionForked.model_validate(session.spec.forked_from))])
+
+
+def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
+    """An older CLI may take prompts on its stdin and yet not say what became of them."""
+    wanted = backend.adapter.capabilities.live_versions
+    if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
+        return
+    raise WorldError(
+        f"cannot open a live session of backend {backend.name!r}, because it is version {version}, "
+        f"and live mode is known for {wanted}",
+        kind="backend_version_unsupported",
+        hint="install a newer one, or open the session with mode: one-shot",
+        backend=backend.name,
+        installed=version,
+        supported=wanted,
+    )
 
 
 def _check_cwd(cwd: str) -> None:

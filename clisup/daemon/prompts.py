@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
@@ -25,9 +25,10 @@ class PromptDesk:
         self._session = session
         self._lock = trio.Lock()
 
-    async def accept(self, params: PromptParams, actor: Actor) -> PromptResult:
+    async def accept(self, params: PromptParams, actor: Actor, *, command: bool = False) -> PromptResult:
         """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
 
+        A `command` is one of the CLI's own, and goes to it as it is.
         Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded; `WorldError`:
         storage_failed, rate_limited.
         """
@@ -38,10 +39,24 @@ class PromptDesk:
             self._session.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
                 return known
+            if params.when_busy == "steer" and (steered := await self._steered(params, actor)) is not None:
+                return steered
             self._check_room(params)
             if params.when_limited == "refuse":
                 self._session.gate.refuse()
-            return await self._enqueue(params, actor)
+            return await self._enqueue(params, actor, _stored(params, actor, command=command))
+
+    async def _steered(self, params: PromptParams, actor: Actor) -> PromptResult | None:
+        steering = self._session.steering
+        if not steering.can():
+            return None
+        said = await steering.accept(_stored(params, actor), params.key, actor)
+        if said is None:
+            return None
+        await self._session.sync()
+        turn_id, prompt_id = said
+        seq = self._session.ledger.steers[prompt_id]["seq"]
+        return PromptResult(turn_id=turn_id, seq=seq, delivery="steered", prompt_id=prompt_id)
 
     def _known(self, key: str) -> PromptResult | None:
         """What the journal says of a key: the same turn again, or that its fate is not known, with the evidence."""
@@ -52,13 +67,9 @@ class PromptDesk:
         delivery: Literal["duplicate", "uncertain"] = "duplicate" if evidence is None else "uncertain"
         return PromptResult(turn_id=turn_id, seq=ledger.accepted[turn_id], delivery=delivery, evidence=evidence)
 
-    async def _enqueue(self, params: PromptParams, actor: Actor) -> PromptResult:
+    async def _enqueue(self, params: PromptParams, actor: Actor, stored: dict[str, Any]) -> PromptResult:
         session, ledger = self._session, self._session.ledger
         turn_id = session.next_turn_id()
-        stored = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
-        stored["when_limited"] = params.when_limited
-        if params.images:
-            stored["content"] = content.stored(params.content)
         try:
             with session.services.storage.watched():
                 await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
@@ -112,9 +123,9 @@ class PromptDesk:
             return
         if params.when_busy == "steer":
             raise UsageError(
-                "cannot steer the running turn, because the backend runs one process for each turn",
+                "cannot steer the running turn, because its process serves that turn alone, or is being ended",
                 kind="unsupported",
-                hint="use when_busy: queue, or interrupt the turn first",
+                hint="use when_busy: queue, or a live session (session/new mode: live)",
             )
         if params.when_busy == "refuse":
             raise UsageError(
@@ -132,6 +143,17 @@ class PromptDesk:
                 limit="max_queue",
                 value=limit,
             )
+
+
+def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dict[str, Any]:
+    """A prompt as it lies on disk until its turn is over."""
+    stored: dict[str, Any] = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+    stored["when_limited"] = params.when_limited
+    if command:
+        stored["command"] = True
+    if params.images:
+        stored["content"] = content.stored(params.content)
+    return stored
 
 
 def _too_much(limit: str, value: int, what: str) -> UsageError:

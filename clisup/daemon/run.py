@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
 import trio
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Decoder, Reply, prompts_of
-from clisup.core.drift import FrameSample
-from clisup.core.events import (
-    EventBase,
-    Notice,
-    StderrLine,
-    ToolProgress,
+from clisup.backends.base import (
+    END_OF_INPUT,
+    Adapter,
+    Control,
+    ControlAnswer,
+    Decoder,
+    Reply,
+    control_line,
+    is_idle,
+    prompts_of,
 )
+from clisup.core.drift import FrameSample
+from clisup.core.events import EventBase, Notice, StderrLine, ToolProgress
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
@@ -29,6 +33,7 @@ from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
 from clisup.core.watchdog import PhaseTracker
+from clisup.daemon.answers import Answers
 from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
 from clisup.daemon.ending import Ending
@@ -43,7 +48,7 @@ from clisup.daemon.stream import Stream
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
-__all__ = ["Run", "RunSettings", "RunSink"]
+__all__ = ["Run", "RunSettings"]
 
 STDERR_TEXT_LIMIT = 2000
 
@@ -52,7 +57,6 @@ _STORAGE_BLOCKED = Notice(
 )
 _STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
 _FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
-_log = structlog.get_logger()
 
 
 class Run:
@@ -82,6 +86,7 @@ class Run:
         self._wake = trio.Event()
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
+        self._answers = Answers()
         self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
         self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
@@ -114,11 +119,6 @@ class Run:
         """What it said, for the watch over drift."""
         return self._settings.frames
 
-    @property
-    def taken_prompts(self) -> tuple[str, ...] | None:
-        """The prompts that the turn took, as far as the CLI has told."""
-        return self.terminal.prompts if self.terminal is not None else None
-
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self) -> ExitRecord:
@@ -135,6 +135,7 @@ class Run:
                 await self._pump()
                 nursery.cancel_scope.cancel()
         finally:
+            self._answers.close()
             await self._leash.aclose()
             self._out.close()
             self._err.close()
@@ -180,6 +181,12 @@ class Run:
             return False
         self._renew(seen=False)
         return True
+
+    async def ask(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
+        """Ask a live CLI for something, and wait for its answer; None where the run has ended or knows no such word."""
+        text = control_line(self._decoder, request_id, control, value)
+        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id or None)
+        return await self._answers.ask(request_id, lambda: self.say(text, item)) if text is not None else None
 
     @property
     def says(self) -> list[list[Any]]:
@@ -298,6 +305,9 @@ class Run:
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         self._answer(decoded.replies, line)
+        if self._live and begins_turn(decoded.events[:1]):
+            self._ending.insist()
+        self._answers.take(decoded.answers)
         self._heartbeat = self._heartbeat and _only_progress(decoded.events)
         if asked := asks(decoded.events):
             await self._batch.store()  # what is open is known by the journal
@@ -314,6 +324,9 @@ class Run:
         elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
+        if self._live and not self._sink.turn.id and is_idle(self._decoder):
+            for item in self._sink.idle():
+                self._batch.add(item)
         self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:

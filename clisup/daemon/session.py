@@ -20,15 +20,19 @@ from clisup.core.spill import Blob
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.approvals import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
+from clisup.daemon.controls import Controls
 from clisup.daemon.drift import Drift
 from clisup.daemon.gate import Gate
+from clisup.daemon.launching import Launcher
 from clisup.daemon.live import LivePool, LiveRun
+from clisup.daemon.native import NativeSession
 from clisup.daemon.prompts import PromptDesk
 from clisup.daemon.recorder import Item, Recorder, Watcher
 from clisup.daemon.run import Run
 from clisup.daemon.slots import Slots
+from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.storage import Storage
-from clisup.daemon.summary import summary_of
+from clisup.daemon.summary import keeper_pid_of, summary_of
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
 from clisup.host.cgroups import CgroupHome
@@ -90,6 +94,9 @@ class Session:
         self._failures = 0
         self._last_turn = 0
         self.prompts = PromptDesk(self)
+        self.steering = Steering(self)
+        self.controls = Controls(self)
+        self.launcher = Launcher(self, NativeSession(self))
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
 
@@ -132,16 +139,15 @@ class Session:
         return self.ledger.held is not None
 
     def next_turn_id(self) -> str:
-        """An id for a new turn. It is taken at once: a prompt is stored before it is journaled, and the CLI may begin a
-        turn of its own meanwhile.
-        """
+        """An id for a new turn, taken at once: the CLI may begin one of its own before this one's prompt is journaled."""
         self._last_turn = max(self._last_turn, self.ledger.turns) + 1
         return f"t{self._last_turn}"
 
     def load(self) -> None:
         """Fold the journal. Raises `WorldError(storage_failed)` where it is damaged."""
         self.recorder.load()
-        self.dir.keep_prompts([turn.id for turn in (self.ledger.current, *self.ledger.queue) if turn is not None])
+        turns = [turn.id for turn in (self.ledger.current, *self.ledger.queue) if turn is not None]
+        self.dir.keep_prompts([*turns, *map(stored_name, self.ledger.open_steers)])
         if self.ledger.closed:
             self.state = SessionState.CLOSED
 
@@ -182,6 +188,8 @@ class Session:
                 await self._finish_close()
             elif self.ledger.current is not None:  # the CLI has begun a turn by itself
                 await self.work.wait()
+            elif self.ledger.open_steers and self.live is not None:
+                await self.steering.settle()
             elif self.ledger.queue and not self._draining:
                 if (held := self.gate.held()) is not None:
                     await self.gate.hold(self.ledger.queue[0], held)
@@ -429,20 +437,11 @@ class Session:
             run.resumed(pause_s)
 
     def keeper_pid(self) -> int | None:
-        """The running turn's keeper, whose descendants have no say in the daemon."""
-        run = self.run
-        if run is not None and run.keeper_pid is not None:
-            return run.keeper_pid
-        if (current := self.ledger.held) is None:
-            return None
-        try:
-            word = self.dir.run(current.run).start_record()  # written before its fork
-        except WorldError:  # a bad disk must not keep clients out; its hello is going to say the same
-            return None
-        return word.get("keeper_pid") if word else None
+        """The keeper of the process that there is: its descendants have no say in the daemon."""
+        return keeper_pid_of(self)
 
     def timers(self) -> list[dict[str, Any]]:
-        """Every armed timer of the running turn."""
+        """Every armed timer."""
         return self.run.guard.timers() if self.run else []
 
     def watch(self) -> dict[str, Any] | None:

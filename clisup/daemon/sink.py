@@ -43,7 +43,7 @@ class TurnSink:
     def carried(self) -> Carried:
         """What a decoder has to know of the turns before."""
         ledger = self._session.ledger
-        nothing_yet = 0.0 if self._session.spec.resume_native_id is None else None
+        nothing_yet = 0.0 if self._session.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
         usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
@@ -104,6 +104,10 @@ class TurnSink:
 
     def began(self) -> None:
         """Such a turn is journaled."""
+
+    def idle(self) -> list[Item]:
+        """The CLI says that it has nothing left to do."""
+        return []
 
     def rested(self) -> None:
         """A turn is over and the process waits for the next one."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clisup.errors import WorldError
 from clisup.host import clock
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
 
-__all__ = ["summary_of"]
+__all__ = ["keeper_pid_of", "summary_of"]
 
 
 def summary_of(session: Session) -> dict[str, Any]:
@@ -44,3 +45,17 @@ def summary_of(session: Session) -> dict[str, Any]:
         "last_event": ledger.last_event,
         "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
     }
+
+
+def keeper_pid_of(session: Session) -> int | None:
+    """The keeper of the session's process, as it said in hello or, before that, on disk."""
+    run = session.run
+    if run is not None and run.keeper_pid is not None:
+        return run.keeper_pid
+    if (current := session.ledger.held) is None:
+        return None
+    try:
+        word = session.dir.run(current.run).start_record()  # written before its fork
+    except WorldError:  # a bad disk must not keep clients out; its hello is going to say the same
+        return None
+    return word.get("keeper_pid") if word else None

@@ -16,6 +16,7 @@ from clisup.daemon.closing import Closer, Correction
 from clisup.daemon.launching import Draft, Launch, Launcher, drop_cgroup
 from clisup.daemon.live import LiveRun, LiveSink
 from clisup.daemon.native import NativeSession
+from clisup.daemon.native_guard import check_strangers
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
 from clisup.daemon.sink import TurnSink
@@ -203,6 +204,7 @@ class TurnRunner:
             await live.quiet()
             if live.gone.is_set():
                 continue
+            await check_strangers(self._session)
             named = (self._session.native_id, True)
             draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
             if changed := live.changed(draft):
@@ -314,6 +316,6 @@ def _not_kept(word: dict[str, Any]) -> WorldError:
 
 def _turn_error(error: ClisupError) -> TurnError:
     """A failure to start, as the turn's error."""
-    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission"}
+    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission", "session_busy": "session_busy"}
     kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
     return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])

@@ -17,9 +17,8 @@ def compact(turn: Turn, session: Session, init: Frame) -> None:
     frames, prompts = turn.frames, session.prompts
     if not prompts:
         turn.send(init)
-        turn.send(
-            frames.synthetic(_NOTHING, local_command_source=f"<local-command-stderr>{_NOTHING}</local-command-stderr>")
-        )
+        said = f"<local-command-stderr>{_NOTHING}</local-command-stderr>"
+        turn.wire.frame(frames.synthetic(_NOTHING, local_command_source=said))  # it names no message
     else:
         turn.send(frames.system("status", status="compacting"))
         turn.send(frames.system("status", status=None, compact_result="success"))

@@ -79,7 +79,7 @@ def _set_permission_mode(live: Live, request: Frame) -> Frame:
     if mode == "bypassPermissions" and live.options.permission_mode != mode:
         words = "Cannot set permission mode to bypassPermissions because the session was not launched with "
         raise _Refused(words + "--dangerously-skip-permissions", error_code="bypass_not_launched")
-    live.turn.permission_mode = mode
+    live.turns.turn.permission_mode = mode
     return {"mode": mode}
 
 
@@ -110,7 +110,7 @@ def _initialize(live: Live, request: Frame) -> Frame:
         "commands": [{**compact, "builtin": True}], "agents": [], "output_style": "default",
         "available_output_styles": ["default"], "models": [{"value": "default", "displayName": live.frames.model}],
         "account": {"tokenSource": "none", "apiKeySource": "none"}, "pid": os.getpid(), "claude_code_version": VERSION,
-        "current_permission_mode": live.turn.permission_mode, "session_state": live.state,
+        "current_permission_mode": live.turns.turn.permission_mode, "session_state": live.state,
     }  # fmt: skip
 
 

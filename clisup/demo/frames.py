@@ -14,6 +14,8 @@ from clisup.demo.session import new_id
 __all__ = ["TOOLS", "Frame", "Frames", "token_usage"]
 
 Frame = dict[str, Any]
+CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1")
+"""What a live demo can do of that which an older claude cannot."""
 TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write")
 
 _SYNTHETIC_FIELDS: Frame = {
@@ -45,7 +47,7 @@ class Frames:
         return self.system(
             "init", cwd=cwd, tools=list(TOOLS), mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
             slash_commands=[], terminal_slash_commands=[], apiKeySource="none", claude_code_version=VERSION,
-            output_style="default", agents=[], skills=[], plugins=[], capabilities=[], original_cwd=cwd,
+            output_style="default", agents=[], skills=[], plugins=[], capabilities=list(CAPABILITIES), original_cwd=cwd,
             additional_directories=[], fast_mode_state="off",
         )  # fmt: skip
 

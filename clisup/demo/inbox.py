@@ -32,7 +32,11 @@ class Inbox:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.ended = False
-        self._rest = b""
+        self._rest: list[bytes] = []
+        try:
+            os.fstat(0)
+        except OSError:
+            self.ended = True
 
     def wait(self, seconds: float) -> None:
         """Until something has come, or for `seconds`: then `lines` holds what is whole of it."""
@@ -43,11 +47,14 @@ class Inbox:
             seconds = 0.0
             chunk = os.read(0, _CHUNK)
             self.ended = not chunk
-            *whole, self._rest = (self._rest + chunk).split(b"\n")
-            self.lines += whole
-        if self.ended and self._rest:
-            self.lines.append(self._rest)
-            self._rest = b""
+            head, *more = chunk.split(b"\n")
+            self._rest.append(head)
+            if more:
+                self.lines += [b"".join(self._rest), *more[:-1]]
+                self._rest = [more[-1]]
+        if self.ended and any(self._rest):
+            self.lines.append(b"".join(self._rest))
+            self._rest = []
 
 
 def read_frame(line: bytes) -> dict[str, Any]:
@@ -57,7 +64,7 @@ def read_frame(line: bytes) -> dict[str, Any]:
         return {}
     try:
         frame = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadArguments(
             f"Error parsing streaming input line (type=unknown, {len(text)} chars): SyntaxError"
         ) from None
@@ -70,12 +77,13 @@ def read_message(frame: dict[str, Any]) -> Message:
     message = message if isinstance(message, dict) else {}
     if message.get("role") != "user":
         raise BadArguments(f"Error: Expected message role 'user', got '{message.get('role')}'")
-    content = message.get("content") or ""
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    content = message.get("content")
+    given = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks = [block for block in given if isinstance(block, dict)] if isinstance(given, list) else []
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-    priority = frame.get("priority")
+    priority, uuid = frame.get("priority"), frame.get("uuid")
     return Message(
-        uuid=frame.get("uuid"),
+        uuid=uuid if isinstance(uuid, str) else None,
         text="\n".join(texts),
         images=sum(block.get("type") == "image" for block in blocks),
         priority=priority if priority in _PRIORITIES else "next",

@@ -147,7 +147,7 @@ class Desk:
         result = call.response.get("response")
         result = result if isinstance(result, dict) else {}
         if result.get("behavior") == "allow":
-            self._remember(result.get("updatedPermissions") or [])
+            self._remember(result.get("updatedPermissions"))
             updated = result.get("updatedInput")
             call.carry_out(updated if isinstance(updated, dict) else dict(call.arguments))
             return None
@@ -168,13 +168,17 @@ class Desk:
         denial = {"tool_name": call.name, "tool_use_id": call.tool_id, "tool_input": call.arguments}
         self._turn.denials.append(denial)
 
-    def _remember(self, updates: list[Frame]) -> None:
+    def _remember(self, updates: object) -> None:
         """What holds from here on, for as long as the process lives: the demo writes no settings."""
-        for update in updates:
+        for update in _objects(updates):
             if update.get("type") == "addRules" and update.get("behavior") == "allow":
-                self._rules += update.get("rules") or []
+                self._rules += _objects(update.get("rules"))
             elif update.get("type") == "setMode":
                 self._turn.permission_mode = str(update.get("mode"))
+
+
+def _objects(value: object) -> list[Frame]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _question(name: str, arguments: Frame) -> Frame:

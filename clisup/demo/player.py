@@ -93,7 +93,8 @@ def _text(player: Player, step: Step) -> None:
 
 def _echo(player: Player, step: Step) -> None:
     text = f"You said: {step.args[0]}"
-    for start in range(0, len(text), _ECHO_PIECE):
+    player.turn.text(text[:_ECHO_PIECE])
+    for start in range(_ECHO_PIECE, len(text), _ECHO_PIECE):
         player.turn.delta(text[start : start + _ECHO_PIECE])
         player.breathe()
 

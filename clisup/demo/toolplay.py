@@ -91,6 +91,12 @@ class ToolPlayer:
             self._answer(call, call.killed(interrupted=interrupted), "stopped")
         return bool(killed)
 
+    def kill(self) -> None:
+        """End all that runs, without a word about it."""
+        for call in (*self.running, *(task.call for task in self.background)):
+            if call is not None:
+                call.kill()
+
     def stop(self, *, interrupted: bool) -> bool:
         """A signal ends what runs, in the background too. True where a tool of the message was running."""
         killed = self.stop_running(interrupted=interrupted)

@@ -237,12 +237,13 @@ class Turn:
             cost = usage["input_tokens"] * _PRICE_IN + usage["output_tokens"] * _PRICE_OUT
         total = self._session.add_cost(cost, self.frames.model)
         elapsed = int((time.monotonic() - self._began) * 1000)
-        self.send(self.frames.result(
-            usage=usage, total_cost_usd=total, modelUsage={self.frames.model: _model_usage(usage, total)},
-            permission_denials=self.denials, num_turns=self._messages, duration_ms=elapsed, duration_api_ms=elapsed,
-            result_index=self.results, **fields,
-        ))  # fmt: skip
-        self.results += 1
+        with self.wire.whole():  # a signal must find the result said and counted, or neither
+            self.send(self.frames.result(
+                usage=usage, total_cost_usd=total, modelUsage={self.frames.model: _model_usage(usage, total)},
+                permission_denials=self.denials, num_turns=self._messages, duration_ms=elapsed, duration_api_ms=elapsed,
+                result_index=self.results, **fields,
+            ))  # fmt: skip
+            self.results += 1
         self.usage = self.cost_usd = self.structured = None
         self._reset(0)
 

@@ -70,6 +70,10 @@ class SessionDir:
             write_atomic(self.mcp_config, mcp_config)
         write_json(os.path.join(self.path, "session.json"), spec.model_dump())
 
+    def remove(self) -> None:
+        """A session that did not come to be: its directory goes."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     @property
     def _secrets(self) -> str:
         return os.path.join(self.path, "private", "secrets.json")
@@ -86,6 +90,14 @@ class SessionDir:
         """The system prompt that the request brought."""
         try:
             with open(self.system_prompt, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def read_mcp_config(self) -> bytes | None:
+        """The MCP configuration that the request brought, as it was stored."""
+        try:
+            with open(self.mcp_config, "rb") as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -181,6 +193,10 @@ class RunDir:
     def intent(self) -> dict[str, Any]:
         """What `create` was told; empty where that is gone."""
         return read_json(os.path.join(self.path, "intent.json")) or {}
+
+    def amend_intent(self, **changed: Any) -> None:
+        """Another value for a part of it. Raises `WorldError(storage_failed)`."""
+        write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed})
 
     def start_record(self) -> dict[str, Any] | None:
         return read_json(os.path.join(self.path, "start.json"))

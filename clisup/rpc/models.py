@@ -18,6 +18,8 @@ Label = Annotated[str, Field(max_length=256)]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
 Seq = Annotated[int, Field(ge=0, le=2**53)]
 CursorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")]
+PermissionMode = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 ApprovalId = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,15}:.", max_length=512)]
 AnySession = SessionId | Literal["*"]
 
@@ -149,9 +151,9 @@ class SessionNewParams(Params):
     cwd: Path
     session_id: SessionId | None = None
     mode: Literal["one-shot", "live"] | None = None
-    model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")] | None = None
+    model: ModelName | None = None
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
-    permission_mode: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] | None = None
+    permission_mode: PermissionMode | None = None
     env: dict[str, str] | None = None
     mcp_config: dict[str, Any] | None = None
     timeouts: Timeouts | None = None
@@ -163,6 +165,17 @@ class SessionNewParams(Params):
 class SessionNewResult(Result):
     session_id: str
     native_session_id: str | None = None
+
+
+class SessionForkParams(Params):
+    session_id: SessionId
+    session_id_new: SessionId | None = None
+    at_turn: TurnId | None = None
+
+
+class SessionForkResult(Result):
+    session_id: str
+    native_session_id: str
 
 
 class SessionListParams(Params):
@@ -278,8 +291,9 @@ class PromptParams(Params):
 class PromptResult(Result):
     turn_id: str
     seq: int
-    delivery: Literal["delivered", "queued", "duplicate", "uncertain"]
+    delivery: Literal["delivered", "queued", "steered", "duplicate", "uncertain"]
     position: int | None = None
+    prompt_id: str | None = None
     held: dict[str, Any] | None = None
     evidence: dict[str, Any] | None = None
 
@@ -296,6 +310,36 @@ class TurnResult(Result):
     structured: Any = None
     delivery: Literal["uncertain"] | None = None
     evidence: dict[str, Any] | None = None
+
+
+class SetModelParams(Params):
+    session_id: SessionId
+    model: ModelName
+
+
+class SetPermissionModeParams(Params):
+    session_id: SessionId
+    permission_mode: PermissionMode
+
+
+class SetResult(Result):
+    applied: Literal["now", "next_turn"]
+    value: str
+
+
+class ContextUsageResult(Result):
+    total_tokens: int | None
+    max_tokens: int | None
+    percentage: float | None
+    model: str | None
+    categories: list[dict[str, Any]]
+
+
+class CompactParams(Params):
+    session_id: SessionId
+    instructions: Annotated[str, Field(max_length=65536)] | None = None
+    key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    wait: bool = False
 
 
 class InterruptParams(Params):

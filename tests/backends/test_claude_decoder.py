@@ -271,6 +271,18 @@ def test_background_tasks_are_announced_once_and_ended_once() -> None:
     assert [(event.task_id, event.state) for event in events] == [("b1", "running"), ("b1", "ended")]
 
 
+def test_a_note_on_a_task_that_had_not_ended_before_a_resume_is_not_the_turns_end() -> None:
+    """2.1.329 says this, with an init of its own, before it looks at the prompt."""
+    noted = {
+        "type": "result", "subtype": "success", "is_error": False, "num_turns": 0, "result": "", "total_cost_usd": 0,
+        "origin": {"kind": "task-notification"},
+    }  # fmt: skip
+    decoder = ClaudeDecoder(Carried(cost_usd=0.0))
+    assert decoder.decode(line(noted)).terminal is None
+    followed = decoder.decode(line({**noted, "num_turns": 1, "result": "done"})).terminal
+    assert followed is not None and followed.follow_up and followed.text == "done"
+
+
 @pytest.mark.fault(29)
 @settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=400))

@@ -15,6 +15,7 @@ __all__ = ["NOT_MET_HERE", "Plan", "Strike", "placed"]
 
 NOT_MET_HERE = {
     "cursor.": "no client here stores a cursor",
+    "fork.": "nobody forks a session here",
     "retention.": "nothing here grows old",
     "keeper.stdin.": "no backend here is a dialogue",
     "restart.": "nobody asks for a restart in place",

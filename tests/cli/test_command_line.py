@@ -77,7 +77,7 @@ def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[
 
 
 @pytest.mark.parametrize("args", [
-    ("status",), ("sessions",), ("logs", "3f2a"), ("interrupt", "3f2a"), ("close", "3f2a"), ("env", "demo"),
+    ("status",), ("sessions",), ("logs", "3f2a"), ("interrupt", "3f2a"), ("fork", "3f2a"), ("close", "3f2a"), ("env", "demo"),
     ("backends",), ("stop",), ("run", "-b", "demo", "hello"),
 ])  # fmt: skip
 def test_without_a_daemon_every_command_says_how_to_start_it(

@@ -62,6 +62,23 @@ def test_close_says_what_it_closed(clisup: Run, daemon: FakeDaemon) -> None:
     assert clisup("close", "3f2a").out == f"session {SESSION}: closed\n"
 
 
+@pytest.mark.parametrize(
+    ("args", "sent"), [((), {}), (("--at-turn", "t2"), {"at_turn": "t2"}), (("--at-turn", "2"), {"at_turn": "t2"})]
+)
+def test_fork_prints_the_new_sessions_id_and_nothing_else(
+    clisup: Run, daemon: FakeDaemon, args: tuple[str, ...], sent: dict[str, str]
+) -> None:
+    new = SESSION.replace("3f2a0000", "77770000")
+    daemon.handlers["session/fork"] = lambda peer, params: {"session_id": new, "native_session_id": new}
+    assert clisup("fork", "3f2a", *args).out == f"{new}\n"
+    assert daemon.calls("session/fork") == [{"session_id": SESSION, **sent}]
+
+
+def test_a_turn_that_is_none_is_not_asked_for(clisup: Run, daemon: FakeDaemon) -> None:
+    assert clisup("fork", "3f2a", "--at-turn", "last").code == 2
+    assert daemon.calls("session/fork") == []
+
+
 def test_delete_looks_all_sessions_up_before_it_deletes_one(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/delete"] = lambda peer, params: {"ok": True}
     assert clisup("delete", "3f2a", "dead").code == 4

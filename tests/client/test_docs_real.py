@@ -16,27 +16,48 @@ import clisup
 from clisup.client.sync import Client
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL)
-WHOLE = [code for code in EXAMPLES if "import" in code]
+PAGE = (ROOT / "docs" / "clients.md").read_text()
+EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FIRST = [code for code in EXAMPLES if "as it is made" in code]
+ENDLESS = [code for code in EXAMPLES if 'name="example' in code]
+BOTH = ["blocking", "trio"]
 
 
-def test_both_clients_have_an_example() -> None:
-    assert ["clisup.client.sync" in code for code in WHOLE] == [True, False]
+def environment(daemon: Harness) -> dict[str, str]:
+    path = str(Path(clisup.__file__).parents[1])
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": path, "CLISUP_SOCKET": daemon.socket}
 
 
-@pytest.mark.parametrize("code", WHOLE, ids=["blocking", "trio"])
+def test_both_clients_have_their_examples() -> None:
+    for codes in (FIRST, ENDLESS):
+        assert ["clisup.client.sync" in code for code in codes] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "program", sorted(path.name for path in (ROOT / "docs" / "examples").iterdir() if path.is_file())
+)
+def test_the_page_shows_a_whole_program_as_it_is(program: str) -> None:
+    assert f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in PAGE
+
+
+@pytest.mark.parametrize("code", FIRST, ids=BOTH)
+def test_what_is_shown_first_works_and_leaves_no_session_open(serve: Callable[..., Harness], code: str) -> None:
+    daemon = serve()
+    argv = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(argv, env=environment(daemon), capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("You said: Say hello.\nYou said: And again, as it is made.", "")
+    assert daemon.call("session/list")["sessions"] == []
+
+
+@pytest.mark.parametrize("code", ENDLESS, ids=BOTH)
 def test_an_example_prints_each_event_once_over_two_runs(serve: Callable[..., Harness], code: str) -> None:
     daemon = serve()
     session = daemon.new()
     printed = []
     for prompt in ("one", "two"):
         session.ask(prompt)
-        env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(clisup.__file__).parents[1]),
-            "CLISUP_SOCKET": daemon.socket,
-        }
-        with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as example:
+        argv = [sys.executable, "-c", code]
+        with subprocess.Popen(argv, env=environment(daemon), stdout=subprocess.PIPE, text=True) as example:
             assert example.stdout is not None
             for line in example.stdout:
                 printed.append(line.split())
@@ -52,10 +73,10 @@ def test_an_example_prints_each_event_once_over_two_runs(serve: Callable[..., Ha
 
 def test_a_prompt_of_the_page_runs_once(serve: Callable[..., Harness], capsys: pytest.CaptureFixture[str]) -> None:
     session = serve().new()
-    code = next(code for code in EXAMPLES if "client.prompt" in code)
+    code = next(code for code in EXAMPLES if "order-4711" in code)
     with Client.connect(session.daemon.socket) as client:
         for _ in range(2):
-            exec(code, {"client": client, "session_id": session.id})
+            exec(code, {"session": client.attach(session.id)})
     assert capsys.readouterr().out == "completed You said: Say hello.\n" * 2
     assert len(session.events("turn_completed")) == 1
 

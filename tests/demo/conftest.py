@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.dialogue import answer, ask, say, uuid_of
+
 MAIN = Path(__file__).parents[2] / "clisup" / "demo" / "__main__.py"
 COMMAND = (sys.executable, "-I", "-S", str(MAIN))
 BASE = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
+LIVE = ("--input-format", "stream-json", "--permission-prompt-tool", "stdio")
 PATIENCE_S = 20.0
 
 
@@ -76,6 +79,96 @@ class Live:
         return Run(self.seen + out, err, self.process.returncode)
 
 
+class Talk:
+    """A live process that is told things. `frames` holds what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], cwd: Path) -> None:
+        self.process, self.cwd = process, cwd
+        self.frames: list[dict[str, Any]] = []
+        self._bytes = b""
+        self._place = 0
+
+    def line(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def say(self, content: str | list[dict[str, Any]], name: str | None = None, **fields: Any) -> None:
+        """A user message; `name` makes its uuid."""
+        self.line(say(content, name, **fields).line)
+
+    def ask(self, subtype: str, request_id: str | None = None, **fields: Any) -> None:
+        """A control request; its id is its subtype unless it is given."""
+        self.line(ask(subtype, request_id, **fields).line)
+
+    def answer(self, behavior: str, **fields: Any) -> None:
+        """The answer to the latest question for a permission."""
+        request = [frame for frame in self.frames if frame["type"] == "control_request"][-1]
+        self.line(answer(behavior, **fields).line.replace("$REQUEST", request["request_id"]))
+
+    def until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next frame of this type with these fields, behind the one that was waited for last."""
+        while True:
+            for at in range(self._place, len(self.frames)):
+                frame = self.frames[at]
+                if frame["type"] == kind and fields.items() <= frame.items():
+                    self._place = at + 1
+                    return frame
+            self._place = len(self.frames)
+            assert self._read(), f"stdout ended without {kind} {fields}: {self.frames}"
+
+    def idle(self) -> None:
+        self.until("system", state="idle")
+
+    def asked(self) -> dict[str, Any]:
+        """The request of the next question for a permission."""
+        return dict(self.until("control_request")["request"])
+
+    def answered(self) -> dict[str, Any]:
+        """The next answer to a control request."""
+        return dict(self.until("control_response")["response"])
+
+    def waits(self, name: str) -> None:
+        """Until the message of this name is queued."""
+        self.until("command_lifecycle", command_uuid=uuid_of(name), state="queued")
+
+    def delta(self) -> None:
+        """Until the model has said something."""
+        while self.until("stream_event")["event"]["type"] != "content_block_delta":
+            pass
+
+    def calls(self) -> None:
+        """Until a tool is called and its message is over."""
+        while self.until("stream_event")["event"].get("delta", {}).get("stop_reason") != "tool_use":
+            pass
+
+    def go(self, name: str = "go") -> None:
+        """Let a script go on that waits for this file."""
+        (self.cwd / name).touch()
+
+    def end(self, signum: signal.Signals | None = None) -> Run:
+        """End stdin, or send a signal, and wait for the process's end."""
+        assert self.process.stdin is not None
+        if signum is not None:
+            self.process.send_signal(signum)
+        else:
+            self.process.stdin.close()
+        while self._read():
+            pass
+        assert self.process.stderr is not None
+        err = self.process.stderr.read()
+        return Run(
+            b"".join(json.dumps(frame).encode() + b"\n" for frame in self.frames), err, self.process.wait(PATIENCE_S)
+        )
+
+    def _read(self) -> bool:
+        assert self.process.stdout is not None
+        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+        *lines, self._bytes = (self._bytes + chunk).split(b"\n")
+        self.frames += [json.loads(line) for line in lines]
+        return bool(chunk)
+
+
 class Demo:
     """Starts the demo CLI in a directory of the test's own."""
 
@@ -97,6 +190,16 @@ class Demo:
         process.stdin = None
         return Live(process)
 
+    def live(self, *args: str, base: tuple[str, ...] = (*BASE, *LIVE), states: bool = True) -> Talk:
+        """A live process; in it tools ask for their permission, and it tells its state."""
+        env = {**self.env, "IS_SANDBOX": "1", "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1" if states else "0"}
+        process = subprocess.Popen(
+            [*COMMAND, *base, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=self.cwd, env=env,
+        )  # fmt: skip
+        self._processes.append(process)
+        return Talk(process, self.cwd)
+
     def run(self, prompt: str, *args: str, base: tuple[str, ...] = BASE) -> Run:
         return self.start(prompt, *args, base=base).end()
 
@@ -104,7 +207,7 @@ class Demo:
         for process in self._processes:
             process.kill()
             process.wait()
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
         for pid in self.leftovers:

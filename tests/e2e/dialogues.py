@@ -34,6 +34,7 @@ from tests.e2e.scenarios import say as reply
 STATES = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
 SANDBOX = {**STATES, "IS_SANDBOX": "1"}
 FIRST, SECOND, THIRD = say("First.", "one"), say("Second.", "two"), say("Third.", "three")
+NOW = say("Second.", "two", priority="now")
 DELTA = after("content_block_delta")
 TOOL_CALLED = after('"stop_reason":"tool_use"')
 RESULT = after('"type":"result"')
@@ -115,12 +116,16 @@ _TABLE = (
     live("injected", _SHORT_TOOL, FIRST, TOOL_CALLED, SECOND, IDLE, END, bypass=True),
     live("injected_after_text", in_turn(slowly_to_a_tool, reply("After.")), FIRST, DELTA, SECOND, IDLE, END, bypass=True),
     live("later", _SHORT_TOOL, FIRST, TOOL_CALLED, say("Second.", "two", priority="later"), IDLE, END, bypass=True),
-    live("now", _ONE_TWO, FIRST, DELTA, say("Second.", "two", priority="now"), IDLE, END),
-    live("now_in_tool", _SHORT_TOOL, FIRST, TOOL_CALLED, say("Second.", "two", priority="now"), IDLE, END, bypass=True),
+    live("now", _ONE_TWO, FIRST, DELTA, NOW, IDLE, END),
+    # in its first half second the tool would be aborted; after that it may end
+    live("now_in_tool", in_turn(use(bash("t1", ticks(2))), reply("Second.")), FIRST, TOOL_CALLED, Wait(1), NOW, IDLE, END,
+         bypass=True),
     live("priorities", _ONE_TWO, FIRST, DELTA, say("Second.", "two", priority="later"),
          say("Third.", "three", priority="later"), say("Fourth.", "four"), IDLE, END),
     live("withdrawn", _ONE_TWO, FIRST, DELTA, SECOND, ask("cancel_async_message", message_uuid=uuid_of("two")), ANSWERED,
          ask("cancel_async_message", "too late", message_uuid=uuid_of("one")), ANSWERED, IDLE, END),
+    live("withdrawn_too_soon", in_turn(reply("One."), reply("Three.")), FIRST, IDLE, SECOND,
+         ask("cancel_async_message", message_uuid=uuid_of("two")), IDLE, THIRD, IDLE, END),
     # Interrupts
     live("interrupt", _STALLS, FIRST, after(STALLED), INTERRUPT, IDLE, *NEXT),
     live("interrupt_no_text", in_turn(lambda body, n: [Stall()], reply("Next.")), FIRST, after('"requesting"'), Wait(0.5), INTERRUPT,

@@ -261,6 +261,38 @@ def _recordings() -> list[bytes]:
     return [as_line(meta), as_line({"kind": "claude", "prompt": "hi"}), *map(as_line, frames)]
 
 
+def _transcript() -> list[bytes]:
+    """Entries of a CLI's transcript, and the file of a process that has one open."""
+    entry = {
+        "parentUuid": None,
+        "isSidechain": False,
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": SESSION,
+        "timestamp": "t",
+    }
+    answer = {"id": "m1", "role": "assistant", "model": "<synthetic>", "content": _BLOCKS}
+    boundary = {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "logicalParentUuid": "u2",
+        "parentUuid": None,
+        "uuid": "u4",
+    }
+    result = [{"type": "tool_result", "tool_use_id": "i", "content": "ok"}]
+    entries = [
+        {**entry, "message": {"role": "user", "content": "one"}},
+        {**entry, "type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": answer},
+        {**entry, "uuid": "u3", "parentUuid": "u2", "message": {"role": "user", "content": result}},
+        {**entry, **boundary},
+        {**entry, "uuid": "u5", "parentUuid": "u4", "isCompactSummary": True, "message": {"content": "sum"}},
+        {"type": "last-prompt", "leafUuid": "u2", "sessionId": SESSION},
+        {"type": "cost-state", "sessionId": SESSION, "totalCostUSD": 1.5},
+        {"pid": 7, "sessionId": SESSION, "procStart": "73330", "pidDomain": "linux:3d12:pid:[4026531836]"},
+    ]
+    return [as_line(value) for value in entries]
+
+
 MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "decoder": _Conversation,
     "framer": _Bytes,
@@ -270,5 +302,6 @@ MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "lists": lambda rng: _Lines(rng, _scrub_lists(), most=5),
     "config": lambda rng: _Lines(rng, [_CONFIG, *_CONFIG.split(b"\n")[:-1]], most=4),
     "recording": lambda rng: _Lines(rng, _recordings()),
+    "transcript": lambda rng: _Lines(rng, _transcript(), most=8),
 }
 """For each target, what makes its inputs from one random generator."""

@@ -11,6 +11,8 @@ from functools import cache
 from pydantic import ValidationError
 
 from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_fork import ClaudeFork
+from clisup.backends.claude_presence import ClaudePresence
 from clisup.backends.recording import parse_recording, play
 from clisup.client.transport import decode
 from clisup.core.erasing import Eraser, machine_names
@@ -18,6 +20,7 @@ from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Record, read_lines, whole_lines
 from clisup.core.redact import Redactor
 from clisup.core.scrub_list import parse_list
+from clisup.core.turn_trace import TurnTrace
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
 from clisup.rpc.methods import METHODS
@@ -185,6 +188,32 @@ def recording(data: bytes, _salt: int) -> None:
     promise(told[-1].type == "turn_completed", "a turn has an end")
 
 
+_NEW = "77b077be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
+_TURNS = [
+    TurnTrace("t1", 1, 3, "one", ["m1"], done=True, at=0, until=200),
+    TurnTrace("t2", 2, 8, "/compact", done=True, at=200),
+]
+
+
+def transcript(data: bytes, salt: int) -> None:
+    """A CLI's transcript gives a fork of whole lines, each of them JSON under the new id, or an error that says why not."""
+    ClaudePresence().read("7.json", data)
+    ClaudePresence().opened(data.split(b"\n"))
+    lines = data.splitlines(keepends=True)
+    try:
+        plan = ClaudeFork().plan(lines, _TURNS, _TURNS[salt % 2].turn_id, whole=salt % 3 == 0)
+    except UsageError as error:
+        promise(error.kind == "turn_not_found" and "cannot" in error.message, "an error says what cannot be done")
+        return
+    at = 0
+    for start, end in plan.parts:
+        promise(at <= start < end, "the parts are in order")
+        at = end
+        line = data[start:end]
+        promise(line.endswith(b"\n") and is_json(line), "a part is a whole line")
+        promise(is_json(ClaudeFork().copy(line, _NEW)), "what is written is JSON")
+
+
 def is_json(line: bytes) -> bool:
     try:
         json.loads(line.decode("utf-8", "surrogateescape"))
@@ -202,5 +231,5 @@ def _scratch() -> str:
 
 TARGETS: dict[str, Target] = {
     "decoder": decoder, "framer": framer, "wire": wire, "client": client, "journal": journal, "lists": lists, "config": config,
-    "recording": recording,
+    "recording": recording, "transcript": transcript,
 }  # fmt: skip

@@ -116,7 +116,7 @@ def test_the_run_prints_its_verdict_and_says_yes_or_no_by_its_exit_code(
     monkeypatch.setattr(run, "FOUND", tmp_path)
     monkeypatch.setattr(run, "ProcessPoolExecutor", _InProcess)
     monkeypatch.setattr(claude_decoder, "decode_hot", _fails_on_nan)
-    assert run.run(1_000, SEED, giant_mib=0, traced=0) == 1
+    assert run.run(3_000, SEED, giant_mib=0, traced=0) == 1
     assert "! decoder: TypeError" in (said := capsys.readouterr().out)
     assert int(said.split()[-3]) > 0 and list(tmp_path.iterdir())
 

@@ -21,9 +21,22 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "session/blob": {"session_id": SESSION, "blob": "raw-1-out-0-10"},
     **{
         f"session/{name}": {"session_id": SESSION}
-        for name in ("get", "interrupt", "close", "delete", "subscribe", "unsubscribe", "events")
+        for name in (
+            "get",
+            "interrupt",
+            "compact",
+            "context_usage",
+            "fork",
+            "close",
+            "delete",
+            "subscribe",
+            "unsubscribe",
+            "events",
+        )
     },
     "approval/respond": {"approval_id": "1:a", "decision": "allow"},
+    "session/set_model": {"session_id": SESSION, "model": "opus"},
+    "session/set_permission_mode": {"session_id": SESSION, "permission_mode": "plan"},
     "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
 }
 
@@ -56,7 +69,8 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing = {"daemon/shutdown", "daemon/restart", "backend/check"}  # the last one runs the CLIs
     changing |= {"approval/respond"}
-    changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete")}
+    changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
+    changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 

@@ -1,0 +1,69 @@
+"""Which session a process of claude's has open, by its own word: a file for each process, and its command line. Pure.
+
+claude 2.1.329 writes `<config>/sessions/<pid>.json` within 0.3 s of its start, in the terminal, with `-p` and with stream-json
+input alike, keeps `sessionId` in it as it goes from session to session, and removes it when it ends, also by SIGTERM; only
+SIGKILL leaves it behind. `procStart` is the process's start time in clock ticks, so a pid used again is told apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from clisup.backends.checks import UUID
+from clisup.core.presence import Presence
+
+__all__ = ["ClaudePresence"]
+
+_NAME = re.compile(r"([1-9][0-9]{0,9})\.json")
+_NAMESPACE = re.compile(r"pid:\[[0-9]{1,20}\]$")
+_PROGRAMS = (b"claude", b"claude.exe")
+_OPENS = (b"--resume", b"-r", b"--session-id")
+_FORK = b"--fork-session"
+
+
+class ClaudePresence:
+    """The rules for claude's own files and flags."""
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        home = env.get("HOME")
+        config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
+        return f"{config.rstrip('/')}/sessions" if config else None
+
+    def read(self, name: str, data: bytes) -> Presence | None:
+        """`<pid>.json`; the `.key` beside it holds a secret and is not for us."""
+        match = _NAME.fullmatch(name)
+        try:
+            said = json.loads(data) if match else None
+        except (ValueError, RecursionError):
+            return None
+        if match is None or not isinstance(said, dict) or said.get("pid") != int(match[1]):
+            return None
+        native, domain = said.get("sessionId"), said.get("pidDomain")
+        if not isinstance(native, str):
+            return None
+        namespace = _NAMESPACE.search(domain) if isinstance(domain, str) else None
+        return Presence(int(match[1]), native, _ticks(said.get("procStart")), namespace[0] if namespace else None)
+
+    def opened(self, argv: Sequence[bytes]) -> str | None:
+        """`--resume ID` and its other forms, where the program is called claude. A fork writes to its new id alone."""
+        if not argv or argv[0].rpartition(b"/")[2] not in _PROGRAMS:
+            return None
+        wanted = _OPENS[2:] if _FORK in argv else _OPENS
+        for word, after in zip(argv[1:], [*argv[2:], b""], strict=True):
+            flag, equals, value = word.partition(b"=")
+            if flag in wanted and (native := _native_id(value if equals else after)) is not None:
+                return native
+        return None
+
+
+def _ticks(said: object) -> int | None:
+    text = str(said)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _native_id(value: bytes) -> str | None:
+    """A session's id, or the file of one."""
+    text = value.rpartition(b"/")[2].removesuffix(b".jsonl").decode("ascii", "replace")
+    return text if UUID.fullmatch(text) else None

@@ -1,0 +1,118 @@
+"""What the daemon answers, typed; and what a client answers to an approval. Pure, but it loads pydantic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from clisup.client.events import Envelope, Gap, TurnCompleted
+from clisup.errors import ClisupError, WorldError
+from clisup.rpc.models import PromptResult, TurnResult
+
+__all__ = [
+    "Answer",
+    "Approval",
+    "Decision",
+    "answering",
+    "approvals_of",
+    "ends_turn",
+    "of_turn",
+    "prompted",
+    "read",
+    "settled",
+]
+
+_T = TypeVar("_T")
+
+
+class Approval(BaseModel):
+    """A tool that waits for a yes or a no: `input` is what it would be run with, `suggestions` are the CLI's own.
+
+    Where the input is too large for an event, it holds what is left of it and `blob` names the whole. `reason` is the CLI's
+    own, `seq` that of the `approval_requested`, `requested_at` RFC 3339.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    approval_id: str
+    session_id: str
+    turn_id: str | None = None
+    tool_name: str
+    input: dict[str, Any]
+    suggestions: list[dict[str, Any]] = []
+    requested_at: str | None = None
+    seq: int
+    tool_use_id: str | None = None
+    reason: str | None = None
+    blob: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer with more to it than a word: `message` is told to the model on a deny, `updated_input` replaces the tool's
+    input on an allow, `remember` lets the CLI not ask for the like again."""
+
+    decision: Literal["allow", "deny"]
+    message: str | None = None
+    updated_input: dict[str, Any] | None = None
+    remember: bool | None = None
+
+    def params(self) -> dict[str, Any]:
+        """The params of `approval/respond` that it stands for."""
+        names = ("decision", "message", "updated_input", "remember")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+Decision = Answer | Literal["allow", "deny"] | None
+"""What a handler of approvals gives; None leaves the answer to somebody else."""
+
+
+def read(type_: type[_T], raw: Any, method: str) -> _T:
+    """The answer to `method` as `type_`, a model or a list of them. Raises `WorldError` where it is another shape."""
+    try:
+        if isinstance(type_, type) and issubclass(type_, BaseModel):
+            return type_.model_validate(raw)
+        return TypeAdapter(type_).validate_python(raw)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "all of it"
+        raise WorldError(
+            f"cannot understand the daemon's answer to {method}, because {where} is not of the expected type",
+            hint="the daemon may be of another version: compare `clisup version` with `clisup status`",
+        ) from None
+
+
+def prompted(raw: dict[str, Any], *, wait: bool) -> TurnResult | PromptResult:
+    """The answer to a prompt: the turn's result where its end was waited for, else its acceptance."""
+    return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")
+
+
+def approvals_of(raw: dict[str, Any]) -> list[Approval]:
+    """The answer to `approval/list`."""
+    return read(list[Approval], raw["approvals"], "approval/list")
+
+
+def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:
+    """The params of `approval/respond`; None where there is nothing to say."""
+    if decision is None:
+        return None
+    answer = decision if isinstance(decision, Answer) else Answer(decision)
+    id_, whose = (approval, session_id) if isinstance(approval, str) else (approval.approval_id, approval.session_id)
+    return {"approval_id": id_, **({"session_id": whose} if whose is not None else {}), **answer.params()}
+
+
+def settled(error: ClisupError) -> bool:
+    """Was an answer to an approval refused because there is nothing to answer any more: somebody was first, or its turn ended?"""
+    return error.data.get("kind_sent", error.kind) in ("approval_not_found", "approval_already_resolved")
+
+
+def of_turn(envelope: Envelope, turn_id: str) -> bool:
+    """Does it belong to the turn? A gap may hide what does."""
+    return envelope.turn_id == turn_id or isinstance(envelope.event, Gap)
+
+
+def ends_turn(envelope: Envelope, turn_id: str) -> TurnCompleted | None:
+    """The end of the turn, where this is it."""
+    event = envelope.event
+    return event if isinstance(event, TurnCompleted) and envelope.turn_id == turn_id else None

@@ -1,0 +1,90 @@
+"""Typed events for clients: each is an `Envelope` around one of the classes of `clisup.core.events`, which are all here too.
+
+    match envelope.event:
+        case ContentDelta(kind="text", text=text):
+            print(text, end="")
+        case TurnCompleted(outcome=outcome):
+            print(outcome)
+
+A newer daemon may send what this version does not know: that is an `UnknownEvent` with its fields, never an exception. Events
+that are gone are told by a `Gap`. Pure, but it loads pydantic, so the light commands stay away from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from clisup.core.events import *  # noqa: F403  one place to import any event from
+from clisup.core.events import Event
+
+__all__ = ["AnyEvent", "Envelope", "Gap", "UnknownEvent", "envelope_of"]  # and what `clisup.core.events` names
+
+_ENVELOPE = frozenset(["session_id", "seq", "ts", "turn_id", "source", "native", "type"])
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event of a type, or with a value, that this version of clisup does not know: its own fields as they came."""
+
+    type: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The events `from_seq` to `to_seq` are gone. `reason` is `retention` or `damaged`."""
+
+    from_seq: int
+    to_seq: int
+    reason: str
+    type: str = "gap"
+
+
+AnyEvent = Event | UnknownEvent | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An event with what surrounds it. A gap has the last seq that it swallowed as `seq`, and no `ts`.
+
+    `seq` counts from 1 in each session: it is the `after_seq` to come back with. `ts` is RFC 3339 in UTC. `turn_id` is None
+    outside a turn. `source` is `backend` for what the CLI said, `daemon` for what clisup decided. `native` is the CLI's own
+    line, where `raw=True` was asked for.
+    """
+
+    session_id: str
+    seq: int
+    ts: str
+    turn_id: str | None
+    source: str
+    event: AnyEvent
+    native: str | None = field(default=None, repr=False)
+
+
+def envelope_of(raw: Mapping[str, Any]) -> Envelope:
+    """The typed form of an event, or gap, as the wire clients give it."""
+    if raw["type"] == "gap":
+        gap = Gap(raw["from_seq"], raw["to_seq"], str(raw.get("reason", "")))
+        return Envelope(raw["session_id"], gap.to_seq, "", None, "daemon", gap)
+    native = raw.get("native")
+    return Envelope(
+        raw["session_id"], raw["seq"], raw["ts"], raw.get("turn_id"), raw["source"], _event_of(raw),
+        native if native is None else str(native),
+    )  # fmt: skip
+
+
+def _event_of(raw: Mapping[str, Any]) -> AnyEvent:
+    try:
+        return _adapter().validate_python(raw)
+    except ValidationError:
+        return UnknownEvent(str(raw["type"]), {name: value for name, value in raw.items() if name not in _ENVELOPE})
+
+
+@cache
+def _adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(Event)

@@ -1,0 +1,41 @@
+"""The options of the named methods, as the wire takes them: docs/protocol.md says what each means. None is "not given"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+__all__ = ["EventOptions", "PromptOptions", "SessionOptions"]
+
+
+class SessionOptions(TypedDict, total=False):
+    """Of `session/new`, besides `backend` and `cwd`."""
+
+    session_id: str | None
+    model: str | None
+    system_prompt: str | None
+    permission_mode: str | None
+    mode: Literal["one-shot", "live"] | None
+    env: dict[str, str] | None
+    mcp_config: dict[str, Any] | None
+    timeouts: dict[str, float] | None
+    labels: dict[str, str] | None
+    resume_native_id: str | None
+    approvals: dict[str, Any] | None
+
+
+class PromptOptions(TypedDict, total=False):
+    """Of `session/prompt`, besides `prompt` and `wait`."""
+
+    key: str | None
+    when_busy: Literal["queue", "refuse", "steer"]
+    when_limited: Literal["wait", "refuse"]
+    expand: bool
+
+
+class EventOptions(TypedDict, total=False):
+    """Of `session/subscribe`, besides `session_id` and `after_seq`."""
+
+    types: list[str] | None
+    deltas: bool
+    raw: bool
+    name: str | None

@@ -1,0 +1,68 @@
+"""What a journal says of each turn that a CLI's own transcript can be compared with: by it a fork finds where to cut. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+__all__ = ["WATCHED", "RunMark", "TurnTrace", "TurnTraces"]
+
+WATCHED = frozenset({"turn_started", "message", "turn_completed"})
+"""The event types that `TurnTraces` reads."""
+
+
+class RunMark(NamedTuple):
+    """What the intent of a run knows: the turn that it was started for, and the transcript's size before it."""
+
+    run: int
+    turn_id: str
+    at: int
+
+
+@dataclass(slots=True)
+class TurnTrace:
+    """One turn that was started. `message_ids` are those of the main conversation, in order, as the CLI told them.
+
+    `prompt_bytes` and `prompt_preview` (redacted, cut) are of the prompt as the client sent it. What the turn's run wrote stands
+    in the transcript from the byte `at` on and before the byte `until`; None where nobody knows.
+    """
+
+    turn_id: str
+    run: int
+    prompt_bytes: int | None = None
+    prompt_preview: str | None = None
+    message_ids: list[str] = field(default_factory=list)
+    done: bool = False
+    at: int | None = None
+    until: int | None = None
+
+
+class TurnTraces:
+    """Folds a journal's events into traces, in the order in which the turns were started."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, TurnTrace] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Fold one event of `WATCHED`; others change nothing."""
+        turn_id = str(event.get("turn_id"))
+        if event["type"] == "turn_started":
+            size, preview = event.get("prompt_bytes"), event.get("prompt_preview")
+            self._turns[turn_id] = TurnTrace(turn_id, int(event["run"]), size, preview)
+        elif (turn := self._turns.get(turn_id)) is None:
+            return
+        elif event["type"] == "turn_completed":
+            turn.done = True
+        elif event["type"] == "message" and event.get("parent_tool_use_id") is None and event.get("message_id"):
+            turn.message_ids.append(str(event["message_id"]))
+
+    def located(self, marks: Sequence[RunMark]) -> list[TurnTrace]:
+        """The traces with their places in the transcript. A turn may have had more runs than its `turn_started` names."""
+        turns = list(self._turns.values())
+        for turn in turns:
+            own = [mark for mark in marks if mark.turn_id == turn.turn_id or mark.run == turn.run]
+            last = max((mark.run for mark in own), default=turn.run)
+            turn.at = own[0].at if own else None
+            turn.until = next((mark.at for mark in marks if mark.run > last), None)
+        return turns

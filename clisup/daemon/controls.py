@@ -1,0 +1,119 @@
+"""What clients change in a session between prompts: its model and permission mode; and what they ask its live process."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Literal
+
+import trio
+
+from clisup.backends.base import Control, ControlAnswer
+from clisup.core.events import Actor, Notice
+from clisup.daemon.recorder import Item
+from clisup.errors import UsageError, WorldError
+from clisup.rpc.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
+
+if TYPE_CHECKING:
+    from clisup.daemon.session import Session
+
+__all__ = ["Controls"]
+
+ANSWER_S = 30.0
+"""How long the CLI may take to answer a request; claude 2.1.329 counts its context in about a second."""
+
+
+class Controls:
+    """The settings of one session, and the requests to its live process."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def set(self, name: Literal["model", "permission_mode"], value: str) -> SetResult:
+        """Change a setting: of the live process at once, and of every process after it.
+
+        Raises `UsageError`: session_closed, unsupported, invalid_params (the CLI refuses it); `WorldError`.
+        """
+        session = self._session
+        session.check_open()
+        self._check(name, value)
+        running = session.live is not None and not session.live.leaving
+        if running:
+            answer = await self._ask(name, value)
+            if answer.error is not None:
+                raise UsageError(
+                    f"cannot set the {name} of session {session.id}, because the CLI says: {session.redact(answer.error)}",
+                    kind="invalid_params",
+                    hint="see backend/list for what the backend takes",
+                    param=name,
+                )
+        notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")
+        session.recorder.record([Item(notice, memo={"settings": {name: value}})])
+        await session.sync()
+        if session.live is not None:
+            await session.live.keep_mark(name, value)
+        return SetResult(applied="now" if running else "next_turn", value=value)
+
+    def _check(self, name: str, value: str) -> None:
+        can = self._session.backend.adapter.capabilities
+        if name not in can.controls and self._session.live is not None:
+            raise self._unsupported(name)
+        modes = can.permission_modes
+        if name == "permission_mode" and modes is not None and value not in modes:
+            raise UsageError(
+                f"cannot use permission mode {value!r}, because backend {self._session.backend.name!r} does not have it",
+                hint=f"it has: {', '.join(modes) or 'none'}",
+                param=name,
+            )
+
+    async def context_usage(self) -> ContextUsageResult:
+        """How full the context is. Raises `UsageError(unsupported)` where there is no live process that could tell."""
+        session = self._session
+        session.check_open()
+        if "context_usage" not in session.backend.adapter.capabilities.controls:
+            raise self._unsupported("context_usage")
+        answer = await self._ask("context_usage", None)
+        if answer.error is not None:
+            raise WorldError(
+                f"cannot tell the context's usage, because the CLI says: {session.redact(answer.error)}",
+                kind="unsupported",
+                hint="see its log",
+            )
+        words: Any = getattr(session.backend.adapter, "context_usage", dict)
+        return ContextUsageResult(**words(answer.value))
+
+    async def compact(self, params: CompactParams, actor: Actor) -> PromptResult:
+        """Have the CLI sum up its context, as a turn in the queue. Raises as a prompt does, and `UsageError(unsupported)`."""
+        adapter = self._session.backend.adapter
+        if "compact" not in adapter.capabilities.controls:
+            raise self._unsupported("compact")
+        command: Any = getattr(adapter, "compact_prompt")  # noqa: B009  an adapter that can has it, the protocol does not
+        prompt = PromptParams(session_id=params.session_id, prompt=command(params.instructions), key=params.key)
+        return await self._session.prompts.accept(prompt, actor, command=True)
+
+    async def _ask(self, control: Control, value: str | None) -> ControlAnswer:
+        live = self._session.live
+        if live is None or live.leaving:
+            raise UsageError(
+                f"cannot ask for {control}, because session {self._session.id} has no live process now",
+                kind="unsupported",
+                hint="open the session with mode: live, and send it a prompt first",
+            )
+        with trio.move_on_after(ANSWER_S):
+            answer = await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)
+            if answer is not None:
+                return answer
+            raise WorldError(
+                f"cannot get {control}, because the live process has ended", kind="unsupported", hint="try again"
+            )
+        raise WorldError(
+            f"cannot get {control}, because the CLI gave no answer within {ANSWER_S:g} s",
+            kind="overloaded",
+            hint="try again",
+        )
+
+    def _unsupported(self, what: str) -> UsageError:
+        return UsageError(
+            f"cannot use {what} with backend {self._session.backend.name!r}, because it has no such feature",
+            kind="unsupported",
+            hint="see backend/list",
+        )

@@ -1,0 +1,93 @@
+"""One writer for a native session: who else has it open, and what somebody else wrote since our last run.
+
+A CLI takes no lock on its session: two that write the same one make its transcript fork. What can be seen is seen before a
+run is started; between that look and the CLI's start anybody may still come, and what leaves no sign is not seen at all
+(docs/backends/claude.md says what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from clisup.backends.base import presence_rules
+from clisup.core.events import Notice
+from clisup.daemon.recorder import Item
+from clisup.errors import UsageError
+from clisup.host.native_writers import OwnProcesses, find_writer
+from clisup.host.transcripts import Mark, transcript_mark
+
+if TYPE_CHECKING:
+    from clisup.daemon.backends import Backend
+    from clisup.daemon.session import Session
+
+__all__ = ["before_run", "check_foreign_writer", "check_strangers", "mark_of", "pattern_of"]
+
+LOOK_LIMIT_S = 5.0
+_log = structlog.get_logger()
+
+
+async def check_foreign_writer(
+    backend: Backend, request_env: Mapping[str, str], native_id: str, own: OwnProcesses
+) -> None:
+    """Raises `UsageError(session_busy)` where a process that is not ours has the native session open, as far as can be seen."""
+    rules = presence_rules(backend.adapter)
+    if rules is None:
+        return
+    env, _ = backend.environment(request_env=request_env, sets={}, markers={})
+    pid: int | None = None
+    with trio.move_on_after(LOOK_LIMIT_S) as scope:
+        look = (rules, rules.directory(env), native_id, own)
+        pid = await trio.to_thread.run_sync(find_writer, *look, abandon_on_cancel=True)
+    if scope.cancelled_caught:  # a file system that hangs: the turn goes on unseen rather than never
+        _log.warning("look for other writers given up", native=native_id, after_s=LOOK_LIMIT_S)
+    if pid is not None:
+        raise UsageError(
+            f"cannot write to the native session {native_id} now, because process {pid} has it open",
+            kind="session_busy",
+            hint="end that process (it is a CLI that was not started here), then try again",
+            pid=pid,
+        )
+
+
+async def check_strangers(session: Session) -> None:
+    """Raises `UsageError(session_busy)` where somebody else has this session's native one open."""
+    own = OwnProcesses(session.id, session.keeper_pid())
+    await check_foreign_writer(session.backend, session.dir.secrets(), session.native_id, own)
+
+
+async def before_run(session: Session, turn_id: str) -> None:
+    """What has to be known before a run is started. Raises `UsageError(session_busy)`; journals `foreign_writes`."""
+    await check_strangers(session)
+    known = session.ledger.transcript
+    if known is None or known.get("native") != session.native_id:
+        return
+    now = await trio.to_thread.run_sync(transcript_mark, pattern_of(session, session.native_id))
+    if (words := _difference(known, now)) is not None:
+        message = f"somebody else wrote to the CLI's transcript since the last run: {words}"
+        await session.recorder.record_surely(lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)])
+
+
+def mark_of(session: Session) -> dict[str, Any]:
+    """The memo for a run's end: what the transcript is now. Empty where there is none."""
+    mark = transcript_mark(pattern_of(session, session.native_id))
+    return {} if mark is None else {"transcript": {"native": session.native_id, **mark._asdict()}}
+
+
+def pattern_of(session: Session, native_id: str) -> str | None:
+    """A glob for the transcript of a native session, where this session's CLI keeps them."""
+    env, _ = session.backend.environment(request_env=session.dir.secrets(), sets={}, markers={})
+    return session.backend.adapter.transcript_pattern(native_id, env)
+
+
+def _difference(known: Mapping[str, Any], now: Mark | None) -> str | None:
+    if now is None:
+        return "it is gone"
+    if now.inode != known.get("inode"):
+        return "it is another file"
+    if (grown := now.size - int(known.get("size", 0))) != 0:
+        return f"it is {abs(grown)} bytes {'longer' if grown > 0 else 'shorter'}"
+    return "it was changed" if now.mtime_ns != known.get("mtime_ns") else None

@@ -1,0 +1,133 @@
+"""Looking for a process that has a CLI's session open and is none of ours. Looks only: it signals nothing and writes nothing.
+
+What lies in the CLI's directory may have been written by anybody of this user, so every read is bounded, and only what /proc
+confirms is believed: a living process of this user, of this PID namespace, with the start time that its file says.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clisup.core.presence import Presence, PresenceRules
+
+__all__ = ["OwnProcesses", "find_writer"]
+
+FILES_LIMIT = 4096
+FILE_BYTES = 64 * 1024
+CMDLINE_BYTES = 64 * 1024
+ANCESTORS_LIMIT = 64
+_START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
+
+
+class OwnProcesses(NamedTuple):
+    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors."""
+
+    session_id: str
+    keeper_pid: int | None = None
+
+
+def find_writer(rules: PresenceRules, directory: str | None, native_id: str, own: OwnProcesses) -> int | None:
+    """The pid of a living process, none of ours, that has the native session open; None where none is seen. Blocks shortly."""
+    namespace = _namespace()
+    known: set[int] = set()
+    for presence in _presences(rules, directory):
+        if not _is_alive(presence, namespace):
+            continue
+        known.add(presence.pid)
+        if presence.native_session_id == native_id and not _is_ours(presence.pid, own):
+            return presence.pid
+    return next((pid for pid in _by_command_line(rules, native_id, known) if not _is_ours(pid, own)), None)
+
+
+def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence]:
+    if directory is None:
+        return
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(FILES_LIMIT), strict=False)]
+    except OSError:
+        return
+    for name in names:
+        data = _read(os.path.join(directory, name)) if name.endswith(".json") else None
+        presence = rules.read(name, data) if data is not None else None
+        if presence is not None:
+            yield presence
+
+
+def _read(path: str) -> bytes | None:
+    """A small regular file of our own: no link is followed, and a pipe holds nobody up."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > FILE_BYTES:
+            return None
+        return os.read(fd, FILE_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _by_command_line(rules: PresenceRules, native_id: str, known: set[int]) -> Iterator[int]:
+    """Processes that name the session in their flags and have no file: just started, or of an older version."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in known or not _is_of_this_user(int(name)):
+            continue
+        argv = _proc(int(name), "cmdline", CMDLINE_BYTES).split(b"\0")
+        if rules.opened(argv) == native_id and _stat(int(name)) is not None:
+            yield int(name)
+
+
+def _is_alive(presence: Presence, namespace: str) -> bool:
+    if presence.pid_namespace not in (None, namespace) or not _is_of_this_user(presence.pid):
+        return False
+    fields = _stat(presence.pid)
+    return fields is not None and presence.start_time in (None, int(fields[_START]))
+
+
+def _is_ours(pid: int, own: OwnProcesses) -> bool:
+    marker = f"CLISUP_SESSION={own.session_id}".encode()
+    if pid == os.getpid() or marker in _proc(pid, "environ", 4 * 1024 * 1024).split(b"\0"):
+        return True
+    for _ in range(ANCESTORS_LIMIT if own.keeper_pid is not None else 0):
+        fields = _stat(pid)
+        pid = int(fields[_PPID]) if fields is not None else 0
+        if pid == own.keeper_pid:
+            return True
+        if pid <= 1:
+            break
+    return False
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """The fields after the name; None for a process that is not there, or is a zombie."""
+    fields = _proc(pid, "stat", 4096).rpartition(b")")[2].split()
+    return fields if len(fields) > _START and fields[_STATE] not in (b"Z", b"X") else None
+
+
+def _is_of_this_user(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _proc(pid: int, name: str, limit: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""

@@ -1,0 +1,112 @@
+"""A copy of a CLI's transcript beside it: whole or not there, never over another file. The source is only ever read.
+
+A copy belongs to a session that is being made. `CopyInProgress` keeps in that session's directory which copy that is, so that
+a daemon killed in between leaves none behind: the copy has a second name until the session is there, and a file of the final
+name is ours only if it is that same file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from clisup.errors import UsageError, WorldError
+from clisup.host.failpoints import failpoint
+from clisup.host.files import make_private_dir, read_json, storage_error, sync_directory, write_json
+from clisup.host.session_dir import SessionDir
+
+__all__ = ["CopyInProgress", "read_lines", "write_copy"]
+
+LINE_LIMIT = 64 * 1024 * 1024  # a longer line comes in pieces, which are no lines to whoever reads them
+_SUFFIX = ".clisup-fork"  # no CLI takes a file of this name for a transcript
+
+
+def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
+    """The lines of a transcript as they stand in its first `size` bytes, newlines included. Raises `WorldError(storage_failed)`."""
+    left = size
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(LINE_LIMIT if left is None else min(LINE_LIMIT, left)):
+                yield line
+                left = None if left is None else left - len(line)
+    except OSError as error:
+        raise storage_error("read", path, error) from None
+
+
+def write_copy(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[bytes], bytes], path: str) -> None:
+    """Write the parts of `source`, each a line, to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as target, open(source, "rb") as file:
+            for start, end in parts:
+                file.seek(start)
+                target.write(rewrite(file.read(end - start)))
+            target.flush()
+            failpoint("fork.copied")
+            os.fsync(target.fileno())
+    except OSError as error:
+        raise storage_error("write", path, error) from None
+
+
+class CopyInProgress:
+    """The copy for one session that is being made, from its first byte to the session's own record."""
+
+    def __init__(self, directory: SessionDir) -> None:
+        self._dir = directory.path
+        self._note = os.path.join(directory.path, "fork.json")
+        self._name = f"{directory.id}.jsonl"
+
+    def begin(self, source: str) -> str:
+        """Say what is about to be written beside `source`; gives the path for it. Raises `WorldError(storage_failed)`."""
+        make_private_dir(self._dir)
+        target = os.path.join(os.path.dirname(source), self._name)
+        write_json(self._note, {"transcript": target})
+        failpoint("fork.begun")
+        return target + _SUFFIX
+
+    def publish(self) -> None:
+        """Give the copy its name. Raises `UsageError(session_exists)` where there is a file of it, `WorldError(storage_failed)`."""
+        target = self._target()
+        assert target is not None, "begin comes first"
+        try:
+            os.link(target + _SUFFIX, target, follow_symlinks=False)
+            sync_directory(os.path.dirname(target))
+        except FileExistsError:
+            raise UsageError(
+                f"cannot fork to {self._name.removesuffix('.jsonl')}, because the CLI has a transcript of this id",
+                kind="session_exists",
+                hint="choose another id",
+            ) from None
+        except OSError as error:
+            raise storage_error("write", target, error) from None
+        failpoint("fork.published")
+
+    def settle(self) -> None:
+        """The session is there: the copy is its own, under its one name."""
+        if (target := self._target()) is not None:
+            _unlink(target + _SUFFIX)
+            _unlink(self._note)
+
+    def undo(self) -> None:
+        """The session did not come to be: nothing of the copy stays."""
+        if (target := self._target()) is None:
+            return
+        with suppress(OSError):
+            if os.path.samestat(os.lstat(target), os.lstat(target + _SUFFIX)):
+                os.unlink(target)
+        _unlink(target + _SUFFIX)
+        _unlink(self._note)
+
+    def _target(self) -> str | None:
+        """None where no copy is in progress. What names another file than ours is no word of ours."""
+        with suppress(WorldError):
+            target = (read_json(self._note) or {}).get("transcript")
+            if isinstance(target, str) and os.path.basename(target) == self._name:
+                return target
+        return None
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

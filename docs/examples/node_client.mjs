@@ -1,0 +1,60 @@
+// Ask, watch, and come back after a restart of the daemon:  node node_client.mjs BACKEND PROMPT
+// The session's id and the prompt's key are chosen here, so that asking again opens and prompts nothing twice.
+import net from "node:net";
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const [backend, prompt] = process.argv.slice(2);
+const path = process.env.CLISUP_SOCKET ?? `${process.env.XDG_RUNTIME_DIR}/clisup/clisup.sock`;
+const session_id = randomUUID(), key = randomUUID();
+const tools = new Set(["Read", "Bash"]); // what may be used without asking anybody
+const unheard = new Map(); // answers to approvals that the daemon has not told of yet
+let after_seq = 0; // the cursor: what was seen already
+
+const show = {
+  content_delta: (event) => event.kind === "text" && process.stdout.write(event.text),
+  tool_use: (event) => console.log(`\n[${event.name} ${JSON.stringify(event.input)}]`),
+  tool_result: (event) => console.log(`[${event.is_error ? "failed" : "ok"}: ${event.content.slice(0, 60)}]`),
+  approval_requested: ({ approval_id, tool_name }, answer) => {
+    unheard.set(approval_id, tools.has(tool_name) ? "allow" : "deny");
+    answer(unheard.get(approval_id), approval_id);
+  },
+  approval_resolved: ({ approval_id }) => unheard.delete(approval_id),
+  turn_completed: (event) => console.log(`\n[${event.outcome}, ${event.usage.output_tokens} tokens]`),
+}; // a type that is not here is passed over: new ones may come
+
+async function attempt() {
+  const socket = net.connect(path).setEncoding("utf8");
+  const answers = new Map();
+  let last = 0;
+  const call = (method, params) => {
+    socket.write(JSON.stringify({ jsonrpc: "2.0", id: ++last, method, params }) + "\n");
+    return new Promise((resolve) => answers.set(last, resolve));
+  };
+  call("session/new", { backend, cwd: process.cwd(), session_id })
+    .then(() => unheard.forEach(answer)) // those of the connection before
+    .then(() => call("session/subscribe", { session_id, after_seq }))
+    .then(() => call("session/prompt", { session_id, prompt, key }));
+  const answer = (decision, approval_id) => call("approval/respond", { session_id, approval_id, decision });
+  let rest = "";
+  for await (const chunk of socket) {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop();
+    for (const { method, id, params, result, error } of lines.map((line) => JSON.parse(line))) {
+      if (error && !error.data.retryable && !error.data.kind.startsWith("approval_")) throw new Error(error.message);
+      if (error && !id) return; // it says why it hangs up
+      if (!method && !error) answers.get(id)?.(result);
+      if (method !== "session/event") continue;
+      after_seq = params.seq;
+      show[params.type]?.(params, answer);
+      if (params.type === "turn_completed") return socket.destroy(), params;
+    }
+  }
+}
+
+for (let patience = 300; patience > 0; patience--) { // half a minute of silence, no more
+  const end = await attempt().catch((error) => { if (!error.code) throw error; }); // a code: nobody listens, for now
+  if (end) process.exit(end.outcome === "completed" ? 0 : 1);
+  await sleep(100);
+}
+console.error("the daemon does not come back"), process.exit(3);

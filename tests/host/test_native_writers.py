@@ -1,0 +1,168 @@
+"""Who has a CLI's session open: what is believed, and what a file that somebody has put there cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clisup.backends.claude_presence import ClaudePresence
+from clisup.host.native_writers import FILE_BYTES, OwnProcesses, find_writer
+
+NATIVE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())  # command lines are seen by tests that run beside this one
+OWN = OwnProcesses(str(uuid.uuid4()))
+RULES = ClaudePresence()
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A real process that waits for its end; gives its pid."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def begin(*words: str, name: str = "sleep", **env: str) -> int:
+        code = "import sys; print(flush=True); sys.stdin.read()"
+        argv = [name, "-I", "-S", "-c", code, *words]
+        made.append(
+            subprocess.Popen(argv, executable=sys.executable, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        stdout = made[-1].stdout
+        assert stdout is not None and stdout.readline()  # exec is over: its command line is its own
+        return made[-1].pid
+
+    yield begin
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def started(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def say(directory: Path, pid: int, /, **changes: Any) -> Path:
+    """The file as claude 2.1.329 writes it."""
+    namespace = os.readlink("/proc/self/ns/pid")
+    said = {
+        "pid": pid,
+        "sessionId": NATIVE,
+        "cwd": "/work",
+        "procStart": str(started(pid)) if os.path.exists(f"/proc/{pid}") else "1",
+        "version": "2.1.329",
+        "kind": "interactive",
+        "pidDomain": f"linux:3d1219c7c4c5404aaa1f6d2a48adfda4:{namespace}",
+        **changes,
+    }
+    path = directory / f"{pid}.json"
+    path.write_text(json.dumps(said))
+    return path
+
+
+def writer(directory: Path, own: OwnProcesses = OWN) -> int | None:
+    return find_writer(RULES, str(directory), NATIVE, own)
+
+
+def _named(words: list[str]) -> list[str]:
+    return [word.replace("NATIVE", NATIVE).replace("OTHER", OTHER) for word in words]
+
+
+def test_a_living_process_that_says_so_has_the_session_open(tmp_path: Path, start: Start) -> None:
+    pid = start()
+    assert writer(tmp_path) is None
+    say(tmp_path, pid)
+    assert writer(tmp_path) == pid
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sessionId": "OTHER"}, {"procStart": "1"}, {"pidDomain": "linux:3d12:pid:[1]"}, {"pid": 1}, {"sessionId": 7}],
+)
+def test_another_session_process_or_namespace_is_none_of_it(tmp_path: Path, start: Start, changes: Any) -> None:
+    say(tmp_path, start(), **changes)
+    assert writer(tmp_path) is None
+
+
+def test_a_file_that_sigkill_left_behind_is_none(tmp_path: Path, start: Start) -> None:
+    pid = start()
+    say(tmp_path, pid)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie, as long as nobody asks for it
+    assert writer(tmp_path) is None
+
+
+def test_a_process_of_the_session_itself_is_no_stranger(tmp_path: Path, start: Start) -> None:
+    say(tmp_path, start(CLISUP_SESSION=OWN.session_id))
+    assert writer(tmp_path) is None
+    pid = start()
+    say(tmp_path, pid)
+    assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=os.getpid())) is None
+    assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=2**22)) == pid
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--resume", "NATIVE"],
+        ["--resume=NATIVE"],
+        ["-p", "-r", "NATIVE"],
+        ["--session-id", "NATIVE"],
+        ["--resume", "/a/NATIVE.jsonl"],
+    ],
+)
+def test_a_command_line_tells_where_there_is_no_file(tmp_path: Path, start: Start, words: list[str]) -> None:
+    pid = start(*_named(words), name="/opt/bin/claude")
+    assert writer(tmp_path / "none") == pid
+
+
+def test_a_file_is_believed_before_the_command_line(tmp_path: Path, start: Start) -> None:
+    say(tmp_path, start("--resume", NATIVE, name="claude"), sessionId=OTHER)  # it has gone on to another session
+    assert writer(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("grep", ["--resume", "NATIVE"]),
+        ("claude", ["--resume", "OTHER"]),
+        ("claude", ["--resume", "NATIVE", "--fork-session"]),
+    ],
+)
+def test_other_command_lines_tell_nothing(tmp_path: Path, start: Start, name: str, words: list[str]) -> None:
+    start(*_named(words), name=name)
+    assert writer(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00\xff", b"[" * 60_000, b"{}", b"[]", b"7", b'{"pid":1e999}', b"x" * (FILE_BYTES + 1)]
+)
+def test_a_file_of_garbage_changes_nothing(tmp_path: Path, start: Start, data: bytes) -> None:
+    pid = start()
+    (tmp_path / f"{pid}.json").write_bytes(data)
+    (tmp_path / "1.json").write_bytes(data)
+    assert writer(tmp_path) is None
+    other = start()
+    say(tmp_path, other)
+    assert writer(tmp_path) == other
+
+
+def test_a_pipe_a_link_and_a_directory_hold_nobody_up(tmp_path: Path, start: Start) -> None:
+    pid = start()
+    os.mkfifo(tmp_path / "1.json")
+    (tmp_path / "2.json").symlink_to("/dev/zero")
+    (tmp_path / "3.json").mkdir()
+    (tmp_path / f"{pid}.json").symlink_to(say(tmp_path / "3.json", pid))
+    assert writer(tmp_path) is None
+
+
+def test_a_directory_that_is_none_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert writer(tmp_path / "file") is None
+    assert find_writer(RULES, None, NATIVE, OWN) is None
