@@ -54,7 +54,8 @@ class Ending:
         """A daemon before this one had decided to end it; whether the keeper heard of that is not known."""
         ending = self._run.turn.ending
         if ending and not self._leash.ending:
-            grace = self._timeouts.int_grace if self._live and "asked" in ending else 0
+            grace = self._timeouts.int_grace if self._run.turn.id else self._timeouts.linger
+            grace = grace if self._live and "asked" in ending else 0
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
@@ -74,6 +75,17 @@ class Ending:
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
         self._order(reason, ladder)
+
+    async def repeat(self) -> None:
+        """Ask a live CLI once more that a daemon before this one had asked: it may not have heard, and twice does no harm."""
+        if not self._live or "asked" not in (self._run.turn.ending or {}):
+            return
+        await self._leash.ready()
+        ending = self._run.turn.ending or {}  # what it had said until then may have ended the turn
+        if self._run.turn.id:
+            self.insist()
+        elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, None)
 
     def insist(self) -> None:
         """The CLI begins the turn only now: asked to end it before that, claude 2.1.329 says yes and does nothing."""

@@ -27,6 +27,7 @@ LEFT_OUT = {
     "session_id": "an id",
     "turn_id": "an id",
     "native_session_id": "an id",
+    "approval_id": "an id, with the run's number",
     "cwd": "each session has a directory of its own",
     "blob": "a name made of a run's number and offsets; what it holds is compared",
 }

@@ -142,6 +142,8 @@ SILENT = Kind("silent", (_SILENT,) * 3, timeouts={"model_idle": _IDLE_S})
 _POLITE = {"int_grace": 60.0, "term_grace": 1.0}
 """A live process has time to end its turn as it is asked to: here that is not to be the matter of a slow machine."""
 _ON: dict[str, Any] = {"exit": None}
+_CALM = "@heartbeat 1000\n"
+"""How long a tool takes here is the matter of the machine and of the kills: it is not to tell of it."""
 _ASK = '@ask Bash {"command": "echo NUMBER >> ran-NUMBER"}'
 
 LIVE = Kind(
@@ -163,7 +165,7 @@ BREAKS = Kind(
         Script(f"some text\n{WORDS.decode()}\n@stall", **_ON, outcome="interrupted", act="stop"),
         Script("@stream 60 80\n@die KILL", exit=Exit(signal=9), outcome="failed"),
         Script("@recall\n@stream 30 80", exit=Exit(signal=9), act="kill cli at rest", rest_s=0.3),
-        Script("@bash sleep 60", **_ON, outcome="interrupted", act="stop", ready=(MESSAGE_END, 2)),
+        Script(f"{_CALM}@bash sleep 60", **_ON, outcome="interrupted", act="stop", ready=(MESSAGE_END, 2)),
         Script(f"{_STUBBORN}@stall", **_ORPHANED),
         Script(f"@count\n{WORDS.decode()}\n@stall", exit=Exit(signal=9), outcome="failed", act="kill cli"),
     ),
@@ -173,11 +175,11 @@ BREAKS = Kind(
 STEERS = Kind(
     "steers",
     (
-        Script("@bash while ! [ -e GATE ]; do sleep 0.05; done\nthe end", **_ON, ready=(MESSAGE_END, 2)),
+        Script(f"{_CALM}@bash while ! [ -e GATE ]; do sleep 0.05; done\nthe end", **_ON, ready=(MESSAGE_END, 2)),
         Script("@stream 20 80\nsteered, and merged", **_ON, together=True, steer="merged"),
         Script(f"{WORDS.decode()}\n@wait-file GATE\nthe end", **_ON),
         Script("@stream 20 80\nsteered, and too late", **_ON, together=True, steer="own turn", rest_s=0.5),
-        Script("@bash while ! [ -e GATE ]; do sleep 0.05; done\n@stream 40 80", **_ON, ready=(MESSAGE_END, 2)),
+        Script(f"{_CALM}@bash while ! [ -e GATE ]; do sleep 0.05; done\n@stream 40 80", **_ON, ready=(MESSAGE_END, 2)),
         Script("steered, and merged", **_ON, together=True, steer="merged"),
     ),
     _POLITE,
@@ -186,14 +188,24 @@ STEERS = Kind(
 ASKS = Kind(
     "asks",
     (
-        Script(f"{_ASK}\nallowed", **_ON, answers=("allow",), witness=False),
-        Script(f"{_ASK}\nnot allowed", **_ON, answers=("deny",)),
+        Script(f"{_CALM}{_ASK}\nallowed", **_ON, answers=("allow",), witness=False),
+        Script(f"{_CALM}{_ASK}\nnot allowed", **_ON, answers=("deny",)),
         Script(
-            f"@ask Write {{}}\n{_ASK}\n{_ASK}\n@stream 30 80", **_ON, answers=("deny", "allow", "deny"), witness=False
+            f'{_CALM}@ask Write {{"file_path": "/x"}}\n{_ASK}\n{_ASK}\n@stream 30 80',
+            **_ON,
+            answers=("deny", "allow", "deny"),
+            witness=False,
         ),
-        Script(f"{_ASK}\nno word will come", **_ON, outcome="interrupted", act="stop", asked=1, ready=(MESSAGE_END, 2)),
-        Script(f"{_ASK}\nallowed", **_ON, answers=("allow",), witness=False, together=True, rest_s=0.5),
-        Script(f"{_ASK}\nno word will come", **_ORPHANED, asked=1, ready=(MESSAGE_END, 2)),
+        Script(
+            f"{_CALM}{_ASK}\nno word will come",
+            **_ON,
+            outcome="interrupted",
+            act="stop",
+            asked=1,
+            ready=(MESSAGE_END, 2),
+        ),
+        Script(f"{_CALM}{_ASK}\nallowed", **_ON, answers=("allow",), witness=False, together=True, rest_s=0.5),
+        Script(f"{_CALM}{_ASK}\nno word will come", **_ORPHANED, asked=1, ready=(MESSAGE_END, 2)),
     ),
     _POLITE,
     "live",
