@@ -59,7 +59,7 @@ class Ending:
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End it. A second call only shortens.
+        """End it. A second call only shortens; as polite a one as the first changes nothing while the CLI has its time.
 
         A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
         for one that does not do it then.
@@ -67,21 +67,28 @@ class Ending:
         if self._run.turn.ending is None and not self._leash.ending:
             word = self._run.polite_word() if is_polite(ladder) else None
             number = self._leash.take_id(self._run.decoded_to) if word is not None else None
-            asked = {"asked": reason} if number is not None else {}
+            later = self._live and word is not None and self._leash.exited is None  # `repeat` is going to say it
+            asked = {"asked": reason} if number is not None or later else {}
             self._run.give_up(why)
             self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
-            if word is not None and number is not None:
-                self._leash.say(number, word)
+            if asked:
+                if word is not None and number is not None:
+                    self._leash.say(number, word)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
+        elif self._live and is_polite(ladder) and self._leash.waits:
+            return
         self._order(reason, ladder)
 
     async def repeat(self) -> None:
-        """Ask a live CLI once more that a daemon before this one had asked: it may not have heard, and twice does no harm."""
-        if not self._live or "asked" not in (self._run.turn.ending or {}):
-            return
+        """Ask a live CLI for its end as soon as it can be spoken to, where that was decided before.
+
+        A daemon before this one may have said it already: to hear it twice does the CLI no harm.
+        """
         await self._leash.ready()
-        ending = self._run.turn.ending or {}  # what it had said until then may have ended the turn
+        ending = self._run.turn.ending or {}
+        if not self._live:
+            return
         if self._run.turn.id:
             self.insist()
         elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:

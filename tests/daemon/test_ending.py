@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -36,6 +38,26 @@ def test_an_interrupt_that_died_with_its_daemon_is_said_again_and_the_process_li
     assert session.end_of(turn)["outcome"] == "interrupted"
     assert session.ask("@text on")["text"] == "on"
     assert len(session.events("process_started")) == 1 and not session.events("process_exited")
+
+
+def test_an_interrupt_that_is_repeated_does_not_end_a_process_that_has_its_time(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo=LIVE, timeouts=PATIENT)
+    session = daemon.new()
+    turn = session.prompt("some text\n@stall")
+    session.await_event("content_delta")
+    pid = session.cli()
+    os.kill(pid, signal.SIGSTOP)
+    with daemon.wire() as one, daemon.wire() as other:
+        calls = [wire.post("session/interrupt", session_id=session.id) for wire in (one, other)]
+        session.await_event("notice", code="ending")
+        other.call("session/get", session_id=session.id)  # the second one has been heard, too
+        os.kill(pid, signal.SIGCONT)
+        assert [wire.answer(call)["outcome"] for wire, call in zip((one, other), calls, strict=True)] == [
+            "interrupted"
+        ] * 2
+    assert session.end_of(turn)["outcome"] == "interrupted"
+    assert session.ask("@text on")["text"] == "on"
+    assert [event["pid"] for event in session.events("process_started")] == [pid]
 
 
 def test_an_end_of_input_that_died_with_its_daemon_is_said_again(serve: Callable[..., Harness]) -> None:
