@@ -69,7 +69,10 @@ def ability_table() -> str:
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
     rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
     rows.append(
-        ["versions with live sessions", *(f"`{can.live_versions}`" if can.live else "-" for can in capabilities.values())]
+        [
+            "versions with live sessions",
+            *(f"`{can.live_versions}`" if can.live else "-" for can in capabilities.values()),
+        ]
     )
     rows.append(["a graceful interrupt is first a", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
