@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LivePool", "LiveRun", "LiveSink"]
 
+BACKGROUND_LOOK_S = 0.5  # the end of background work is no news of a turn
 _log = structlog.get_logger()
 
 
@@ -99,8 +100,8 @@ class LiveRun:
 
     @property
     def resting(self) -> bool:
-        """It waits for its next turn, and can be let go."""
-        return self.rests_since is not None and not self.leaving
+        """It waits for its next turn, works on nothing in the background, and can be let go."""
+        return self.rests_since is not None and not self.leaving and not self.run.tracker.background
 
     @property
     def leaving(self) -> bool:
@@ -157,7 +158,7 @@ class LiveRun:
             return
         self.rests_since = clock.monotonic()
         limit = self._session.backend.config.live.spool_bytes
-        if limit and spool_size(self._dir.out) >= limit:
+        if limit and self.resting and spool_size(self._dir.out) >= limit:
             self.run.retire("renewed")
         else:
             self._session.services.live.trim()
@@ -175,13 +176,20 @@ class LiveRun:
         """What the next turn wants otherwise, in words."""
         return differences(self.mark, draft.fingerprint or {})
 
-    async def retire(self, reason: str, message: str | None = None) -> None:
+    async def retire(self, reason: str) -> None:
         """Let it go, by the end of its stdin and the ladder after that, and wait until it is gone. A turn that runs may end first."""
-        if message is not None:
-            self.run.note(Notice(code="process_restarted", message=message))
         while not self.gone.is_set():  # it may just have begun a turn of its own
             self.run.retire(reason)
             await self._news.wait()
+
+    async def replace(self, message: str) -> None:
+        """The next turn needs another process, and `message` says why. What this one does in the background may end first."""
+        while self.run.tracker.background and not self.gone.is_set():
+            with trio.move_on_after(BACKGROUND_LOOK_S):
+                await self._news.wait()
+        if not self.gone.is_set():
+            self.run.note(Notice(code="process_restarted", message=message))
+            await self.retire("changed")
 
 
 class LivePool:

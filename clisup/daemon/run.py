@@ -129,6 +129,7 @@ class Run:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
                 nursery.start_soon(self._leash.talk)
+                nursery.start_soon(self._ending.when_ready)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
                 nursery.start_soon(self._sink.attend, self)
