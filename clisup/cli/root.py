@@ -12,7 +12,7 @@ from clisup.cli.failure import usage
 __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Work": ("run", "logs", "approvals", "interrupt", "sessions", "fork", "close", "delete"),
+    "Work": ("run", "logs", "approvals", "interrupt", "steer", "sessions", "set", "context", "fork", "close", "delete"),
     "Daemon": ("serve", "status", "stop", "daemon"),
     "Backends": ("backends", "env", "doctor"),
     "Recordings": ("record", "replay"),

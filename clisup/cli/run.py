@@ -19,7 +19,7 @@ from clisup.errors import ClisupError
 __all__ = ["command"]
 
 _UUID_LENGTH = 36
-_FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory")
+_FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory")
 
 
 @click.command("run")
@@ -37,6 +37,7 @@ _FIXED = ("model", "permission_mode", "system_prompt_file", "mcp_config", "label
     help="Text added to the CLI's own system prompt.",
 )
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
+@click.option("--live", is_flag=True, help="Keep the CLI's process of a new session for its next prompts.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
 @click.option(
     "--image",
@@ -78,6 +79,7 @@ def command(
       git diff | clisup run -b claude -C ~/src/app --model sonnet -
       clisup run --session 3f2a "And now in French."
       clisup run -b claude --image shot.png "What is wrong on this page?"
+      clisup run -b claude --live "Tidy up the tests."
     """
     said = _with_images(_prompt_text(prompt), images)
     with Client.connect(name="clisup-run") as client:
@@ -131,7 +133,7 @@ def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str
     if given:
         raise usage(
             f"cannot set {', '.join(sorted(given))} of session {wanted}, because that is fixed when a session is opened",
-            hint="leave it out, or open a new session without --session",
+            hint="leave it out, or open a new session without --session; `clisup set` changes model and permission mode",
         )
     backend = client.call("session/get", session_id=session_id)["backend"]
     if options["backend"] not in (None, backend):
@@ -156,6 +158,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
     params = {
         "backend": options["backend"],
         "cwd": os.path.abspath(options["directory"] or os.getcwd()),
+        "mode": "live" if options["live"] else None,
         "model": options["model"],
         "permission_mode": options["permission_mode"],
         "system_prompt": _text_file(options["system_prompt_file"]),

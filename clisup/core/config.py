@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -184,8 +184,11 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
     if path[:1] == ("backends",):
         model, path = BackendConfig, path[2:]
     for part in path:
+        if isinstance(part, int):  # an entry of a list of tables
+            continue
         field = model.model_fields.get(str(part))
-        model = field.annotation if field and isinstance(field.annotation, type) else _Table
+        found = (get_args(field.annotation) or (field.annotation,))[0] if field else None
+        model = found if isinstance(found, type) else _Table
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
     return ["daemon", "backends"] if model is Config else list(model.model_fields)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["ApprovalDesk", "find_asking", "with_denied"]
 
 ATTENDANCE_LOOK_S = 1.0  # how often somebody's being there is looked at, and only while that can decide something
+RULES_LIMIT_S = 20.0  # a question that was journaled, and is not heard again by then, is none any more
 PATHS_LIMIT_S = 5.0  # for following links on a slow disk
 _BY_RULE = "A rule of the supervisor forbids this."
 _BY_ABSENCE = "Nobody is there who could allow this."
 _log = structlog.get_logger()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Given:
     """A client's answer on its way."""
 
@@ -50,6 +52,7 @@ class _Given:
     actor: Actor
     done: trio.Event = field(default_factory=trio.Event)
     error: ClisupError | None = None
+    at: float = field(default_factory=clock.monotonic)
 
     def settle(self, error: ClisupError | None) -> None:
         self.error = error
@@ -65,6 +68,7 @@ class ApprovalDesk:
         self._since: dict[str, float] = {}  # when each open one was asked, or last seen with somebody there
         self._given: deque[_Given] = deque()
         self._wake = trio.Event()
+        self._heard_at = 0.0  # since when all is known that the CLI had said to a daemon before this one
 
     # -- what is open ------------------------------------------------------------------------------------------------
 
@@ -177,18 +181,28 @@ class ApprovalDesk:
 
     async def attend(self, run: Run) -> None:
         """Decide what there is to decide, until cancelled. A fault in here ends the turn; it never allows."""
+        await run.asking.ready()
+        self._heard_at = clock.monotonic()
         while True:
             self._wake = trio.Event()
             for event in list(self._asked.values()):
                 await self._judge(run, event)
-            while self._given:
-                given = self._given[0]
-                await self._take(run, given)
-                if self._given and self._given[0] is given:  # `leave` may have answered it
-                    self._given.popleft()
+            for given in list(self._given):
+                if not self._is_for_rules(given):
+                    await self._take(run, given)
+                    if given in self._given:  # `leave` may have answered it
+                        self._given.remove(given)
             pause = await self._look_for_people(run)
+            if self._given:
+                pause = min(pause, ATTENDANCE_LOOK_S)
             with trio.move_on_after(pause):
                 await self._wake.wait()
+
+    def _is_for_rules(self, given: _Given) -> bool:
+        """Have the rules still to speak of it? An answer that is faster than they are must not pass a deny of the operator's."""
+        judged = given.approval_id in self._since and given.approval_id not in self._asked
+        late = clock.monotonic() - max(given.at, self._heard_at) >= RULES_LIMIT_S
+        return given.approval_id in self.open and not judged and not late
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +220,8 @@ class ApprovalDesk:
             _log.warning("a rule allows what cannot be said", session=self._session.id, error=error.message)
             why = f"{word.rule}: {error.message}"
             denied = ApprovalAnswer("deny", message=_BY_RULE)
-            await self._settle(run, event.approval_id, denied, by="rule", rule=why)
+            with suppress(UsageError):  # as above
+                await self._settle(run, event.approval_id, denied, by="rule", rule=why)
 
     async def _rules_say(self, event: ApprovalRequested) -> Judgement:
         session, backend = self._session.spec.approvals.rules, self._session.backend.config.approvals.rules
@@ -223,9 +238,10 @@ class ApprovalDesk:
         return judge(asked, session, backend)
 
     async def _take(self, run: Run, given: _Given) -> None:
-        answer = given.answer
         try:
-            await self._settle(run, given.approval_id, answer, by="client", actor=given.actor)
+            if given.approval_id in self.open and given.approval_id not in self._since:
+                raise self._gone(given.approval_id)  # this daemon has not heard the CLI ask
+            await self._settle(run, given.approval_id, given.answer, by="client", actor=given.actor)
         except ClisupError as error:
             given.settle(error)
         else:
@@ -280,10 +296,10 @@ class ApprovalDesk:
         if policy == "wait" or not self.open:
             return float("inf")
         now, after = clock.monotonic(), configured.unattended_after_s
-        for approval_id in list(self.open):
+        for approval_id in [name for name in self.open if name in self._since]:
             if self._session.recorder.followers:
                 self._since[approval_id] = now
-            elif now - self._since.setdefault(approval_id, now) >= after:
+            elif now - self._since[approval_id] >= after:
                 answer = ApprovalAnswer("deny", message=_BY_ABSENCE)
                 try:
                     await self._settle(run, approval_id, answer, by="unattended")

@@ -215,3 +215,34 @@ def test_control_characters_have_no_effect_but_lines_and_tabs_stay() -> None:
 
 def test_a_table_aligns_its_columns_and_leaves_no_spaces_behind() -> None:
     assert table(["A", "LONG"], [["xxx", ""], ["", "y"]]) == "A    LONG\nxxx  -\n-    y"
+
+
+def test_steer_prints_the_turn_that_the_prompt_was_said_to(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/prompt"] = lambda peer, params: {"turn_id": "t4", "seq": 9, "delivery": "steered"}
+    assert clisup("steer", "3f2a", "Leave the tests alone.") == (0, "t4\n", "")
+    sent = {"session_id": SESSION, "prompt": "Leave the tests alone.", "when_busy": "steer"}
+    assert daemon.calls("session/prompt") == [sent]
+
+
+def test_steer_says_where_nothing_ran(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/prompt"] = lambda peer, params: {"turn_id": "t4", "seq": 9, "delivery": "delivered"}
+    assert clisup("steer", "3f2a", "Hello.").err == "nothing ran: it is a turn of its own\n"
+
+
+def test_set_says_from_when_on_each_setting_holds(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/set_model"] = lambda peer, params: {"applied": "now", "value": "opus"}
+    daemon.handlers["session/set_permission_mode"] = lambda peer, params: {"applied": "next_turn", "value": "plan"}
+    ran = clisup("set", "3f2a", "--model", "opus", "--permission-mode", "plan")
+    assert ran.out == "model opus: from now on\npermission mode plan: from the next turn on\n"
+    assert daemon.calls("session/set_model") == [{"session_id": SESSION, "model": "opus"}]
+    assert clisup("set", "3f2a").code == 2
+
+
+def test_context_shows_what_fills_it(clisup: Run, daemon: FakeDaemon) -> None:
+    usage = {"total_tokens": 47531, "max_tokens": 1000000, "percentage": 5, "model": "m",
+             "categories": [{"name": "System prompt", "tokens": 43210, "kind": "used"}]}  # fmt: skip
+    daemon.handlers["session/context_usage"] = lambda peer, params: usage
+    assert clisup("context", "3f2a").out == "47,531 of 1,000,000 tokens (5 %)\n      43,210  System prompt\n"
+    daemon.handlers["session/compact"] = lambda peer, params: {"turn_id": "t2", "outcome": "failed", "text": ""}
+    assert clisup("context", "3f2a", "--compact") == (1, "turn t2: failed\n", "")
+    assert daemon.calls("session/compact") == [{"session_id": SESSION, "wait": True}]

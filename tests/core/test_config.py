@@ -205,3 +205,15 @@ def test_a_backend_without_a_table_of_its_own_is_a_default() -> None:
     assert parse_config({}).defaults == {*BUILT_IN_BACKENDS}
     configured = parse_config({"backends": {"claude": {}, "mine": {"kind": "demo"}}})
     assert configured.defaults == {*BUILT_IN_BACKENDS} - {"claude"}
+
+
+def test_a_rule_for_approvals_is_checked_like_any_other_key() -> None:
+    table = '[[backends.codex.approvals.rules]]\ntool = "*"\ndecision = "deny"\npath = "/etc/**"\n'
+    (rule,) = config_of(table).backends["codex"].approvals.rules
+    assert (rule.decision, rule.path) == ("deny", "/etc/**")
+    with pytest.raises(ConfigurationError, match="the nearest known key is 'command'"):
+        config_of(table + 'comand = "x"\n')
+    with pytest.raises(ConfigurationError, match="may not hold"):
+        config_of(table.replace("/etc/**", "../**"))
+    with pytest.raises(ConfigurationError, match=r"approvals\.unattended"):
+        config_of('[backends.codex.approvals]\nunattended = "allow"\n')

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.core.journal import Record, Source
-from clisup.core.ledger import FOLDED, KEPT_RESULTS, Ledger, Position
+from clisup.core.ledger import FOLDED, KEPT_ANSWERS, KEPT_RESULTS, Ledger, Position
 
 
 class Journal:
@@ -237,3 +237,45 @@ def test_of_every_other_event_only_its_place_is_kept() -> None:
     assert "content_delta" not in FOLDED
     journal = written(["accept", "start", "speak"])
     assert folded(journal.records).last_event == {"seq": 4, "type": "content_delta", "ts": "ts4"}
+
+
+def asking(*ids: str) -> tuple[Journal, Ledger]:
+    """A journal whose running turn has asked for these approvals, and its ledger."""
+    journal = Journal()
+    journal.accept()
+    journal.start()
+    for name in ids:
+        journal.speak("approval_requested", approval_id=name, tool_name=f"tool {name}")
+    return journal, folded(journal.records)
+
+
+def test_an_approval_is_open_until_it_is_resolved_and_known_after_that() -> None:
+    journal, ledger = asking("1:a", "1:b")
+    assert ledger.current is not None
+    assert ledger.current.approvals["1:a"] == {"seq": 4, "tool_name": "tool 1:a", "at": "ts4"}
+    journal.add("approval_resolved", approval_id="1:a", tool_name="tool 1:a", decision="deny", by="rule")
+    ledger = folded(journal.records)
+    assert ledger.current is not None and list(ledger.current.approvals) == ["1:b"]
+    assert ledger.resolved == {"1:a": {"decision": "deny", "by": "rule", "seq": 6}}
+    assert ledger.current.denied == ["tool 1:a"]
+    again = Ledger()
+    again.restore(json.loads(json.dumps(ledger.snapshot())))
+    assert again == ledger
+
+
+def test_the_first_word_on_an_approval_stays_and_one_on_nothing_is_none() -> None:
+    journal, _ = asking("1:a")
+    for decision in ("allow", "deny"):
+        journal.add("approval_resolved", approval_id="1:a", tool_name="t", decision=decision, by="client")
+    journal.add("approval_resolved", approval_id="1:z", decision="cancelled")
+    ledger = folded(journal.records)
+    assert ledger.resolved == {"1:a": {"decision": "allow", "by": "client", "seq": 5}}
+    assert ledger.current is not None and ledger.current.denied == []
+
+
+def test_only_so_many_resolved_approvals_are_remembered() -> None:
+    names = [f"1:{number}" for number in range(KEPT_ANSWERS + 20)]
+    journal, _ = asking(*names)
+    for name in names:
+        journal.add("approval_resolved", approval_id=name, tool_name="t", decision="allow", by="client")
+    assert list(folded(journal.records).resolved) == names[20:]

@@ -321,14 +321,32 @@ def test_a_link_that_leads_out_of_the_directory_is_not_allowed_by_a_rule(agent: 
     assert [e["by"] for e in session.events("approval_resolved")] == ["rule", "client", "client"]
 
 
+def test_no_client_is_so_fast_that_it_passes_a_deny_of_the_operators(agent: Callable[..., Harness]) -> None:
+    daemon = agent(rules({"tool": "*", "path": "/**", "decision": "deny"}))  # it takes a look at the links first
+    session = daemon.new(backend="agent")
+    with daemon.wire() as wire:
+        for nth in range(1, 21):  # answers to questions that have not been asked yet, and all the time
+            wire.post("approval/respond", session_id=session.id, approval_id=f"1:{nth}", decision="allow")
+        turn = session.prompt("\n".join(['ask Write {"path": "/etc/x"}'] * 20))
+        for nth in range(1, 21):
+            while not session.events("approval_resolved")[nth - 1 : nth]:
+                wire.post("approval/respond", session_id=session.id, approval_id=f"1:{nth}", decision="allow")
+        session.end_of(turn)
+    assert {(e["decision"], e["by"]) for e in session.events("approval_resolved")} == {("deny", "rule")}
+    assert len(session.events("approval_resolved")) == 20
+
+
 def test_rules_that_came_with_a_restart_hold_for_what_still_waits(agent: Callable[..., Harness]) -> None:
     daemon = agent()
     session = daemon.new(backend="agent")
     turn = session.prompt(ASK)
-    waiting(session)
+    approval = waiting(session)
     daemon.kill()
     daemon.config.write_text(daemon.config.read_text() + rules({"tool": "*", "decision": "deny"}))
     daemon.start()
+    with pytest.raises(ClisupError) as late:  # also where the client is there at once
+        answer(session, approval, "allow")
+    assert late.value.data["decision"] == "deny"
     assert session.end_of(turn)["text"] == "[reject_once]"
     assert session.events("approval_resolved")[0]["rule"] == "backend 1"
 
@@ -388,3 +406,55 @@ def test_a_tool_of_the_session_cannot_answer_for_it(agent: Callable[..., Harness
     assert not one.events("approval_resolved")
     answer(one, approval, "deny")
     assert one.end_of(first)["text"] == "[reject_once]"
+
+
+# A live process: claude's own words, as the demo speaks them
+
+MADE = '@ask Bash {"command": "echo made > made.txt"}'
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_live_process_is_answered_and_serves_the_next_turn(serve: Callable[..., Harness], decision: str) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    turn = session.prompt(MADE)
+    approval = waiting(session)
+    assert (session.get()["phase"], session.get()["approvals"]) == ("approval", 1)
+    answer(session, approval, decision)
+    end = session.end_of(turn)
+    assert end["outcome"] == "completed" and (end.get("denied") or []) == ([] if decision == "allow" else ["Bash"])
+    assert (daemon.cwd / "made.txt").exists() == (decision == "allow")
+    assert [(e["decision"], e["by"]) for e in session.events("approval_resolved")] == [(decision, "client")]
+    assert session.ask("again")["outcome"] == "completed"
+    assert len(session.events("process_started")) == 1
+
+
+def test_an_approval_of_a_live_process_outlives_the_daemon(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    session.ask("first")
+    turn = session.prompt(MADE)
+    approval = waiting(session)
+    daemon.restart()
+    answer(session, approval, "allow")
+    assert session.end_of(turn)["outcome"] == "completed"
+    assert (daemon.cwd / "made.txt").exists()
+    assert len(session.events("process_started")) == 1
+
+
+def test_an_interrupt_of_a_live_process_that_asks_leaves_the_process_and_nothing_open(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    turn = session.prompt(MADE)
+    approval = waiting(session)
+    assert session.call("interrupt")["outcome"] == "interrupted"
+    session.end_of(turn)
+    assert [(e["decision"], e["by"]) for e in session.events("approval_resolved")] == [("cancelled", "end")]
+    with pytest.raises(ClisupError) as late:
+        answer(session, approval, "allow")
+    assert late.value.kind == "approval_already_resolved"
+    assert session.ask("again")["outcome"] == "completed"
+    assert len(session.events("process_started")) == 1
+    assert not (daemon.cwd / "made.txt").exists()

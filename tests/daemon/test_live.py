@@ -392,6 +392,7 @@ def test_queued_prompts_run_one_after_the_other_and_can_be_taken_back(serve: Cal
     daemon = serve(demo=LIVE)
     session = daemon.new()
     first = session.prompt("@wait-file go\none")
+    session.await_event("turn_started")
     second, third = session.prompt("@text two"), session.prompt("@text three")
     assert [entry["turn_id"] for entry in session.get()["queue"]] == [second, third]
     assert session.call("interrupt", turn_id=second)["outcome"] == "interrupted"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,14 +73,15 @@ def test_a_tool_of_an_mcp_server_runs_where_it_is_allowed(lab: Lab) -> None:
     assert [e["content"] for e in here.events(session, "tool_result")] == ["3"]
 
 
-@pytest.mark.parametrize(("path", "decision"), [("src/**", "allow"), ("**", "deny")])
-def test_a_patch_is_judged_by_its_path(lab: Lab, path: str, decision: str) -> None:
-    here = lab(Scenario("patch", then_done(run(add_patch("src/a.txt"))), kinds=SERVER))
-    rules = [{"tool": "apply_patch", "path": path, "decision": decision}]
-    turn = here.turn(permission_mode="read-only", approvals={"rules": rules})
-    assert turn["outcome"] == "completed"
-    assert resolved(here, turn["session_id"]) == [(decision, "rule")]
-    assert (here.cwd / "src" / "a.txt").exists() == (decision == "allow")
+@pytest.mark.parametrize(("path", "decision"), [("{}/**", "allow"), ("/var/**", "deny")])
+def test_a_patch_outside_the_directory_is_judged_by_its_path(lab: Lab, path: str, decision: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as outside:  # not /tmp, which codex lets tools write in
+        here = lab(Scenario("patch", then_done(run(add_patch(f"{outside}/a.txt"))), kinds=SERVER))
+        rules = [{"tool": "apply_patch", "path": path.format(outside), "decision": decision}]
+        turn = here.turn(approvals={"rules": rules})
+        assert turn["outcome"] == "completed"
+        assert resolved(here, turn["session_id"]) == [(decision, "rule")]
+        assert (Path(outside) / "a.txt").exists() == (decision == "allow")
 
 
 def test_an_approval_outlives_a_kill_of_the_daemon(lab: Lab) -> None:
