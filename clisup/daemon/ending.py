@@ -49,10 +49,13 @@ class Ending:
         self._batch = batch
         self._timeouts = timeouts
         self._live = live
+        self.retired: str | None = None  # why the process as a whole is let go, by the end of its stdin
 
     def resume(self) -> None:
         """A daemon before this one had decided to end it; whether the keeper heard of that is not known."""
         ending = self._run.turn.ending
+        if ending and self._live and not self._run.turn.id:
+            self.retired = str(ending["reason"])
         if ending and not self._leash.ending:
             grace = self._timeouts.int_grace if self._live and "asked" in ending else 0
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
@@ -95,12 +98,24 @@ class Ending:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
         if self._leash.ending or self._run.turn.id:
             return
+        self.retired = reason
         number = self._leash.take_id(self._run.decoded_to)
         asked = {"asked": reason} if number is not None else {}
         self._note(f"the live process is let go: {reason}", {"reason": reason, **asked})
         if number is not None:
             self._leash.say(number, None)
         self._order(reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if asked else 0)
+
+    def turn_began(self) -> None:
+        """The CLI has begun a turn of its own. Let go in the same moment, it may end that first: it takes no other after it."""
+        if self.retired is not None:
+            self._leash.withdraw_order()
+
+    def turn_over(self) -> None:
+        """The CLI did what it was asked for; and one that was being let go before leaves now."""
+        self._leash.withdraw_order()
+        if self.retired is not None:
+            self.retire(self.retired)
 
     def _note(self, message: str, ending: dict[str, Any]) -> None:
         self._run.note(Notice(code="ending", message=message), memo={"ending": ending})
