@@ -47,6 +47,7 @@ __all__ = [
     "control_line",
     "fields_of",
     "fork_rules",
+    "given_up_by",
     "is_idle",
     "login_question",
     "presence_rules",
@@ -327,6 +328,12 @@ def is_idle(decoder: Decoder) -> bool:
     """Has a live CLI said that it has nothing left to do, background work aside?"""
     idle: bool = getattr(decoder, "idle", False)
     return idle
+
+
+def given_up_by(decoder: Decoder) -> frozenset[str]:
+    """The ids of prompts that a live CLI has taken back or given up, as far as it tells: a turn may have had them before that."""
+    told: frozenset[str] = getattr(decoder, "given_up", frozenset())
+    return told
 
 
 def control_line(decoder: Decoder, request_id: str, control: Control, value: str | None) -> str | None:

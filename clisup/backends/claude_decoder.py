@@ -114,6 +114,11 @@ class ClaudeDecoder:
         """A live process has said that it has nothing left to do, background work aside."""
         return self._live is not None and self._live.idle
 
+    @property
+    def given_up(self) -> frozenset[str]:
+        """The ids of prompts that a live process has said to be cancelled: not begun, or begun and not brought to a good end."""
+        return self._live.given_up if self._live else frozenset()
+
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """The `control_response` to an open permission request of a live process."""
         return self._questions.answer(approval_id, answer)
@@ -279,7 +284,9 @@ class ClaudeDecoder:
         if key == "system/session_state_changed":
             live.changed(frame)
             return _NOTHING
-        if key == "system/init":
+        if key == "command_lifecycle":
+            live.followed(frame)
+        elif key == "system/init":
             live.initialised(frame)
         return None
 

@@ -17,6 +17,7 @@ __all__ = ["INTERRUPT", "LiveState", "context_usage", "control_line", "control_r
 
 Frame = dict[str, Any]
 INTERRUPT = "clisup-interrupt"
+_GIVEN_UP = ("cancelled", "discarded", "refused")
 
 
 def control_request(request_id: str, subtype: str, **fields: Any) -> str:
@@ -52,10 +53,17 @@ class LiveState:
     def __init__(self) -> None:
         self.prompts: tuple[str, ...] = ()
         self.idle = False
+        self.given_up: frozenset[str] = frozenset()
 
     def initialised(self, frame: Frame) -> None:
         """The `init` frame, which comes for each turn."""
         self.prompts = prompts_of_frame(frame) or ()
+
+    def followed(self, frame: Frame) -> None:
+        """`command_lifecycle`: how far a prompt has come."""
+        name = get_str(frame, "command_uuid")
+        if name is not None and get_str(frame, "state") in _GIVEN_UP:
+            self.given_up |= {name}
 
     def changed(self, frame: Frame) -> None:
         """`session_state_changed`: running, idle, or requires_action."""

@@ -242,6 +242,8 @@ def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
         return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
     ledger.queue.append(Turn(turn_id, key=event.get("key"), accepted_seq=event["seq"]))
+    if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # it was said, and not begun
+        steer["turn"] = turn_id
     if event.get("key"):
         ledger.keys[event["key"]] = turn_id
         ledger.accepted[turn_id] = event["seq"]

@@ -74,6 +74,7 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "resting": frozenset(),
     "blocked": frozenset(),
 }
+_NO_TURN = ("resting", "blocked")  # in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
@@ -233,5 +234,5 @@ class Watchdog:
         return (self._phase, since, limit) if limit > 0 else None
 
     def _turn_timer(self) -> tuple[str, float, float] | None:
-        limit = 0 if self._phase == "blocked" else self._timeouts.turn
+        limit = 0 if self._phase in _NO_TURN else self._timeouts.turn
         return ("turn", self._turn_start, limit) if limit > 0 else None

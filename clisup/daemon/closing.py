@@ -75,6 +75,8 @@ class Closer:
             item = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
             await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
         self._session.approvals.over()
+        for _, token in turn.says:  # it hears no more
+            run_dir.drop_said(token)
         if not turn.id:
             return None
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)

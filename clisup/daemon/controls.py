@@ -36,7 +36,8 @@ class Controls:
         session = self._session
         session.check_open()
         self._check(name, value)
-        running = session.live is not None and not session.live.leaving
+        live = session.live
+        running = live is not None and not live.leaving
         if running:
             answer = await self._ask(name, value)
             if answer.error is not None:
@@ -49,8 +50,8 @@ class Controls:
         notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")
         session.recorder.record([Item(notice, memo={"settings": {name: value}})])
         await session.sync()
-        if session.live is not None:
-            await session.live.keep_mark(name, value)
+        if running and live is not None:  # not one that was started meanwhile, with the value of before
+            await live.keep_mark(name, value)
         return SetResult(applied="now" if running else "next_turn", value=value)
 
     def _check(self, name: str, value: str) -> None:

@@ -49,10 +49,13 @@ class Ending:
         self._batch = batch
         self._timeouts = timeouts
         self._live = live
+        self.retired: str | None = None  # why the process as a whole is let go, by the end of its stdin
 
     def resume(self) -> None:
         """A daemon before this one had decided to end it; whether the keeper heard of that is not known."""
         ending = self._run.turn.ending
+        if ending and self._live and not self._run.turn.id:
+            self.retired = str(ending["reason"])
         if ending and not self._leash.ending:
             grace = self._timeouts.int_grace if self._run.turn.id else self._timeouts.linger
             grace = grace if self._live and "asked" in ending else 0
@@ -67,7 +70,7 @@ class Ending:
         if self._run.turn.ending is None and not self._leash.ending:
             word = self._run.polite_word() if is_polite(ladder) else None
             number = self._leash.take_id(self._run.decoded_to) if word is not None else None
-            later = self._live and word is not None and self._leash.exited is None  # `repeat` is going to say it
+            later = self._live and word is not None and self._leash.exited is None  # `when_ready` says it
             asked = {"asked": reason} if number is not None or later else {}
             self._run.give_up(why)
             self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
@@ -76,11 +79,21 @@ class Ending:
                     self._leash.say(number, word)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
-        elif self._live and is_polite(ladder) and self._leash.waits:
+        elif is_polite(ladder) and "asked" in (self._run.turn.ending or {}) and self._live and self._leash.waits:
             return
         self._order(reason, ladder)
 
-    async def repeat(self) -> None:
+    def insist(self) -> None:
+        """Ask again: now that something can be said, or that the turn begins. Asked before that, claude 2.1.329 says yes and
+        does nothing.
+        """
+        ending = self._run.turn.ending
+        if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
+            return
+        if (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, word)
+
+    async def when_ready(self) -> None:
         """Ask a live CLI for its end as soon as it can be spoken to, where that was decided before.
 
         A daemon before this one may have said it already: to hear it twice does the CLI no harm.
@@ -94,24 +107,28 @@ class Ending:
         elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:
             self._leash.say(number, None)
 
-    def insist(self) -> None:
-        """The CLI begins the turn only now: asked to end it before that, claude 2.1.329 says yes and does nothing."""
-        ending = self._run.turn.ending
-        if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
-            return
-        if (number := self._leash.take_id(self._run.decoded_to)) is not None:
-            self._leash.say(number, word)
-
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
         if self._leash.ending or self._run.turn.id:
             return
+        self.retired = reason
         number = self._leash.take_id(self._run.decoded_to)
         asked = {"asked": reason} if number is not None else {}
         self._note(f"the live process is let go: {reason}", {"reason": reason, **asked})
         if number is not None:
             self._leash.say(number, None)
         self._order(reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if asked else 0)
+
+    def turn_began(self) -> None:
+        """The CLI has begun a turn of its own. Let go in the same moment, it may end that first: it takes no other after it."""
+        if self.retired is not None:
+            self._leash.withdraw_order()
+
+    def turn_over(self) -> None:
+        """The CLI did what it was asked for; and one that was being let go before leaves now."""
+        self._leash.withdraw_order()
+        if self.retired is not None:
+            self.retire(self.retired)
 
     def _note(self, message: str, ending: dict[str, Any]) -> None:
         self._run.note(Notice(code="ending", message=message), memo={"ending": ending})

@@ -84,6 +84,7 @@ class Leash:
         self.hung_at: float | None = None
         self.keeper_pid: int | None = None
         self.exited: ExitRecord | None = None
+        self._given_up = False
 
     @property
     def ending(self) -> bool:
@@ -126,10 +127,16 @@ class Leash:
 
         None while that cannot be known (`ready` waits for it), and after the run's end.
         """
-        if not (self._greeted.is_set() and self._in_order.is_set()) or self.exited is not None:
+        if not (self._greeted.is_set() and self._in_order.is_set()) or self.exited is not None or self._given_up:
             return None
         self._last_id = max(self._last_id + 1, stdin_id(offset, 1))
         return self._last_id
+
+    def give_up(self) -> None:
+        """Nobody follows the run any longer: who waits to say something to it learns that it cannot."""
+        self._given_up = True
+        self._greeted.set()
+        self._in_order.set()
 
     async def talk(self) -> None:
         """Deliver what was said, in order, over whichever link there is. Until cancelled."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LivePool", "LiveRun", "LiveSink"]
 
+BACKGROUND_LOOK_S = 0.5  # the end of background work is no news of a turn
+_AT_WORK = (SessionState.STARTING, SessionState.RUNNING, SessionState.ENDING)
 _log = structlog.get_logger()
 
 
@@ -59,9 +61,9 @@ class LiveSink(TurnSink):
             items[-1] = last._replace(memo={**(last.memo or {}), "dropped": self._session.ledger.open_steers})
         return items
 
-    def idle(self) -> list[Item]:
-        """What was steered and not taken, it has given up."""
-        return self._session.steering.dropped()
+    def idle(self, given_up: frozenset[str]) -> list[Item]:
+        """What was steered and taken back by the CLI is done with. What it has not read yet, it is going to begin."""
+        return self._session.steering.dropped(given_up)
 
     def began(self) -> None:
         """Such a turn is journaled."""
@@ -70,11 +72,22 @@ class LiveSink(TurnSink):
             self._session.services.slots.force()
             self._session.advance(Cause.ADOPT)
 
+    def first_frame(self) -> None:
+        """A turn of the CLI's own may run while the session's next prompt waits for a slot."""
+        if self._session.state in _AT_WORK:
+            super().first_frame()
+
+    def ending(self) -> None:
+        """As `first_frame`."""
+        if self._session.state in _AT_WORK:
+            super().ending()
+
     def rested(self) -> None:
         if self._unasked:
             self._unasked = False
             self._session.services.slots.release()
             self._session.advance(Cause.TURN_OVER)
+        self._session.steering.forget_stored()
         self.on_rest()
 
 
@@ -99,8 +112,14 @@ class LiveRun:
 
     @property
     def resting(self) -> bool:
-        """It waits for its next turn, and can be let go."""
-        return self.rests_since is not None and not self.leaving
+        """It waits for its next turn and for nothing else, and can be let go."""
+        waits = self.rests_since is not None and not self._sink.turn.id and not self.run.tracker.background
+        return waits and not self.leaving and not self._session.ledger.open_steers
+
+    @property
+    def going(self) -> bool:
+        """It is being let go, with no turn to end before that."""
+        return self.leaving and not self.gone.is_set() and not self._session.ledger.current
 
     @property
     def leaving(self) -> bool:
@@ -110,20 +129,20 @@ class LiveRun:
     async def serve(self) -> None:
         """Follow the process to its end."""
         session = self._session
-        session.services.live.add(self)
-        if not self._sink.turn.id:
-            self.rests_since = clock.monotonic()
         try:
+            if not self._sink.turn.id:
+                self.rests_since = clock.monotonic()
+            session.services.live.add(self)
             record = await self.run.drive()
             session.services.drift.add(session.backend.adapter.kind, self.run.frames, session.backend.version)
             lap = self._sink.lap()
             self.correction = await self._closer.close(self.run, record, self._dir, mode=self.mode, lap_s=lap)
+            await session.steering.process_gone()  # not where the daemon leaves: the CLI still has what it was told
         except Exception as error:  # a fault of the daemon's own ends this process, never the daemon
             _log.exception("live process failed inside the daemon", session=session.id)
             await session.live_failed(error)
         finally:
             session.services.live.discard(self)
-            await session.steering.process_gone()
             self.gone.set()
             self._sink.rested()
             session.live_gone(self)
@@ -145,6 +164,11 @@ class LiveRun:
             await self._news.wait()
         return self.correction if self._session.ledger.turn(turn_id) is not None else None
 
+    def goes_on(self) -> None:
+        """It has begun a turn of its own before the session was done with the one before: that one is at work, too."""
+        self._sink.began()
+        self._sink.first_frame()
+
     async def quiet(self) -> None:
         """Wait until it rests, or is gone."""
         while not self.gone.is_set() and (self._sink.turn.id or self.leaving):
@@ -157,7 +181,7 @@ class LiveRun:
             return
         self.rests_since = clock.monotonic()
         limit = self._session.backend.config.live.spool_bytes
-        if limit and spool_size(self._dir.out) >= limit:
+        if limit and self.resting and spool_size(self._dir.out) >= limit:
             self.run.retire("renewed")
         else:
             self._session.services.live.trim()
@@ -175,13 +199,20 @@ class LiveRun:
         """What the next turn wants otherwise, in words."""
         return differences(self.mark, draft.fingerprint or {})
 
-    async def retire(self, reason: str, message: str | None = None) -> None:
+    async def retire(self, reason: str) -> None:
         """Let it go, by the end of its stdin and the ladder after that, and wait until it is gone. A turn that runs may end first."""
-        if message is not None:
-            self.run.note(Notice(code="process_restarted", message=message))
         while not self.gone.is_set():  # it may just have begun a turn of its own
             self.run.retire(reason)
             await self._news.wait()
+
+    async def replace(self, message: str) -> None:
+        """The next turn needs another process, and `message` says why. What this one does in the background may end first."""
+        while self.run.tracker.background and not self.gone.is_set():
+            with trio.move_on_after(BACKGROUND_LOOK_S):
+                await self._news.wait()
+        if not self.gone.is_set():
+            self.run.note(Notice(code="process_restarted", message=message))
+            await self.retire("changed")
 
 
 class LivePool:
@@ -212,6 +243,8 @@ class LivePool:
         """Before another one starts: wait until the oldest idle one is gone, where there would be too many."""
         for live in self._superfluous(self.limit - 1):
             await live.retire("room")
+        while len(self._all) >= self.limit and (going := next((live for live in self._all if live.going), None)):
+            await going.gone.wait()
 
     def _superfluous(self, limit: int) -> list[LiveRun]:
         staying = [live for live in self._all if not live.leaving]

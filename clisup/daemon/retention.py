@@ -78,7 +78,7 @@ class Retention:
 
 
 def _parts(session: Session, stored: Stored) -> list[Part]:
-    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs or waits."""
+    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits."""
     segments = stored.segments
     if not segments:
         return []
@@ -92,7 +92,7 @@ def _parts(session: Session, stored: Stored) -> list[Part]:
         for segment, mine, end in zip(segments, runs, ends, strict=True)
     ]
     only_a_head = ends[-1] < segments[-1].first_seq
-    return parts[:-1] if session.busy or only_a_head else parts
+    return parts[:-1] if session.busy or session.adoptable or only_a_head else parts
 
 
 def _remove_files(segments: list[str], runs: list[str]) -> None:

@@ -19,6 +19,7 @@ from clisup.backends.base import (
     Decoder,
     Reply,
     control_line,
+    given_up_by,
     is_idle,
     prompts_of,
 )
@@ -88,6 +89,7 @@ class Run:
         self._unseen = True  # the session has not been told of the turn's first frame
         self._answers = Answers()
         self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
+        self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has taken back since it was idle
         self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
         self.tracker = PhaseTracker()
@@ -112,7 +114,7 @@ class Run:
     @property
     def ending(self) -> bool:
         """It is being ended as a whole; a turn of a live process can be ended without that."""
-        return self._leash.ending and self._leash.order_is_due
+        return self._ending.retired is not None or (self._leash.ending and self._leash.order_is_due)
 
     @property
     def frames(self) -> FrameSample:
@@ -129,7 +131,7 @@ class Run:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
                 nursery.start_soon(self._leash.talk)
-                nursery.start_soon(self._ending.repeat)
+                nursery.start_soon(self._ending.when_ready)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
                 nursery.start_soon(self._sink.attend, self)
@@ -137,6 +139,7 @@ class Run:
                 nursery.cancel_scope.cancel()
         finally:
             self._answers.close()
+            self._leash.give_up()
             await self._leash.aclose()
             self._out.close()
             self._err.close()
@@ -325,9 +328,11 @@ class Run:
         elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
+        self._given_up |= given_up_by(self._decoder)
         if self._live and not self._sink.turn.id and is_idle(self._decoder):
-            for item in self._sink.idle():
+            for item in self._sink.idle(self._given_up):
                 self._batch.add(item)
+            self._given_up = frozenset()
         self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
@@ -368,6 +373,7 @@ class Run:
             self._batch.add(item)
         await self._batch.store()
         self.terminal = None
+        self._ending.turn_began()
         self._sink.began()
         self._renew(seen=False)
         return True
@@ -380,7 +386,8 @@ class Run:
         if turn.origin == "prompt" and terminal.follow_up:
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
             self._others.append(terminal)
-            self.note(_FOLLOW_UP_FIRST)
+            if not self._journaled("out", line):
+                self.note(_FOLLOW_UP_FIRST)
             return
         await self._batch.store()
         whole = sum_of(terminal, self._others)
@@ -389,7 +396,7 @@ class Run:
         for item in await self._batch.surely(lambda: self._sink.over(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()
-        self._leash.withdraw_order()
+        self._ending.turn_over()
         self.used_before = True
         self.tracker.rest()
         self._renew(seen=True)

@@ -213,11 +213,17 @@ class Session:
         finally:
             self._runner = None
             self.services.slots.release()
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        """Its turn has ended, and the CLI may have begun another one by itself."""
         self.advance(Cause.TURN_OVER)
+        if self.ledger.current is not None and self.live is not None:
+            self.live.goes_on()
 
     async def _next_turn(self, turn: Turn) -> None:
         await trio.sleep(BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)])
-        if self.ledger.turn(turn.id) is None:
+        if self.ledger.turn(turn.id) is None or self.ledger.current is not None:  # the CLI may have begun one by itself
             return
         self.advance(Cause.PROMPT)
         self._waits_for = turn.id
@@ -227,7 +233,7 @@ class Session:
         if limited:
             self.services.slots.release()
         if limited or self._waiting.cancelled_caught:
-            self.advance(Cause.TURN_OVER)
+            self._turn_over()
             return
         try:
             self.advance(Cause.SLOT)
@@ -238,7 +244,7 @@ class Session:
             self.gate.account.stop(self)
             self._runner = None
             self.services.slots.release()
-        self.advance(Cause.TURN_OVER)
+        self._turn_over()
         self._count_failure()
 
     async def _guarded(self, work: Any) -> None:
@@ -271,6 +277,12 @@ class Session:
 
     async def live_failed(self, error: Exception) -> None:
         """The daemon could not go on with the live process: what there is of it is ended, and so is its turn."""
+        try:
+            await self._end_live(error)
+        except Exception:
+            _log.exception("a live process could not be ended inside the daemon", session=self.id)
+
+    async def _end_live(self, error: Exception) -> None:
         if (turn := self.ledger.held) is None:
             return
         await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
@@ -278,12 +290,13 @@ class Session:
         await self.recorder.record_surely(lambda: self.approvals.and_gone(gone))
         if turn.id:
             await self._give_up(error)
+        await self.steering.process_gone()
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""
         end = self.ledger.last_error
         self._failures = self._failures + 1 if end in ("spawn_failed", "crashed", "startup_timeout") else 0
-        if self._failures >= CRASH_LIMIT:
+        if self._failures >= CRASH_LIMIT and self.state is SessionState.IDLE:
             self.advance(Cause.CRASH_LOOP)
 
     async def sync(self) -> None:

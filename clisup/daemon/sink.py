@@ -105,8 +105,8 @@ class TurnSink:
     def began(self) -> None:
         """Such a turn is journaled."""
 
-    def idle(self) -> list[Item]:
-        """The CLI says that it has nothing left to do."""
+    def idle(self, given_up: frozenset[str]) -> list[Item]:
+        """The CLI says that it has nothing left to do. `given_up` are the prompts that it has taken back since it last was."""
         return []
 
     def rested(self) -> None:

@@ -10,9 +10,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import trio
+
 from clisup.daemon.batch import Batch
 from clisup.daemon.leash import Leash
 from clisup.daemon.recorder import Item
+from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
@@ -55,6 +58,7 @@ class Speech:
             try:
                 said = self._say_now(text, token, item, ready)
             except WorldError:  # the journal took nothing; the next flush waits for the disk
+                await trio.sleep(STORAGE_RETRY_S)
                 await self._batch.surely(lambda: self._dir.save_said(token, text))
                 continue
             if not said:

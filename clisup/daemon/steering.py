@@ -34,9 +34,12 @@ class Steering:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def can(self) -> bool:
-        """Is there a turn that can be steered?"""
+    async def can(self) -> bool:
+        """Is there a turn that can be steered? One whose live process is just being started is waited for."""
         session = self._session
+        with trio.move_on_after(SETTLE_S):
+            while session.live_mode and session.busy and (session.live is None or session.ledger.current is None):
+                await session.recorder.news.wait()
         return session.ledger.current is not None and session.live is not None and not session.live.leaving
 
     async def accept(self, stored: dict[str, Any], key: str | None, actor: Actor) -> tuple[str, str] | None:
@@ -81,9 +84,9 @@ class Steering:
         if self._session.ledger.current is None and (left := self._session.ledger.open_steers):
             await self._drop(left, "the CLI said nothing of it")
 
-    def dropped(self) -> list[Item]:
-        """The CLI has nothing left to do: what no turn took, it has given up with an interrupted turn."""
-        left = self._session.ledger.open_steers
+    def dropped(self, given_up: frozenset[str]) -> list[Item]:
+        """The CLI has nothing left to do: of what no turn took, this it has given up with an interrupted turn."""
+        left = [prompt_id for prompt_id in self._session.ledger.open_steers if prompt_id in given_up]
         return [_dropped(left, "the turn it was meant for was interrupted")] if left else []
 
     async def process_gone(self) -> None:
@@ -105,7 +108,8 @@ class Steering:
             return
         turn_id, kept = session.next_turn_id(), stored
         await session.services.storage.surely(lambda: session.dir.save_prompt(turn_id, kept))
-        event = PromptAccepted(key=steer.get("key"), delivery="queued", position=len(session.ledger.queue) + 1)
+        position = len(session.ledger.queue) + 1
+        event = PromptAccepted(key=steer.get("key"), delivery="queued", position=position, prompt_id=prompt_id)
         await session.recorder.record_surely(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
         session.dir.drop_prompt(stored_name(prompt_id))
 

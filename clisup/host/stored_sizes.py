@@ -12,7 +12,7 @@ __all__ = ["Segment", "Stored", "look_at"]
 
 
 class Segment(NamedTuple):
-    """One file of a journal. `runs` had been started at its head, of which `running` still ran."""
+    """One file of a journal. `runs` had been started at its head, of which `running` still ran: at work, or a live process at rest."""
 
     first_seq: int
     size: int
@@ -46,9 +46,9 @@ def _names(path: str) -> list[str]:
 def _segment(path: str, *, head: bool) -> Segment:
     info = os.stat(path)
     state = _snapshot(path) if head else {}
-    current = state.get("current") or {}
+    held = state.get("current") or state.get("resting") or {}
     first_seq = int(os.path.basename(path).removesuffix(".jsonl"))
-    return Segment(first_seq, info.st_size, info.st_mtime, state.get("runs", 0), current.get("run"))
+    return Segment(first_seq, info.st_size, info.st_mtime, state.get("runs", 0), held.get("run"))
 
 
 def _snapshot(path: str) -> dict[str, Any]:
