@@ -21,6 +21,7 @@ from tests.chaos.clients import BlockingFollower, Heard, Talk, TrioFollower
 from tests.chaos.compare import Counts, Turn
 from tests.chaos.lives import Ground
 from tests.chaos.scripts import Kind, Script
+from tests.chaos.spools import Spools
 
 __all__ = ["PATIENCE_S", "Play", "Played"]
 
@@ -48,11 +49,11 @@ class Play:
         self.id = session_id
         self.dir = ground.state / "sessions" / session_id
         self.cwd = ground.cwd / session_id
+        self._spools = Spools(self.dir)
         self._one = BlockingFollower(talk.path, session_id, talk.up)
         self._other = TrioFollower(talk.path, session_id, talk.up, chance)
         self._sent = 0
         self._ended = self._exits = self._answered = 0
-        self._before: tuple[str, int] = ("", 0)  # the last run, and what it had said before the last turn
 
     async def run(self, model: list[Turn] | None, enough: Callable[[], bool], scripts: int) -> Played:
         """All scripts, or as many as there are until it is `enough`."""
@@ -107,7 +108,7 @@ class Play:
     async def _play(self, batch: list[Script]) -> None:
         """Send the prompts of a batch one after the other, do to each what is to be done, and have each one answered."""
         first = self._sent
-        self._before = self._said_before()
+        self._spools.mark()
         for number, script in enumerate(batch, first):
             if script.steer:
                 await self._steer(batch[number - first - 1], script, number)
@@ -130,10 +131,10 @@ class Play:
     async def _steer(self, running: Script, script: Script, number: int) -> None:
         """Say a prompt into a turn that waits at its gate; open that when the CLI has it."""
         run = await self._until(lambda: self._ready(running), f"prompt {number - 1} is ready to be steered")
-        queued = self._said(run).count(_QUEUED)
+        queued = self._spools.said(run).count(_QUEUED)
         steered = {"prompt": script.prompt(number), "key": f"key-{number}", "when_busy": "steer"}
         await self._call("session/prompt", **steered)
-        await self._until(lambda: self._said(run).count(_QUEUED) > queued, f"the CLI has prompt {number}")
+        await self._until(lambda: self._spools.said(run).count(_QUEUED) > queued, f"the CLI has prompt {number}")
         await self._call("session/prompt", **steered)
         self._sent += 1
         (self.cwd / f"gate-{number - 1}").touch()
@@ -155,11 +156,9 @@ class Play:
     async def _from_outside(self, script: Script, turn_id: str) -> None:
         run = await self._until(lambda: self._ready(script), f"{turn_id} is ready to be ended")
         if script.act == "kill keeper":
-            self._kill(int(json.loads((run / "start.json").read_text())["keeper_pid"]))
-            return
+            return self._kill(int(json.loads((run / "start.json").read_text())["keeper_pid"]))
         if script.act == "kill cli":
-            await self._kill_cli()
-            return
+            return await self._kill_cli()
         try:
             mode = "kill" if script.act == "interrupt" else "graceful"
             await self._call("session/interrupt", turn_id=turn_id, mode=mode)
@@ -167,26 +166,13 @@ class Play:
             if error.kind != "turn_not_found":
                 raise
 
-    def _runs(self) -> list[Path]:
-        return sorted((self.dir / "runs").glob("*"), key=lambda path: int(path.name))
-
-    def _said_before(self) -> tuple[str, int]:
-        """The last run and how much it has said: what comes then is of turns to come."""
-        return next(((run.name, len(_spool(run))) for run in self._runs()[-1:]), ("", 0))
-
-    def _said(self, run: Path) -> bytes:
-        """What a run has said since the last batch was sent."""
-        name, size = self._before
-        return _spool(run)[size if name == run.name else 0 :]
-
     def _ready(self, script: Script) -> Path | None:
         """The directory of the run of the last prompt, when it has said all that it is going to say."""
-        for run in self._runs()[-1:]:
-            said, (words, times) = self._said(run), script.ready
-            ran = not script.witness or (self.cwd / f"ran-{self._sent - 1}").exists()
-            if ran and said.count(words) == times and said.endswith(b"\n"):
-                return run
-        return None
+        if (run := self._spools.last) is None:
+            return None
+        said, (words, times) = self._spools.said(run), script.ready
+        ran = not script.witness or (self.cwd / f"ran-{self._sent - 1}").exists()
+        return run if ran and said.count(words) == times and said.endswith(b"\n") else None
 
     async def _kill_cli(self) -> None:
         while (pid := (await self._call("session/get"))["pid"]) is None:
@@ -258,13 +244,6 @@ def _batches(scripts: tuple[Script, ...]) -> list[list[Script]]:
         else:
             batches.append([script])
     return batches
-
-
-def _spool(run: Path) -> bytes:
-    try:
-        return (run / "out.spool").read_bytes()
-    except OSError:
-        return b""
 
 
 def _first(error: BaseException) -> BaseException:
