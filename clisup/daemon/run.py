@@ -408,8 +408,7 @@ class Run:
         """Another turn, or the rest after one, begins: its own decoder, its own time."""
         if not seen:
             self.tracker.follow_up()
-        self._unseen = not seen
-        self.spoke = False
+        self._unseen, self.spoke = not seen, False
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
         self.guard.new_turn()
 
@@ -418,12 +417,12 @@ class Run:
         known = turn.stderr_events + self._batch.stderr_lines
         if self._journaled("err", line) or known > limit:
             return
-        src = Source(self._settings.number, "err", line.start, line.end, 0)
         if known == limit:
             text = f"more than {limit} lines on stderr; the rest is in {self._dir.err}"
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
+        src = Source(self._settings.number, "err", line.start, line.end, 0)
         self._batch.add(Item(StderrLine(text=text), turn.id or None, src=src))
 
     def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
