@@ -33,6 +33,7 @@ BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
     "backend/list": [models.BackendInfo],
     "backend/check": [models.CheckFinding],
     "session/prompt": [models.PromptResult, models.TurnResult],
+    "session/compact": [models.PromptResult, models.TurnResult],
     "session/events": None,
 }
 

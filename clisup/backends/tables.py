@@ -29,6 +29,7 @@ _FLAGS = {
     "deltas": "text while it is made",
     "thinking": "the model's thinking",
     "resume": "a session of more than one turn",
+    "live": "live sessions: one process for many turns",
     "chosen_id": "the caller chooses the native session id",
     "fork": "fork and rewind",
     "images": "images in a prompt",
@@ -67,6 +68,12 @@ def ability_table() -> str:
     """What each backend can do, and which counts of `usage` it tells."""
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
     rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
+    rows.append(
+        [
+            "versions with live sessions",
+            *(f"`{can.live_versions}`" if can.live else "-" for can in capabilities.values()),
+        ]
+    )
     rows.append(["a graceful interrupt is first a", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
     rows.append(["permission modes", *(_modes(can) for can in capabilities.values())])

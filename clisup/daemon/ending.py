@@ -79,12 +79,20 @@ class Ending:
         self._order(reason, ladder)
 
     def insist(self) -> None:
-        """The CLI begins the turn only now: asked to end it before that, claude 2.1.329 says yes and does nothing."""
+        """Ask again: now that something can be said, or that the turn begins. Asked before that, claude 2.1.329 says yes and
+        does nothing.
+        """
         ending = self._run.turn.ending
         if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
             return
         if (number := self._leash.take_id(self._run.decoded_to)) is not None:
             self._leash.say(number, word)
+
+    async def when_ready(self) -> None:
+        """What was to be asked before anything could be said."""
+        await self._leash.ready()
+        if self._live:
+            self.insist()
 
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""

@@ -208,6 +208,8 @@ class Guard:
             return "nothing: no timer is armed" + (" while the disk is full" if self._tracker.blocked else "")
         first = timers[0]
         left = max(0.0, float(first["fires_in_s"]))
+        if first["phase"] == "resting":
+            return f"the live process is let go in {left:.0f} s, unless a prompt comes"
         if first["phase"] in _FIXED:
             return f"the {first['phase']} limit of {first['limit_s']:g} s ends the run in {left:.0f} s, whatever the CLI says"
         look_first = ", unless its processes are at work," if first["phase"] in _LOOKED_AT and self._windows else ""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LivePool", "LiveRun", "LiveSink"]
 
+BACKGROUND_LOOK_S = 0.5  # the end of background work is no news of a turn
 _AT_WORK = (SessionState.STARTING, SessionState.RUNNING, SessionState.ENDING)
 _log = structlog.get_logger()
 
@@ -215,13 +216,20 @@ class LiveRun:
         """What the next turn wants otherwise, in words."""
         return differences(self.mark, draft.fingerprint or {})
 
-    async def retire(self, reason: str, message: str | None = None) -> None:
+    async def retire(self, reason: str) -> None:
         """Let it go, by the end of its stdin and the ladder after that, and wait until it is gone. A turn that runs may end first."""
-        if message is not None:
-            self.run.note(Notice(code="process_restarted", message=message))
         while not self.gone.is_set():  # it may just have begun a turn of its own
             self.run.retire(reason)
             await self._news.wait()
+
+    async def replace(self, message: str) -> None:
+        """The next turn needs another process, and `message` says why. What this one does in the background may end first."""
+        while self.run.tracker.background and not self.gone.is_set():
+            with trio.move_on_after(BACKGROUND_LOOK_S):
+                await self._news.wait()
+        if not self.gone.is_set():
+            self.run.note(Notice(code="process_restarted", message=message))
+            await self.retire("changed")
 
 
 class LivePool:

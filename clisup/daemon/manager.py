@@ -28,7 +28,8 @@ from clisup.daemon.forking import make_fork
 from clisup.daemon.live import LivePool
 from clisup.daemon.native_guard import check_foreign_writer
 from clisup.daemon.recorder import Item
-from clisup.daemon.session import Services, Session
+from clisup.daemon.services import Services
+from clisup.daemon.session import Session
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
 from clisup.errors import ClisupError, UsageError, WorldError

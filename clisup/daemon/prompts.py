@@ -48,7 +48,7 @@ class PromptDesk:
 
     async def _steered(self, params: PromptParams, actor: Actor) -> PromptResult | None:
         steering = self._session.steering
-        if not steering.can():
+        if not await steering.can():
             return None
         said = await steering.accept(_stored(params, actor), params.key, actor)
         if said is None:
@@ -121,9 +121,9 @@ class PromptDesk:
         waiting = len(ledger.queue) + (ledger.current is not None)
         if not waiting:
             return
-        if params.when_busy == "steer":
+        if params.when_busy == "steer" and not session.live_mode:
             raise UsageError(
-                "cannot steer the running turn, because its process serves that turn alone, or is being ended",
+                "cannot steer the running turn, because its process serves that turn alone",
                 kind="unsupported",
                 hint="use when_busy: queue, or a live session (session/new mode: live)",
             )

@@ -42,7 +42,7 @@ from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.recorder import Item
-from clisup.daemon.run_parts import RunSettings, RunSink
+from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
 from clisup.daemon.speech import Speech
 from clisup.daemon.stream import Stream
@@ -52,12 +52,6 @@ from clisup.host.spool import spool_size
 __all__ = ["Run", "RunSettings"]
 
 STDERR_TEXT_LIMIT = 2000
-
-_STORAGE_BLOCKED = Notice(
-    code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
-)
-_STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
-_FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
 
 
 class Run:
@@ -129,6 +123,7 @@ class Run:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
                 nursery.start_soon(self._leash.talk)
+                nursery.start_soon(self._ending.when_ready)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)
                 nursery.start_soon(self._sink.attend, self)
@@ -249,7 +244,7 @@ class Run:
         """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
         self.tracker.blocked = blocked
         self.guard.phase_changed()
-        self.note(_STORAGE_BLOCKED if blocked else _STORAGE_RECOVERED)
+        self.note(STORAGE_BLOCKED if blocked else STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
@@ -384,7 +379,7 @@ class Run:
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
             self._others.append(terminal)
             if not self._journaled("out", line):
-                self.note(_FOLLOW_UP_FIRST)
+                self.note(FOLLOW_UP_FIRST)
             return
         await self._batch.store()
         whole = sum_of(terminal, self._others)

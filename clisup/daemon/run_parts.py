@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
+from clisup.core.events import Notice
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
 from clisup.daemon.asking import AskingSink
@@ -19,7 +20,13 @@ from clisup.daemon.storage import Storage
 if TYPE_CHECKING:
     from clisup.daemon.run import Run
 
-__all__ = ["RunSettings", "RunSink"]
+__all__ = ["FOLLOW_UP_FIRST", "STORAGE_BLOCKED", "STORAGE_RECOVERED", "RunSettings", "RunSink"]
+
+STORAGE_BLOCKED = Notice(
+    code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"
+)
+STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes output again")
+FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
 
 
 @dataclass(frozen=True, slots=True)

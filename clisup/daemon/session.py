@@ -4,64 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 import trio
 
-from clisup.core.config import Config
 from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
 from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
-from clisup.daemon.accounts import Accounts
 from clisup.daemon.approvals import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
 from clisup.daemon.controls import Controls
-from clisup.daemon.drift import Drift
 from clisup.daemon.gate import Gate
 from clisup.daemon.launching import Launcher
-from clisup.daemon.live import LivePool, LiveRun
+from clisup.daemon.live import LiveRun
 from clisup.daemon.native import NativeSession
 from clisup.daemon.prompts import PromptDesk
-from clisup.daemon.recorder import Item, Recorder, Watcher
+from clisup.daemon.recorder import Item, Recorder
 from clisup.daemon.run import Run
-from clisup.daemon.slots import Slots
+from clisup.daemon.services import Services
 from clisup.daemon.steering import Steering, stored_name
-from clisup.daemon.storage import Storage
 from clisup.daemon.summary import keeper_pid_of, summary_of
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
-from clisup.host.cgroups import CgroupHome
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["Services", "Session"]
+__all__ = ["Session"]
 
 CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Services:
-    """What all sessions share."""
-
-    config: Config
-    slots: Slots
-    state_dir: str
-    keeper_file: str
-    cgroups: CgroupHome
-    storage: Storage
-    accounts: Accounts
-    drift: Drift
-    live: LivePool
-    everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
 
 
 class Session:

@@ -34,9 +34,12 @@ class Steering:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def can(self) -> bool:
-        """Is there a turn that can be steered?"""
+    async def can(self) -> bool:
+        """Is there a turn that can be steered? One whose live process is just being started is waited for."""
         session = self._session
+        with trio.move_on_after(SETTLE_S):
+            while session.live_mode and session.busy and (session.live is None or session.ledger.current is None):
+                await session.recorder.news.wait()
         return session.ledger.current is not None and session.live is not None and not session.live.leaving
 
     async def accept(self, stored: dict[str, Any], key: str | None, actor: Actor) -> tuple[str, str] | None:

@@ -209,7 +209,7 @@ class TurnRunner:
             draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
-                await live.retire("changed", text)
+                await live.replace(text)
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
             if await live.begin(Item(event, turn.id, memo={"transcript_at": self._native.written()}), draft.spec.stdin):

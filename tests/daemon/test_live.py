@@ -209,6 +209,24 @@ def test_the_oldest_idle_process_makes_room_for_a_new_one(serve: Callable[..., H
     assert [len(session.events("process_exited")) for session in sessions] == [1, 1, 0, 1]
 
 
+def test_background_work_is_not_ended_to_make_room(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo=LIVE, daemon={"max_live": 1})
+    session, other = daemon.new(), daemon.new()
+    session.ask("@background 1.5 follow-up\nanswered")
+    other.ask("hello")
+    assert session.await_event("turn_completed", 2)["text"] == "follow-up"
+    until(lambda: len(session.events("process_exited")) + len(other.events("process_exited")) == 1)
+
+
+def test_an_interrupt_in_the_first_moment_of_a_process_is_heard(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo=LIVE)
+    session = daemon.new()
+    turn = session.prompt("@stall")
+    session.await_event("turn_started")
+    assert session.call("interrupt")["turn_id"] == turn
+    assert session.ask("@text on")["text"] == "on"
+
+
 def test_with_no_room_at_all_each_process_serves_one_turn(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo=LIVE, daemon={"max_live": 0})
     session = daemon.new()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from session_probe import SessionProbe
 from clisup.errors import ClisupError
 
 LIVE = {"mode": "live"}
+AGENT = Path(__file__).with_name("live_agent.py")
 
 
 def steer(session: SessionProbe, text: str, **params: Any) -> dict[str, Any]:
@@ -99,7 +102,23 @@ def test_an_interrupt_takes_the_steered_prompts_of_its_turn_along(serve: Callabl
     assert len(session.events("turn_started")) == 2
 
 
-def test_what_a_process_had_not_begun_when_it_died_is_queued(serve: Callable[..., Harness]) -> None:
+def test_what_a_process_had_not_begun_when_it_left_is_queued_and_given_to_another(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(demo={**LIVE, "command": [sys.executable, str(AGENT)]})
+    session = daemon.new()
+    first = session.prompt("one and another")
+    session.await_event("session_init")
+    said = steer(session, "two", key="s1")
+    assert said["turn_id"] == first
+    own = session.await_event("turn_started", 2)
+    assert session.end_of(first)["text"] == "one and another"
+    assert (own["key"], session.end_of(own["turn_id"])["text"]) == ("s1", "two")
+    assert session.call("prompt", prompt="two", key="s1")["turn_id"] == own["turn_id"]
+    assert len(session.events("turn_completed")) == 2 and len(session.events("process_started")) == 2
+
+
+def test_a_steered_prompts_own_turn_that_dies_is_not_repeated(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo=LIVE)
     session = daemon.new()
     session.prompt("working\n@wait-file go")
@@ -108,11 +127,23 @@ def test_what_a_process_had_not_begun_when_it_died_is_queued(serve: Callable[...
     steer(session, "@wait-file never", key="s1")
     (daemon.cwd / "go").touch()
     session.await_event("turn_started", 2)
-    os.kill(pid, signal.SIGKILL)  # in the steered prompt's own turn: that one has failed, and nothing is repeated
+    os.kill(pid, signal.SIGKILL)
     session.await_event("turn_completed", 2)
     assert [e["outcome"] for e in session.events("turn_completed")] == ["completed", "failed"]
     assert session.ask("@text on")["text"] == "on"
     assert len(session.events("turn_started")) == 3
+
+
+def test_a_turn_whose_process_is_just_being_started_can_be_steered(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo=LIVE)
+    session = daemon.new()
+    session.prompt("@bash while ! [ -e go ]; do sleep 0.05; done\nthe end")
+    said = steer(session, "@text steered")  # queued or steered: it never is refused
+    assert said["delivery"] in ("steered", "queued", "delivered")
+    (daemon.cwd / "go").touch()
+    until(lambda: session.get()["phase"] == "resting" and not session.get()["queue"])
+    taken = [prompt for event in session.events("turn_completed") for prompt in event["prompt_ids"]]
+    assert len(taken) == len(set(taken)) == 2
 
 
 def test_a_turn_that_dies_takes_its_steered_prompt_along_and_says_so(serve: Callable[..., Harness]) -> None:

@@ -1,0 +1,32 @@
+"""What all sessions share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from clisup.core.config import Config
+from clisup.daemon.accounts import Accounts
+from clisup.daemon.drift import Drift
+from clisup.daemon.live import LivePool
+from clisup.daemon.recorder import Watcher
+from clisup.daemon.slots import Slots
+from clisup.daemon.storage import Storage
+from clisup.host.cgroups import CgroupHome
+
+__all__ = ["Services"]
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all sessions share."""
+
+    config: Config
+    slots: Slots
+    state_dir: str
+    keeper_file: str
+    cgroups: CgroupHome
+    storage: Storage
+    accounts: Accounts
+    drift: Drift
+    live: LivePool
+    everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
