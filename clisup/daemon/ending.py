@@ -57,11 +57,12 @@ class Ending:
         if ending and self._live and not self._run.turn.id:
             self.retired = str(ending["reason"])
         if ending and not self._leash.ending:
-            grace = self._timeouts.int_grace if self._live and "asked" in ending else 0
+            grace = self._timeouts.int_grace if self._run.turn.id else self._timeouts.linger
+            grace = grace if self._live and "asked" in ending else 0
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End it. A second call only shortens.
+        """End it. A second call only shortens; as polite a one as the first changes nothing while the CLI has its time.
 
         A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
         for one that does not do it then.
@@ -69,13 +70,17 @@ class Ending:
         if self._run.turn.ending is None and not self._leash.ending:
             word = self._run.polite_word() if is_polite(ladder) else None
             number = self._leash.take_id(self._run.decoded_to) if word is not None else None
-            asked = {"asked": reason} if number is not None else {}
+            later = self._live and word is not None and self._leash.exited is None  # `when_ready` says it
+            asked = {"asked": reason} if number is not None or later else {}
             self._run.give_up(why)
             self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
-            if word is not None and number is not None:
-                self._leash.say(number, word)
+            if asked:
+                if word is not None and number is not None:
+                    self._leash.say(number, word)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
+        elif is_polite(ladder) and "asked" in (self._run.turn.ending or {}) and self._live and self._leash.waits:
+            return
         self._order(reason, ladder)
 
     def insist(self) -> None:
@@ -89,10 +94,18 @@ class Ending:
             self._leash.say(number, word)
 
     async def when_ready(self) -> None:
-        """What was to be asked before anything could be said."""
+        """Ask a live CLI for its end as soon as it can be spoken to, where that was decided before.
+
+        A daemon before this one may have said it already: to hear it twice does the CLI no harm.
+        """
         await self._leash.ready()
-        if self._live:
+        ending = self._run.turn.ending or {}
+        if not self._live:
+            return
+        if self._run.turn.id:
             self.insist()
+        elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, None)
 
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""

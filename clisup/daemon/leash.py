@@ -97,6 +97,11 @@ class Leash:
         return self._end_at is not None and self._end_at <= clock.monotonic()
 
     @property
+    def waits(self) -> bool:
+        """It is to end, and is given its time to do what it was asked for."""
+        return self.ending and not self.order_is_due
+
+    @property
     def ladder(self) -> Ladder:
         """The steps of the order; empty before there is one."""
         return [(name, grace) for name, grace in self._end_op["ladder"]] if self._end_op else []

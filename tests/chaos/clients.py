@@ -6,6 +6,7 @@ nothing: what comes twice is kept twice.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -82,7 +83,8 @@ class Heard:
         self.events: dict[int, bytes] = {}
         self.doubled: list[tuple[int, bytes]] = []
         self.last = 0
-        self.turns_ended = 0
+        self.turns_ended = self.exits = 0
+        self.asked: list[str] = []  # the ids of approvals
         self.closed = False
         self.refused = ""
 
@@ -100,6 +102,9 @@ class Heard:
         else:
             self.events[seq] = event
             self.turns_ended += type_ == "turn_completed"
+            self.exits += type_ == "process_exited"
+            if type_ == "approval_requested":
+                self.asked.append(json.loads(event)["approval_id"])
         self.last = max(self.last, seq)
         self.closed = self.closed or (type_ == "notice" and b'"code":"closed"' in event)
 

@@ -27,6 +27,7 @@ LEFT_OUT = {
     "session_id": "an id",
     "turn_id": "an id",
     "native_session_id": "an id",
+    "approval_id": "an id, with the run's number",
     "cwd": "each session has a directory of its own",
     "blob": "a name made of a run's number and offsets; what it holds is compared",
 }
@@ -115,9 +116,18 @@ class Turn:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
     life: list[Event] = field(default_factory=list)  # accepted, started, process started and exited, completed
+    rest_out: list[str] = field(default_factory=list)  # the same of the time after it, when a live process has no turn
+    rest_life: list[Event] = field(default_factory=list)
 
-    def of(self, type_: str) -> list[Event]:
-        return [event for event in self.life if event["type"] == type_]
+    def of(self, type_: str, *, rest: bool = False) -> list[Event]:
+        """Its events of this type; with `rest` those of the time after it, too."""
+        return [event for event in (*self.life, *(self.rest_life if rest else ())) if event["type"] == type_]
+
+    @property
+    def answers(self) -> list[str]:
+        """What was decided on the tool calls that asked."""
+        names = ("tool_name", "decision", "by", "message")
+        return [str([event.get(name) for name in names]) for event in self.of("approval_resolved")]
 
     @property
     def ends(self) -> list[str]:
@@ -125,22 +135,36 @@ class Turn:
         return [_plain(event, LEFT_OUT_OF_ENDS) for event in self.of("turn_completed")]
 
 
-_LIFE = ("prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed")
+_PROCESS = ("process_started", "process_exited")
+_LIFE = ("prompt_accepted", "turn_started", *_PROCESS, "approval_resolved", "turn_completed")
 
 
 def turns_of(events: Iterable[Event], blobs: Mapping[str, str]) -> list[Turn]:
     """The turns of one session in the order of their ids. `blobs` gives what stands for the contents of each blob."""
     turns: dict[str, Turn] = {}
+    running = Turn()
     for event in events:
-        turn = turns.setdefault(event.get("turn_id") or "", Turn())
         if "blob" in event or "blocks" in event:
             event = _with_contents(event, blobs)
-        if event["source"] == "backend":
-            (turn.err if event["type"] == "stderr" else turn.out).append(_plain(event, LEFT_OUT))
-        elif event["type"] in _LIFE:
+        if not (turn_id := event.get("turn_id")):
+            _at_rest(running, event)
+            continue
+        turn = turns.setdefault(turn_id, Turn())
+        if event["type"] == "turn_started":
+            running = turn
+        if event["type"] in _LIFE:
             turn.life.append(event)
-    turns.pop("", None)
+        elif event["source"] == "backend":
+            (turn.err if event["type"] == "stderr" else turn.out).append(_plain(event, LEFT_OUT))
     return [turns[id_] for id_ in sorted(turns, key=lambda id_: int(id_[1:]))]
+
+
+def _at_rest(turn: Turn, event: Event) -> None:
+    """What comes between two turns belongs to the rest after the first."""
+    if event["type"] in _PROCESS:
+        turn.rest_life.append(event)
+    elif event["source"] == "backend":
+        turn.rest_out.append(_plain(event, LEFT_OUT))
 
 
 def _with_contents(event: Event, blobs: Mapping[str, str]) -> Event:
@@ -163,22 +187,25 @@ def _plain(event: Event, left_out: Mapping[str, str]) -> str:
 def against(where: str, got: Sequence[Turn], want: Sequence[Turn], scripts: Sequence[Script]) -> Counts:
     """A session's turns against those of the undisturbed run, and their exits against the scripts."""
     counts = Counts()
-    want = want[: sum(1 + script.follow_ups for script in scripts)]
+    want = want[: sum(script.turns for script in scripts)]
     counts.add("lost", max(0, len(want) - len(got)), f"{where}: {len(got)} of {len(want)} turns")
     counts.add("doubled", max(0, len(got) - len(want)), f"{where}: {len(got)} instead of {len(want)} turns")
     for number, (turn, model) in enumerate(zip(got, want, strict=False), 1):
         counts += _same_turn(f"{where} t{number}", turn, model)
     first = 0
     for script in scripts:
-        group = got[first : first + 1 + script.follow_ups]
-        counts += _right_exit(f"{where} t{first + 1}", group, script)
-        first += 1 + script.follow_ups
+        group = got[first : first + script.turns]
+        first += script.turns
+        closed = first == len(want) and script.exit is None
+        counts += _right_exit(f"{where} t{first}", group, script, script.at_close if closed else script.exit)
     return counts
 
 
 def _same_turn(where: str, turn: Turn, model: Turn) -> Counts:
     counts = _same_list(f"{where} stdout", turn.out, model.out)
     counts += _same_list(f"{where} stderr", turn.err, model.err)
+    counts += _same_list(f"{where} after it", turn.rest_out, model.rest_out)
+    counts += _same_list(f"{where} approvals", turn.answers, model.answers)
     for type_ in _LIFE:
         more = len(turn.of(type_)) - len(model.of(type_))
         counts.add("doubled" if more > 0 else "lost", abs(more), f"{where}: {len(turn.of(type_))} {type_}")
@@ -201,13 +228,14 @@ def _same_list(where: str, got: list[str], want: list[str]) -> Counts:
     return counts
 
 
-def _right_exit(where: str, turns: Sequence[Turn], script: Script) -> Counts:
-    """One process for the prompt and its follow-ups; it ended as the script says, and so did the turn."""
+def _right_exit(where: str, turns: Sequence[Turn], script: Script, exit_: Exit | None) -> Counts:
+    """The process of the prompt and its follow-ups ended as the script says, or lives on; and so did the turn."""
     counts = Counts()
-    exits = [Exit(event.get("exit_code"), event.get("signal")) for turn in turns for event in turn.of("process_exited")]
+    ends = [event for turn in turns for event in turn.of("process_exited", rest=True)]
+    exits = [Exit(event.get("exit_code"), event.get("signal")) for event in ends]
     outcomes = [event["outcome"] for turn in turns[:1] for event in turn.of("turn_completed")]
-    if turns and exits != [script.exit]:
-        counts.add("wrong_exits", 1, f"{where}: {exits} instead of {script.exit}")
+    if turns and exits != ([] if exit_ is None else [exit_]):
+        counts.add("wrong_exits", 1, f"{where}: {exits} instead of {exit_}")
     if turns and outcomes != [script.outcome]:
         counts.add("wrong_exits", 1, f"{where}: {outcomes} instead of {script.outcome}")
     return counts

@@ -17,7 +17,6 @@ NOT_MET_HERE = {
     "cursor.": "no client here stores a cursor",
     "fork.": "nobody forks a session here",
     "retention.": "nothing here grows old",
-    "keeper.stdin.": "no backend here is a dialogue",
     "restart.": "nobody asks for a restart in place",
 }
 """Failpoints that this workload does not come to, by prefix: a life that waits for one would wait in vain."""

@@ -21,12 +21,14 @@ from tests.chaos.clients import BlockingFollower, Heard, Talk, TrioFollower
 from tests.chaos.compare import Counts, Turn
 from tests.chaos.lives import Ground
 from tests.chaos.scripts import Kind, Script
+from tests.chaos.spools import Spools
 
 __all__ = ["PATIENCE_S", "Play", "Played"]
 
 PATIENCE_S = 180.0
 """For one answer or one turn's end, under fire: beyond it the turn counts as lost."""
 _LOOK_S = 0.03
+_QUEUED = b'"queued"'  # the state of a prompt that a live CLI has taken in
 
 
 @dataclass
@@ -47,10 +49,11 @@ class Play:
         self.id = session_id
         self.dir = ground.state / "sessions" / session_id
         self.cwd = ground.cwd / session_id
+        self._spools = Spools(self.dir)
         self._one = BlockingFollower(talk.path, session_id, talk.up)
         self._other = TrioFollower(talk.path, session_id, talk.up, chance)
         self._sent = 0
-        self._ended = 0
+        self._ended = self._exits = self._answered = 0
 
     async def run(self, model: list[Turn] | None, enough: Callable[[], bool], scripts: int) -> Played:
         """All scripts, or as many as there are until it is `enough`."""
@@ -97,50 +100,92 @@ class Play:
 
     async def _open(self) -> None:
         self.cwd.mkdir()
-        await self._call("session/new", backend="demo", cwd=str(self.cwd), timeouts=self._kind.timeouts or {})
+        timeouts = self._kind.timeouts or {}
+        await self._call("session/new", backend="demo", cwd=str(self.cwd), timeouts=timeouts, mode=self._kind.mode)
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
     async def _play(self, batch: list[Script]) -> None:
-        """Send the prompts of a batch one after the other, end what is to be ended, and have each one answered."""
+        """Send the prompts of a batch one after the other, do to each what is to be done, and have each one answered."""
         first = self._sent
-        for script in batch:
-            prompt, key = script.prompt(self._sent), f"key-{self._sent}"
-            accepted = await self._call("session/prompt", prompt=prompt, key=key)
+        self._spools.mark()
+        for number, script in enumerate(batch, first):
+            if script.steer:
+                await self._steer(batch[number - first - 1], script, number)
+                continue
+            accepted = await self._call("session/prompt", prompt=script.prompt(number), key=f"key-{number}")
             self._sent += 1
-            if script.act:
-                await self._end_from_outside(script, accepted["turn_id"])
+            await self._answer(script)
+            if script.act and script.act != "kill cli at rest":
+                await self._from_outside(script, accepted["turn_id"])
         for number, script in enumerate(batch, first):
             await self._call("session/prompt", prompt=script.prompt(number), key=f"key-{number}", wait=True)
-            self._ended += 1 + script.follow_ups
+            self._ended += script.turns
+            self._exits += script.exit is not None
         await self._until(lambda: self._one.heard.turns_ended >= self._ended, f"the end of turn {self._ended}")
+        if batch[-1].act == "kill cli at rest":
+            await self._kill_cli()
+        await self._until(lambda: self._one.heard.exits >= self._exits, f"exit {self._exits}")
+        await trio.sleep(batch[-1].rest_s)
 
-    async def _end_from_outside(self, script: Script, turn_id: str) -> None:
+    async def _steer(self, running: Script, script: Script, number: int) -> None:
+        """Say a prompt into a turn that waits at its gate; open that when the CLI has it."""
+        run = await self._until(lambda: self._ready(running), f"prompt {number - 1} is ready to be steered")
+        queued = self._spools.said(run).count(_QUEUED)
+        steered = {"prompt": script.prompt(number), "key": f"key-{number}", "when_busy": "steer"}
+        await self._call("session/prompt", **steered)
+        await self._until(lambda: self._spools.said(run).count(_QUEUED) > queued, f"the CLI has prompt {number}")
+        await self._call("session/prompt", **steered)
+        self._sent += 1
+        (self.cwd / f"gate-{number - 1}").touch()
+
+    async def _answer(self, script: Script) -> None:
+        """Say what is to be said to the tool calls that ask; an answer that was lost on its way back has been given."""
+        asked = self._one.heard.asked
+        for decision in (*script.answers, *([None] * script.asked)):
+            self._answered += 1
+            await self._until(lambda: len(asked) >= self._answered, f"question {self._answered}")
+            if decision is None:
+                continue
+            try:
+                await self._call("approval/respond", approval_id=asked[self._answered - 1], decision=decision)
+            except ClisupError as error:
+                if error.kind != "approval_already_resolved":
+                    raise
+
+    async def _from_outside(self, script: Script, turn_id: str) -> None:
         run = await self._until(lambda: self._ready(script), f"{turn_id} is ready to be ended")
         if script.act == "kill keeper":
-            self._kill_keeper(run)
-            return
+            return self._kill(int(json.loads((run / "start.json").read_text())["keeper_pid"]))
+        if script.act == "kill cli":
+            return await self._kill_cli()
         try:
-            await self._call("session/interrupt", turn_id=turn_id, mode="kill")
+            mode = "kill" if script.act == "interrupt" else "graceful"
+            await self._call("session/interrupt", turn_id=turn_id, mode=mode)
         except ClisupError as error:  # an answer was lost, and the turn has ended since
             if error.kind != "turn_not_found":
                 raise
 
     def _ready(self, script: Script) -> Path | None:
         """The directory of the run of the last prompt, when it has said all that it is going to say."""
-        for run in sorted((self.dir / "runs").glob("*"), key=lambda path: -int(path.name))[:1]:
-            said, (words, times) = _said(run), script.ready
-            if (self.cwd / f"ran-{self._sent - 1}").exists() and said.count(words) == times and said.endswith(b"\n"):
-                return run
-        return None
+        if (run := self._spools.last) is None:
+            return None
+        said, (words, times) = self._spools.said(run), script.ready
+        ran = not script.witness or (self.cwd / f"ran-{self._sent - 1}").exists()
+        return run if ran and said.count(words) == times and said.endswith(b"\n") else None
 
-    def _kill_keeper(self, run: Path) -> None:
-        pid = int(json.loads((run / "start.json").read_text())["keeper_pid"])
+    async def _kill_cli(self) -> None:
+        while (pid := (await self._call("session/get"))["pid"]) is None:
+            await trio.sleep(_LOOK_S)
+        self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        """Kill one of ours; its pid may be another's by now."""
         try:
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+            marks = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return
-        if str(self._ground.state).encode() in argv:
+        if str(self._ground.root).encode() in marks:
             os.kill(pid, signal.SIGKILL)
 
     # -- the verdict -------------------------------------------------------------------------------------------------
@@ -199,13 +244,6 @@ def _batches(scripts: tuple[Script, ...]) -> list[list[Script]]:
         else:
             batches.append([script])
     return batches
-
-
-def _said(run: Path) -> bytes:
-    try:
-        return (run / "out.spool").read_bytes()
-    except OSError:
-        return b""
 
 
 def _first(error: BaseException) -> BaseException:

@@ -3,6 +3,9 @@
 A turn writes its number into `ran-<number>` in the session's own directory, so that a prompt that ran twice, or never, is
 seen. What is ended from outside ignores SIGINT and SIGTERM: its end is a SIGKILL, whichever step of a ladder a kill of the
 daemon fell into.
+
+The live kinds have one process for many turns. A script whose exit is None leaves it running; what ends the last one is the
+session's close.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["CONFIG", "KINDS", "PATTERN", "Exit", "Script", "kind_of"]
+__all__ = ["CONFIG", "KINDS", "PATTERN", "Act", "Exit", "Kind", "Script", "kind_of"]
 
 WORDS, MESSAGE_END = b"ready to be ended", b'"message_stop"'
 
+Act = Literal["interrupt", "stop", "kill keeper", "kill cli", "kill cli at rest"]
+"""What is done to a turn: `interrupt` ends its process at once; `stop` asks politely, and a live process goes on after it."""
+
 CONFIG: dict[str, dict[str, Any]] = {
-    "daemon": {"segment_bytes": 65536, "max_running": 24},  # small segments: they roll all the time
+    "daemon": {"segment_bytes": 65536, "max_running": 24, "max_live": 100},  # small segments: they roll all the time
     "limits": {"inline_bytes": 16384},
     "timeouts": {"int_grace": 0.2, "term_grace": 0.2},
 }
@@ -35,26 +41,49 @@ class Script:
     """One prompt. `together`: it is sent while the one before it still runs."""
 
     text: str
-    exit: Exit = Exit(0)
+    exit: Exit | None = Exit(0)
+    """How its process ends; None where it lives on."""
     outcome: str = "completed"
-    act: Literal["interrupt", "kill keeper"] | None = None
+    act: Act | None = None
     follow_ups: int = 0
     together: bool = False
     ready: tuple[bytes, int] = (WORDS, 1)
-    """What is in the spool, and how often, when a turn has said all that it will before something from outside ends it."""
+    """What is in the spool, and how often, when a turn has said all that it will before something from outside happens."""
+    steer: Literal["merged", "own turn"] | None = None
+    """It is said into the turn before it, which waits for `GATE`; that one takes it, or it gets a turn of its own."""
+    answers: tuple[Literal["allow", "deny"], ...] = ()
+    """What a client says to each tool call that asks, in order."""
+    asked: int = 0
+    """How many ask and are left without an answer."""
+    witness: bool = True
+    """It writes its number itself; else one of its tools that ask does."""
+    rest_s: float = 0.0
+    """For so long nothing is asked of the session after this turn."""
 
     def prompt(self, number: int) -> str:
         """What is sent."""
-        return f"@bash echo {number} >> ran-{number}\n{self.text}"
+        text = self.text.replace("GATE", f"gate-{number}").replace("NUMBER", str(number))
+        return f"@bash echo {number} >> ran-{number}\n{text}" if self.witness else text
+
+    @property
+    def turns(self) -> int:
+        """How many turns it has."""
+        return self.follow_ups + (self.steer != "merged")
+
+    @property
+    def at_close(self) -> Exit:
+        """How a live process ends that is let go after this turn: its code tells whether the last result was an error."""
+        return Exit(0 if self.outcome == "completed" else 1)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A session's turns, and its own limits."""
+    """A session's turns, its mode, and its own limits."""
 
     name: str
     scripts: tuple[Script, ...]
     timeouts: dict[str, float] | None = None
+    mode: Literal["one-shot", "live"] = "one-shot"
 
 
 _STUBBORN = f"@ignore-int\n@ignore-term\n@heartbeat 1000\nsome text\n{WORDS.decode()}\n"
@@ -110,8 +139,80 @@ ENDS = Kind(
 )
 SILENT = Kind("silent", (_SILENT,) * 3, timeouts={"model_idle": _IDLE_S})
 
-KINDS = {kind.name: kind for kind in (TALK, TOOLS, BYTES, ENDS, SILENT)}
-PATTERN = (TALK, ENDS, TOOLS, BYTES, SILENT, TALK, ENDS, TOOLS, BYTES, ENDS)
+_POLITE = {"int_grace": 60.0, "term_grace": 1.0}
+"""A live process has time to end its turn as it is asked to: here that is not to be the matter of a slow machine."""
+_ON: dict[str, Any] = {"exit": None}
+_CALM = "@heartbeat 1000\n"
+"""How long a tool takes here is the matter of the machine and of the kills: it is not to tell of it."""
+_ASK = '@ask Bash {"command": "echo NUMBER >> ran-NUMBER"}'
+
+LIVE = Kind(
+    "live",
+    (
+        Script("@think a thought\nSome text.\nAnd more.\n@stream 120 80", **_ON, rest_s=0.7),
+        Script("@background 0.3 the follow-up\nanswered", **_ON, follow_ups=1),
+        Script('@tool Read {"file_path": "/x"} => content\n@bash exit 3\n@parallel\n@tool A {} => one\n@end', **_ON),
+        Script("@count\n@recall\n@huge 60000", **_ON, together=True),
+        Script("@stream 40 200 0.01\n@error rate_limit", **_ON, outcome="failed", together=True),
+        Script("@noise\n@usage 1000 200\n@cost 0.25\nfor a price", **_ON, rest_s=0.7),
+    ),
+    _POLITE,
+    "live",
+)
+BREAKS = Kind(
+    "breaks",
+    (
+        Script(f"some text\n{WORDS.decode()}\n@stall", **_ON, outcome="interrupted", act="stop"),
+        Script("@stream 60 80\n@die KILL", exit=Exit(signal=9), outcome="failed"),
+        Script("@recall\n@stream 30 80", exit=Exit(signal=9), act="kill cli at rest", rest_s=0.3),
+        Script(f"{_CALM}@bash sleep 60", **_ON, outcome="interrupted", act="stop", ready=(MESSAGE_END, 2)),
+        Script(f"{_STUBBORN}@stall", **_ORPHANED),
+        Script(f"@count\n{WORDS.decode()}\n@stall", exit=Exit(signal=9), outcome="failed", act="kill cli"),
+    ),
+    _POLITE,
+    "live",
+)
+STEERS = Kind(
+    "steers",
+    (
+        Script(f"{_CALM}@bash while ! [ -e GATE ]; do sleep 0.05; done\nthe end", **_ON, ready=(MESSAGE_END, 2)),
+        Script("@stream 20 80\nsteered, and merged", **_ON, together=True, steer="merged"),
+        Script(f"{WORDS.decode()}\n@wait-file GATE\nthe end", **_ON),
+        Script("@stream 20 80\nsteered, and too late", **_ON, together=True, steer="own turn", rest_s=0.5),
+        Script(f"{_CALM}@bash while ! [ -e GATE ]; do sleep 0.05; done\n@stream 40 80", **_ON, ready=(MESSAGE_END, 2)),
+        Script("steered, and merged", **_ON, together=True, steer="merged"),
+    ),
+    _POLITE,
+    "live",
+)
+ASKS = Kind(
+    "asks",
+    (
+        Script(f"{_CALM}{_ASK}\nallowed", **_ON, answers=("allow",), witness=False),
+        Script(f"{_CALM}{_ASK}\nnot allowed", **_ON, answers=("deny",)),
+        Script(
+            f'{_CALM}@ask Write {{"file_path": "/x"}}\n{_ASK}\n{_ASK}\n@stream 30 80',
+            **_ON,
+            answers=("deny", "allow", "deny"),
+            witness=False,
+        ),
+        Script(
+            f"{_CALM}{_ASK}\nno word will come",
+            **_ON,
+            outcome="interrupted",
+            act="stop",
+            asked=1,
+            ready=(MESSAGE_END, 2),
+        ),
+        Script(f"{_CALM}{_ASK}\nallowed", **_ON, answers=("allow",), witness=False, together=True, rest_s=0.5),
+        Script(f"{_CALM}{_ASK}\nno word will come", **_ORPHANED, asked=1, ready=(MESSAGE_END, 2)),
+    ),
+    _POLITE,
+    "live",
+)
+
+KINDS = {kind.name: kind for kind in (TALK, TOOLS, BYTES, ENDS, SILENT, LIVE, BREAKS, STEERS, ASKS)}
+PATTERN = (TALK, LIVE, TOOLS, ASKS, ENDS, BYTES, BREAKS, SILENT, STEERS, ENDS)
 
 
 def kind_of(slot: int) -> Kind:

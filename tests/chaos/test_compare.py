@@ -131,6 +131,63 @@ def test_a_session_that_stopped_early_is_compared_with_as_much_of_the_model() ->
     assert verdict(turns("a"), turns("a") + second, SCRIPT) == {}
 
 
+# -- live processes
+
+
+LIVE = Script("", exit=None)
+
+
+def live(*exits: int, failed: bool = False) -> list[Turn]:
+    """Two turns in one process, which ends after the second; more exits than one are too many."""
+    outcome = "failed" if failed else "completed"
+    events = [
+        event(1, "turn_started"),
+        event(2, "process_started"),
+        event(3, "turn_completed", outcome="completed"),
+        event(4, "task", "backend", turn="", text="at rest"),
+        event(5, "turn_started", turn="t2"),
+        event(6, "approval_resolved", turn="t2", decision="allow"),
+        event(7, "turn_completed", turn="t2", outcome=outcome),
+        *(event(8, "process_exited", turn="", exit_code=code) for code in exits),
+    ]
+    return turns_of(events, {})
+
+
+def test_a_live_process_ends_once_after_its_last_turn_and_with_the_code_of_that() -> None:
+    assert verdict(live(0), live(0), LIVE, LIVE) == {}
+    assert verdict(live(1, failed=True), live(1, failed=True), LIVE, Script("", exit=None, outcome="failed")) == {}
+    assert verdict(live(1), live(1), LIVE, LIVE) == {"wrong_exits": 1}
+    assert verdict(live(0, 0), live(0), LIVE, LIVE)["wrong_exits"] == 1
+    assert verdict(live(), live(0), LIVE, LIVE)["wrong_exits"] == 1
+
+
+def test_a_live_process_that_is_gone_too_early_is_a_wrong_exit() -> None:
+    early = live(0)
+    early[0].rest_life, early[1].rest_life = early[1].rest_life, []
+    assert verdict(early, live(0), LIVE, LIVE)["wrong_exits"] == 2  # after the first turn, and not after the second
+    killed = Script("", exit=Exit(code=0))
+    assert verdict(early, early, killed, Script("", exit=Exit(signal=9))) == {"wrong_exits": 1}
+
+
+def test_what_a_live_process_says_between_two_turns_counts() -> None:
+    silent = live(0)
+    silent[0].rest_out = []
+    assert verdict(silent, live(0), LIVE, LIVE) == {"lost": 1}
+    assert verdict(live(0), silent, LIVE, LIVE) == {"doubled": 1}
+
+
+def test_another_decision_on_a_tool_call_is_seen() -> None:
+    denied = live(0)
+    denied[1].life = [{**each, "decision": "deny"} if "decision" in each else each for each in denied[1].life]
+    assert verdict(denied, live(0), LIVE, LIVE) == {"lost": 1, "doubled": 1}
+
+
+def test_a_prompt_that_was_steered_into_another_turn_has_none_of_its_own() -> None:
+    merged = Script("", exit=None, together=True, steer="merged")
+    assert verdict(live(0), live(0), LIVE, merged, LIVE) == {}
+    assert verdict(live(0), live(0), LIVE, merged, merged)["doubled"] == 1
+
+
 def test_the_contents_of_a_blob_count_and_its_name_does_not() -> None:
     def with_blob(name: str, contents: str) -> list[Turn]:
         said = event(2, "message", "backend", blocks=[{"kind": "text", "text": "head", "blob": name}])
