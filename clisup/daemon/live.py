@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from clisup.core.events import Notice, TurnStarted
+from clisup.core.events import Notice, ProcessExited, TurnStarted
 from clisup.core.fingerprint import differences, digest
 from clisup.core.lifecycle import Cause, SessionState
 from clisup.core.terminal import Terminal
@@ -17,6 +17,8 @@ from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run
 from clisup.daemon.sink import Place, TurnSink
 from clisup.host import clock
+from clisup.host.locks import lock_holder
+from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
@@ -140,12 +142,27 @@ class LiveRun:
             await session.steering.process_gone()  # not where the daemon leaves: the CLI still has what it was told
         except Exception as error:  # a fault of the daemon's own ends this process, never the daemon
             _log.exception("live process failed inside the daemon", session=session.id)
-            await session.live_failed(error)
+            await self._failed(error)
         finally:
             session.services.live.discard(self)
             self.gone.set()
             self._sink.rested()
             session.live_gone(self)
+
+    async def _failed(self, error: Exception) -> None:
+        """What there is of the process is ended, and so is its turn."""
+        session = self._session
+        try:
+            if (turn := session.ledger.held) is None:
+                return
+            await sweep(session.id, turn.run, keeper=lock_holder(session.dir.run(turn.run).lock))
+            gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id or None)
+            await session.recorder.record_surely(lambda: session.approvals.and_gone(gone))
+            if turn.id:
+                await session.give_up(error)
+            await session.steering.process_gone()
+        except Exception:
+            _log.exception("a live process could not be ended inside the daemon", session=session.id)
 
     # -- turns
 

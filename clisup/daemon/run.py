@@ -70,9 +70,7 @@ class Run:
         self._err = Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
         self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         self._decoded_to = self._sink.turn.begin["out"]
-        self._behind = spool_size(
-            run_dir.out
-        )  # what was said up to there is no news: it is decoded before anything is said
+        self._behind = spool_size(run_dir.out)  # up to there nothing is news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
         self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
@@ -84,7 +82,7 @@ class Run:
         self._answers = Answers()
         self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has taken back since it was idle
-        self.used_before = sink.turn.begin["out"] > 0  # a turn has ended in this process
+        self.used_before = self._decoded_to > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
         self.tracker = PhaseTracker()
         self.tracker.background = self._decoder.background
@@ -405,24 +403,21 @@ class Run:
         """Another turn, or the rest after one, begins: its own decoder, its own time."""
         if not seen:
             self.tracker.follow_up()
-        self._unseen = not seen
-        self.spoke = False
+        self._unseen, self.spoke = not seen, False
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
         self.guard.new_turn()
 
     def _take_err(self, line: Line) -> None:
-        turn = self._sink.turn
-        if (
-            self._journaled("err", line)
-            or turn.stderr_events + self._batch.stderr_lines > self._settings.limits.stderr_events
-        ):
+        turn, limit = self._sink.turn, self._settings.limits.stderr_events
+        known = turn.stderr_events + self._batch.stderr_lines
+        if self._journaled("err", line) or known > limit:
             return
-        src = Source(self._settings.number, "err", line.start, line.end, 0)
-        if turn.stderr_events + self._batch.stderr_lines == self._settings.limits.stderr_events:
-            text = f"more than {self._settings.limits.stderr_events} lines on stderr; the rest is in {self._dir.err}"
+        if known == limit:
+            text = f"more than {limit} lines on stderr; the rest is in {self._dir.err}"
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
+        src = Source(self._settings.number, "err", line.start, line.end, 0)
         self._batch.add(Item(StderrLine(text=text), turn.id or None, src=src))
 
     def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 import trio
 
-from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
+from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
@@ -231,11 +231,12 @@ class Session:
             await work
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id)
-            await self._give_up(error)
+            await self.give_up(error)
         with suppress(WorldError):  # the daemon stops
             await self.sync()
 
-    async def _give_up(self, error: Exception) -> None:
+    async def give_up(self, error: Exception) -> None:
+        """End the turn that runs, or the next one: the daemon could not go on with it."""
         turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)
         if turn is None:
             return
@@ -252,23 +253,6 @@ class Session:
         if self.live is live:
             self.live = None
         self.work_came()
-
-    async def live_failed(self, error: Exception) -> None:
-        """The daemon could not go on with the live process: what there is of it is ended, and so is its turn."""
-        try:
-            await self._end_live(error)
-        except Exception:
-            _log.exception("a live process could not be ended inside the daemon", session=self.id)
-
-    async def _end_live(self, error: Exception) -> None:
-        if (turn := self.ledger.held) is None:
-            return
-        await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
-        gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id or None)
-        await self.recorder.record_surely(lambda: self.approvals.and_gone(gone))
-        if turn.id:
-            await self._give_up(error)
-        await self.steering.process_gone()
 
     def _count_failure(self) -> None:
         """A CLI that cannot even be started must not be started in a tight loop (fault 18)."""

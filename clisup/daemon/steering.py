@@ -64,15 +64,16 @@ class Steering:
     async def turn_of(self, prompt_id: str) -> str:
         """The turn that took a steered prompt, when that is known and it has ended; else the one that it was meant for."""
         session = self._session
+        turn_id = str(session.ledger.steers[prompt_id]["turn"])
         while True:
-            turn_id = str(session.ledger.steers[prompt_id]["turn"])
             await session.finished(turn_id)
             news = session.recorder.news
-            steer = session.ledger.steers[prompt_id]
-            if steer.get("over") and steer["turn"] == turn_id:
+            steer = session.ledger.steers.get(prompt_id)  # long done with, it is forgotten
+            if steer is None or (steer.get("over") and steer["turn"] == turn_id):
                 return turn_id
             if steer["turn"] == turn_id:
                 await news.wait()
+            turn_id = str(steer["turn"])
 
     # -- what becomes of them
 

@@ -154,7 +154,7 @@ def test_a_turn_that_was_left_running_is_taken_up_on_a_bad_disk_and_goes_on(
     turn = session.prompt(f"@stream 5\n@wait-file {tmp_path}/go\n@stream 7")
     pid = session.cli()
     daemon.kill()
-    daemon.env[VARIABLE] = "journal.before=ENOSPC@1-6, file.read=EIO@4-7"
+    daemon.env[VARIABLE] = "journal.before=ENOSPC@1-6, file.read=EIO@6-9"
     daemon.start()
     (tmp_path / "go").touch()
     assert session.end_of(turn)["outcome"] == "completed"

@@ -25,7 +25,7 @@ from tests.backends.recorded import PATHS, name_of
 PLAYER = [sys.executable, "-I", "-S", str(Path(__file__).parents[2] / "clisup" / "demo" / "__main__.py"), "--play"]
 SAMPLE = ("text", "thinking", "reasoning", "tool_ok", "tool_denied", "http_401", "http_401_final", "background_bash",
           "cut", "cut_mid_stream")  # fmt: skip
-LOCAL = ("session_id", "seq", "ts", "turn_id", "source", "native_session_id", "blob")
+LOCAL = ("approval_id", "session_id", "seq", "ts", "turn_id", "source", "native_session_id", "blob")
 
 
 def sample() -> list[Path]:
