@@ -92,8 +92,11 @@ class Agent:
         path = os.path.join(os.path.dirname(os.environ["HOME"]), "s")
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
-            client.sendall(json.dumps({"id": 1, "method": method, "params": json.loads(params)}).encode() + b"\n")
-            return client.makefile().readline().strip()
+            try:
+                client.sendall(json.dumps({"id": 1, "method": method, "params": json.loads(params)}).encode() + b"\n")
+                return client.makefile().readline().strip() or "hung up"
+            except OSError:  # refused at connect: what was sent after that may take the words of the refusal along
+                return "hung up"
 
     def update(self, **update: object) -> None:
         self.say(method="session/update", params={"sessionId": "s", "update": update})
