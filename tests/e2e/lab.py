@@ -45,6 +45,19 @@ def poll(condition: Callable[[], Any], what: str, limit: float = WAIT_LIMIT_S) -
     raise AssertionError(f"{what} did not happen within {limit:g} s")
 
 
+def marked(session: str) -> list[str]:
+    """The names of the processes that carry the session's marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "comm").read_text().strip())
+            except OSError:
+                continue
+    return found
+
+
 class Lab:
     """One daemon with one real backend, in a throw-away HOME; `turn` is the whole of most tests.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lab import ClaudeLab, poll
+from tests.e2e.lab import ClaudeLab, marked, poll
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -130,20 +130,7 @@ def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., ClaudeLab])
     here.wait_for(session, "tool_use")
     with here.client() as client:
         assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
-    assert not _marked(session)
-
-
-def _marked(session: str) -> list[str]:
-    """Processes that carry the session's marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "comm").read_text().strip())
-            except OSError:
-                continue
-    return found
+    assert not marked(session)
 
 
 @pytest.mark.fault(1)

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.acp.qwen import QwenAcpLab
-from tests.e2e.lab import poll, text_of
+from tests.e2e.lab import marked, poll, text_of
 from tests.e2e.qwen.lab import qwen_command
 from tests.e2e.qwen.scenarios import MODEL, UNKNOWN_SESSION
 
 pytestmark = pytest.mark.e2e
 Start = Callable[..., QwenAcpLab]
 YOLO = {"permission_mode": "yolo"}
-
-
-def marked(session: str) -> list[str]:
-    """Processes that carry the session's marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
-                found.append((entry / "comm").read_text().strip())
-        except OSError:
-            continue
-    return found
 
 
 def test_a_text_answer_streams_and_is_confirmed_whole(lab: Start) -> None:

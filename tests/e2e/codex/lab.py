@@ -40,11 +40,6 @@ class CodexLab(Lab):
         return super().open(**{"model": MODEL, "permission_mode": "workspace-write", **params})
 
 
-def marked(session: str) -> list[str]:
-    """Processes that carry the session's marker."""
-    return [comm for comm, environ in _processes() if f"CLISUP_SESSION={session}".encode() in environ]
-
-
 def running_with(text: str) -> list[int]:
     """The pids of processes with this command line: a tool may have lost the session's marker."""
     found = []
@@ -53,17 +48,6 @@ def running_with(text: str) -> list[int]:
             try:
                 if (entry / "cmdline").read_bytes().replace(b"\0", b" ").strip() == text.encode():
                     found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def _processes() -> list[tuple[str, bytes]]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.append(((entry / "comm").read_text().strip(), (entry / "environ").read_bytes()))
             except OSError:
                 continue
     return found

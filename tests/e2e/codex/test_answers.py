@@ -143,7 +143,7 @@ def test_a_prompt_that_looks_like_a_flag_reaches_the_model_as_text(lab: Callable
 def test_a_command_that_still_runs_at_the_end_gets_no_result_and_leaves_no_process(
     lab: Callable[..., CodexLab], kind: str
 ) -> None:
-    from tests.e2e.codex.lab import marked
+    from tests.e2e.lab import marked
 
     here = lab("tool_running_at_end", kind=kind)
     turn = here.turn()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.codex.fake_api import FAKE_KEY
-from tests.e2e.codex.lab import CodexLab, marked, running_with
+from tests.e2e.codex.lab import CodexLab, running_with
 from tests.e2e.codex.provider import codex_binary
 from tests.e2e.codex.scenarios import UNKNOWN_SESSION, Scenario, fail, run, say, then_done
-from tests.e2e.lab import poll
+from tests.e2e.lab import marked, poll
 
 pytestmark = pytest.mark.e2e
 OPEN = {"permission_mode": "danger-full-access"}

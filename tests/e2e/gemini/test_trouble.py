@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.gemini.lab import GeminiLab
-from tests.e2e.lab import poll
+from tests.e2e.lab import marked, poll
 
 pytestmark = pytest.mark.e2e
 YOLO = {"permission_mode": "yolo"}
@@ -77,18 +76,18 @@ def test_an_interrupt_ends_gemini_and_every_process_of_its_tool(lab: Start) -> N
     session = here.open(**YOLO)
     here.prompt(session, "Use your tools.")
     here.wait_for(session, "tool_use")
-    poll(lambda: _marked(session).count("sleep") == 3, "the tool's three children")
-    assert _marked(session).count("node") + _marked(session).count("MainThread") <= 1, "no launcher and worker"
+    poll(lambda: marked(session).count("sleep") == 3, "the tool's three children")
+    assert marked(session).count("node") + marked(session).count("MainThread") <= 1, "no launcher and worker"
     with here.client() as client:
         assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
-    assert not _marked(session)
+    assert not marked(session)
 
 
 def test_a_background_command_does_not_outlive_its_turn(lab: Start) -> None:
     here = lab("background")
     turn = here.turn("Use your tools.", **YOLO)
     assert turn["outcome"] == "completed" and turn["text"] == "It runs."
-    assert not _marked(turn["session_id"])
+    assert not marked(turn["session_id"])
 
 
 @pytest.mark.fault(1)
@@ -104,16 +103,3 @@ def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Start) -> None:
     assert done["outcome"] == "completed" and done["text"] == "done"
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
     assert len([e for e in events if e["type"] == "tool_result"]) == 1
-
-
-def _marked(session: str) -> list[str]:
-    """The names of the processes that carry the session's marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "comm").read_text().strip())
-            except OSError:
-                continue
-    return found

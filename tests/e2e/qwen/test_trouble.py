@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.lab import poll
+from tests.e2e.lab import marked, poll
 from tests.e2e.qwen.lab import QwenLab
 
 pytestmark = pytest.mark.e2e
@@ -64,10 +63,10 @@ def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., QwenLab]) -
     session = here.open(**YOLO)
     here.prompt(session, "Use your tools.")
     here.wait_for(session, "tool_use")
-    poll(lambda: "bash" in _marked(session) or "sleep" in _marked(session), "the tool's start")
+    poll(lambda: "bash" in marked(session) or "sleep" in marked(session), "the tool's start")
     with here.client() as client:
         assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
-    assert not _marked(session)
+    assert not marked(session)
 
 
 @pytest.mark.fault(1)
@@ -82,16 +81,3 @@ def test_a_daemon_killed_in_mid_turn_loses_nothing(lab: Callable[..., QwenLab]) 
     events = here.events(session)
     assert done["outcome"] == "completed" and done["text"] == "Done."
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
-
-
-def _marked(session: str) -> list[str]:
-    """Processes that carry the session's marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"CLISUP_SESSION={session}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "comm").read_text().strip())
-            except OSError:
-                continue
-    return found
