@@ -8,7 +8,6 @@ beside it (its bytes still count as life for the watchdog, and the spool keeps i
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from clisup.backends.claude_blocks import DETAIL_CHARS
@@ -23,8 +22,9 @@ from clisup.core.events import (
     SessionInit,
     ToolProgress,
 )
+from clisup.core.times import rfc3339
 
-__all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit"]
+__all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
 
 Frame = dict[str, Any]
 
@@ -50,7 +50,8 @@ STREAM_SILENT: dict[str, str] = {
 }
 
 
-def _init(frame: Frame) -> list[EventBase]:
+def session_init(frame: Frame, *, mode: str, version: str, credential: str | None = None) -> list[EventBase]:
+    """The `init` frame; `mode`, `version` and `credential` are how the CLI calls these fields. qwen's has the same shape."""
     servers, tools = frame.get("mcp_servers"), frame.get("tools")
     return [
         SessionInit(
@@ -59,11 +60,15 @@ def _init(frame: Frame) -> list[EventBase]:
             cwd=get_str(frame, "cwd"),
             tools=tuple(tool for tool in tools if isinstance(tool, str)) if isinstance(tools, list) else (),
             mcp_servers=tuple(s for s in servers if isinstance(s, dict)) if isinstance(servers, list) else (),
-            permission_mode=get_str(frame, "permissionMode"),
-            backend_version=get_str(frame, "claude_code_version"),
-            credential_source=get_str(frame, "apiKeySource"),
+            permission_mode=get_str(frame, mode),
+            backend_version=get_str(frame, version),
+            credential_source=get_str(frame, credential) if credential else None,
         )
     ]
+
+
+def _init(frame: Frame) -> list[EventBase]:
+    return session_init(frame, mode="permissionMode", version="claude_code_version", credential="apiKeySource")
 
 
 def _status(frame: Frame) -> list[EventBase]:
@@ -110,7 +115,7 @@ def rate_limit(frame: Frame) -> RateLimit:
         status=_need(info, "status"),
         limit_type=get_str(info, "rateLimitType"),
         utilization=get_number(info, "utilization"),
-        resets_at=_rfc3339(get_number(info, "resetsAt")),
+        resets_at=rfc3339(get_number(info, "resetsAt")),
     )
 
 
@@ -155,15 +160,6 @@ def _need(frame: Frame, name: str) -> str:
     if value is None:
         raise MalformedError(f"{name} is missing")
     return value
-
-
-def _rfc3339(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):  # a year that no calendar has
-        return None
 
 
 # What needs no memory of other frames. Tasks, rate limits and the result are the decoder's own.

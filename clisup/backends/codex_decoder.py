@@ -27,7 +27,7 @@ from clisup.backends.codex_errors import Report, explain_report, read_report, re
 from clisup.backends.codex_messages import Messages
 from clisup.backends.codex_notices import NOTICES, SILENT, RateLimits, usage_of
 from clisup.backends.codex_protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
-from clisup.backends.lines import NOTHING, read_frame, unparsed
+from clisup.backends.lines import NOTHING, decode_frame
 from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.core.framing import Line
 from clisup.core.usage import Usage
@@ -80,15 +80,7 @@ class CodexDecoder:
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, the answers to it, and the turn's end where the line was that. Never raises."""
-        frame = read_frame(line)
-        if isinstance(frame, Decoded):
-            return frame
-        try:
-            decoded = self._frame(frame)
-        except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
-            return unparsed(line, "malformed")
-        if decoded is None:
-            return unparsed(line, "unknown_type")
+        decoded = decode_frame(line, self._frame)
         for event in decoded.events:
             if isinstance(event, PermissionDenied):
                 self._denied[event.name] = None

@@ -17,7 +17,7 @@ from clisup.backends.codex_errors import Report, explain_report, retry_of
 from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
-from clisup.backends.lines import NOTHING, read_frame, unparsed
+from clisup.backends.lines import NOTHING, decode_frame
 from clisup.core.content import text_of
 from clisup.core.events import (
     AssistantMessage,
@@ -142,14 +142,7 @@ class CodexExecDecoder:
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where the line was that. Never raises."""
-        frame = read_frame(line)
-        if isinstance(frame, Decoded):
-            return frame
-        try:
-            decoded = self._frame(frame)
-        except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
-            return unparsed(line, "malformed")
-        return unparsed(line, "unknown_type") if decoded is None else decoded
+        return decode_frame(line, self._frame)
 
     def _frame(self, frame: Frame) -> Decoded | None:
         kind = get_str(frame, "type")

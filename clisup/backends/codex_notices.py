@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from clisup.backends.claude_frames import get_dict, get_int, get_number, get_str
 from clisup.core.events import BackendStatus, EventBase, RateLimit, ToolProgress
+from clisup.core.times import rfc3339
 from clisup.core.usage import Usage
 
 __all__ = ["NOTICES", "SILENT", "RateLimits", "usage_of"]
@@ -63,7 +63,7 @@ class RateLimits:
                 status="rejected" if used >= 100 or (reached and name == "primary") else "allowed",
                 limit_type=name,
                 utilization=used / 100,
-                resets_at=_rfc3339(get_number(window, "resetsAt")),
+                resets_at=rfc3339(get_number(window, "resetsAt")),
             )
             if event.status == "rejected":
                 self.resets_at = event.resets_at
@@ -71,15 +71,6 @@ class RateLimits:
                 self._told[name] = event
                 events.append(event)
         return events
-
-
-def _rfc3339(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):  # a year that no calendar has
-        return None
 
 
 def _said(status: str, detail: str | None) -> list[EventBase]:

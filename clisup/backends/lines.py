@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from clisup.backends.base import Decoded
-from clisup.backends.claude_frames import decode_any, excerpt, mend, too_deep
+from clisup.backends.claude_frames import MalformedError, decode_any, excerpt, mend, too_deep
 from clisup.core.events import Unparsed
 from clisup.core.framing import Line
 
-__all__ = ["NOTHING", "read_frame", "unparsed"]
+__all__ = ["NOTHING", "decode_frame", "read_frame", "unparsed"]
 
 NOTHING = Decoded(())
 Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
@@ -29,6 +30,18 @@ def read_frame(line: Line) -> dict[str, Any] | Decoded:
         good = isinstance(frame, dict) and not too_deep(data, frame)
         return frame if good and isinstance(frame, dict) else unparsed(line, "malformed")
     return unparsed(line, "malformed" if line.complete else "truncated")
+
+
+def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None]) -> Decoded:
+    """A line by way of `decode`, which gives None for a frame of an unknown type, and may raise for one of an odd shape."""
+    frame = read_frame(line)
+    if isinstance(frame, Decoded):
+        return frame
+    try:
+        decoded = decode(frame)
+    except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
+        return unparsed(line, "malformed")
+    return unparsed(line, "unknown_type") if decoded is None else decoded
 
 
 def unparsed(line: Line, reason: Reason) -> Decoded:

@@ -35,6 +35,7 @@ from clisup.backends.claude_frames import (
     too_deep,
 )
 from clisup.backends.claude_messages import DeltaKind
+from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
 from clisup.backends.qwen_errors import explain_error, explain_retry
 from clisup.core.events import (
@@ -47,7 +48,6 @@ from clisup.core.events import (
     MessageStart,
     PermissionDenied,
     Retracted,
-    SessionInit,
     ToolProgress,
     ToolResult,
 )
@@ -266,18 +266,7 @@ def _tool_progress(frame: dict[str, Any]) -> list[EventBase]:
 
 
 def _init(frame: dict[str, Any]) -> list[EventBase]:
-    servers, tools = frame.get("mcp_servers"), frame.get("tools")
-    return [
-        SessionInit(
-            native_session_id=get_str(frame, "session_id"),
-            model=get_str(frame, "model"),
-            cwd=get_str(frame, "cwd"),
-            tools=tuple(tool for tool in tools if isinstance(tool, str)) if isinstance(tools, list) else (),
-            mcp_servers=tuple(s for s in servers if isinstance(s, dict)) if isinstance(servers, list) else (),
-            permission_mode=get_str(frame, "permission_mode"),
-            backend_version=get_str(frame, "qwen_code_version"),
-        )
-    ]
+    return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
 
 def _said(status: str) -> Callable[[dict[str, Any]], list[EventBase]]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from clisup.core.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
+from clisup.core.times import rfc3339
 
 __all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso"]
 
@@ -99,13 +100,8 @@ def epoch(text: str) -> float | None:
 
 
 def iso(at: float | None) -> str | None:
-    """Seconds since the epoch as RFC 3339 in UTC; None for none, or for a time that no calendar has."""
-    if at is None:
-        return None
-    try:
-        return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return None
+    """`rfc3339` by whole seconds."""
+    return rfc3339(at, timespec="seconds")
 
 
 def describe(limit: AccountLimit) -> dict[str, Any]:

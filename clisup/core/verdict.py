@@ -106,6 +106,7 @@ def conclude(
         cost_usd=said.cost_usd,
         cost_source="reported" if said.cost_usd is not None else "unknown",
         denied=said.denied,
+        prompt_ids=said.prompts,
         error=error,
         duration_s=duration_s,
         structured=writable(said.structured),  # the one value that the CLI may nest as it likes and the ledger dumps

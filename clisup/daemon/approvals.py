@@ -8,7 +8,6 @@ is said to the CLI; the keeper says it once.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -81,7 +80,7 @@ class ApprovalDesk:
     def describe(self) -> Iterator[dict[str, Any]]:
         """The open approvals, for `approval/list`."""
         for approval_id, entry in list(self.open.items()):
-            event = self._event(entry["seq"])
+            event = self._session.recorder.event(entry["seq"]) or {}  # retention may have removed it
             yield {
                 "approval_id": approval_id,
                 "session_id": self._session.id,
@@ -93,15 +92,6 @@ class ApprovalDesk:
                 "seq": entry["seq"],
                 **{name: event[name] for name in ("tool_use_id", "reason", "blob") if event.get(name)},
             }
-
-    def _event(self, seq: int) -> dict[str, Any]:
-        """The stored event; empty where retention has removed it."""
-        reader = self._session.recorder.reader(seq - 1)
-        try:
-            events = reader.read()
-        finally:
-            reader.close()
-        return dict(json.loads(events[0].event)) if events and events[0].seq == seq else {}
 
     def check(self, approval_id: str) -> None:
         """Raises `UsageError`: approval_already_resolved (with the decision), approval_not_found."""
@@ -165,7 +155,7 @@ class ApprovalDesk:
                 ApprovalResolved(
                     approval_id=approval_id, tool_name=entry["tool_name"], decision="cancelled", by=by, actor=actor
                 ),
-                (turn.id or None) if turn else None,
+                turn.id if turn else None,
             )
             for approval_id, entry in self.open.items()
         ]
@@ -274,7 +264,7 @@ class ApprovalDesk:
         )
         failpoint("approval.before")
         turn = self._session.ledger.held
-        item = Item(resolved, (turn.id or None) if turn else None)
+        item = Item(resolved, turn.id if turn else None)
         if not await run.say(text, item, lambda: approval_id in self.open):
             self.check(approval_id)
             raise self._gone(approval_id)

@@ -65,6 +65,7 @@ class Closer:
         `mode` is how the run named the native session where a first try was wrong; `lap_s` is for a turn that began later
         than its run. Between two turns of a live process there is only the exit to tell.
         """
+        self._session.services.drift.add(self._adapter.kind, run.frames, self._session.backend.version)
         run_dir.drop_scratch()
         record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         turn = self._session.ledger.held
@@ -72,7 +73,7 @@ class Closer:
             return None
         if not turn.process_exited:
             mark = await trio.to_thread.run_sync(mark_of, self._session)
-            item = Item(_process_exited(record, turn.ending), turn.id or None, memo=mark or None)
+            item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
             await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
         self._session.approvals.over()
         for _, token in turn.says:  # it hears no more
@@ -94,7 +95,6 @@ class Closer:
             explained=self._adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
-        done = done.model_copy(update={"prompt_ids": run.terminal.prompts if run.terminal else None})
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"

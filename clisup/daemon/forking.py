@@ -21,7 +21,6 @@ from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SessionSpec
 from clisup.core.turn_trace import WATCHED, RunMark, TurnTrace, TurnTraces
-from clisup.daemon.native_guard import pattern_of
 from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
@@ -81,7 +80,7 @@ async def make_fork(
     rules = check_forkable(source)
     private = (source.dir.secrets(), source.dir.read_system_prompt(), source.dir.read_mcp_config())  # gone at its close
     native_id = source.backend.adapter.capabilities.native_id_prefix + session_id
-    if find_transcript(pattern_of(source, native_id)) is not None:
+    if find_transcript(source.native.pattern(native_id)) is not None:
         raise UsageError(
             f"cannot fork to {session_id}, because the CLI has a transcript of this id",
             kind="session_exists",
@@ -163,7 +162,7 @@ def _plan(rules: ForkRules, point: _Point) -> ForkPlan:
 
 async def _point(source: Session, at_turn: str | None) -> _Point:
     """Raises `UsageError`: session_busy for a turn that has not ended, turn_not_found for one that never ran."""
-    path = find_transcript(pattern_of(source, source.native_id))
+    path = find_transcript(source.native.pattern())
     turns = await _traces(source)
     idle = not source.busy
     size = os.stat(path).st_size if path is not None else 0  # with `idle`, in one breath: no run comes between

@@ -270,18 +270,14 @@ def _event_at(session: Session, seq: int) -> dict[str, Any]:
             hint="raise daemon.retention, or ask sooner",
             first_seq=session.recorder.first_seq,
         )
-    reader = session.recorder.reader(seq - 1)
-    try:
-        events = reader.read()
-    finally:
-        reader.close()
-    if not events or events[0].seq != seq:
+    event = session.recorder.event(seq)
+    if event is None:
         raise WorldError(
             f"cannot give event {seq} of session {session.id}, because it is damaged or was removed",
             kind="storage_failed",
             hint="the turn has ended all the same: see session/get",
         )
-    return dict(json.loads(events[0].event))
+    return event
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:

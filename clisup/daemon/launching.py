@@ -69,10 +69,10 @@ class Launcher:
         session open, or the disk refuses.
         """
         session = self._session
-        await self._backend.ready()
+        tool = await self._backend.ready()
         await before_run(session, turn_id)
         number = session.dir.next_run(session.ledger.runs)
-        draft = await self.draft(turn_id, prompt, self._native.name(mode, number), number)
+        draft = self._draft(tool, turn_id, prompt, self._native.name(mode, number), number)
         run_dir = session.dir.run(number)
         cgroup = session.services.cgroups.make(session.id, number)
         if cgroup is not None:
@@ -96,8 +96,18 @@ class Launcher:
 
     async def draft(self, turn_id: str, prompt: dict[str, Any], named: tuple[str | None, bool], number: int) -> Draft:
         """How run `number` would be started for this turn, or given its prompt. Raises as `prepare` does."""
+        return self._draft(await self._backend.ready(), turn_id, prompt, named, number)
+
+    def _draft(
+        self,
+        tool: tuple[tuple[str, ...], str | None],
+        turn_id: str,
+        prompt: dict[str, Any],
+        named: tuple[str | None, bool],
+        number: int,
+    ) -> Draft:
         session, backend = self._session, self._backend
-        argv, version = await backend.ready()
+        argv, version = tool
         request = self._request(argv, prompt, named, session.dir.run(number))
         request = dataclasses.replace(request, prompt_id=prompt_id(session.id, turn_id, number))
         spec = backend.adapter.launch(request)

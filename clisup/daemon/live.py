@@ -136,7 +136,6 @@ class LiveRun:
                 self.rests_since = clock.monotonic()
             session.services.live.add(self)
             record = await self.run.drive()
-            session.services.drift.add(session.backend.adapter.kind, self.run.frames, session.backend.version)
             lap = self._sink.lap()
             self.correction = await self._closer.close(self.run, record, self._dir, mode=self.mode, lap_s=lap)
             await session.steering.process_gone()  # not where the daemon leaves: the CLI still has what it was told
@@ -156,7 +155,7 @@ class LiveRun:
             if (turn := session.ledger.held) is None:
                 return
             await sweep(session.id, turn.run, keeper=lock_holder(session.dir.run(turn.run).lock))
-            gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id or None)
+            gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id)
             await session.recorder.record_surely(lambda: session.approvals.and_gone(gone))
             if turn.id:
                 await session.give_up(error)

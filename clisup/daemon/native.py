@@ -42,25 +42,26 @@ class NativeSession:
         if ledger.native_lost or (native == session.id and not session.backend.adapter.capabilities.chosen_id):
             return False  # the second: it has never told an id
         known = ledger.completed > 0 or session.spec.resume_native_id == native
-        return known or transcript_exists(self._transcript())
+        return known or transcript_exists(self.pattern())
 
     def written(self) -> int:
         """The size of its transcript: what a run adds to it comes after that."""
-        return transcript_size(self._transcript())
+        return transcript_size(self.pattern())
 
     def evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
         """What the transcript says of a prompt whose fate nobody saw. Blocks: call it in a thread."""
         prompt = self._session.dir.load_prompt(turn.id)
         try:
             at = int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
-            data = appended(self._transcript(), at)
+            data = appended(self.pattern(), at)
         except (OSError, ClisupError):
             return {"transcript": "unreadable"}
         if data is None or prompt is None:
             return {"transcript": "missing"}
         return {"transcript": self._session.backend.adapter.transcript_says(data, str(prompt["text"]))}
 
-    def _transcript(self) -> str | None:
+    def pattern(self, native_id: str | None = None) -> str | None:
+        """A glob for the CLI's transcript of this session, or of another native one, where this session's CLI keeps them."""
         backend = self._session.backend
         env, _ = backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
-        return backend.adapter.transcript_pattern(self._session.native_id, env)
+        return backend.adapter.transcript_pattern(native_id or self._session.native_id, env)

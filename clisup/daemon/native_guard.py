@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clisup.daemon.backends import Backend
     from clisup.daemon.session import Session
 
-__all__ = ["before_run", "check_foreign_writer", "check_strangers", "mark_of", "pattern_of"]
+__all__ = ["before_run", "check_foreign_writer", "check_strangers", "mark_of"]
 
 LOOK_LIMIT_S = 5.0
 _log = structlog.get_logger()
@@ -65,7 +65,7 @@ async def before_run(session: Session, turn_id: str) -> None:
     known = session.ledger.transcript
     if known is None or known.get("native") != session.native_id:
         return
-    now = await trio.to_thread.run_sync(transcript_mark, pattern_of(session, session.native_id))
+    now = await trio.to_thread.run_sync(transcript_mark, session.native.pattern())
     if (words := _difference(known, now)) is not None:
         message = f"somebody else wrote to the CLI's transcript since the last run: {words}"
         await session.recorder.record_surely(lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)])
@@ -73,14 +73,8 @@ async def before_run(session: Session, turn_id: str) -> None:
 
 def mark_of(session: Session) -> dict[str, Any]:
     """The memo for a run's end: what the transcript is now. Empty where there is none."""
-    mark = transcript_mark(pattern_of(session, session.native_id))
+    mark = transcript_mark(session.native.pattern())
     return {} if mark is None else {"transcript": {"native": session.native_id, **mark._asdict()}}
-
-
-def pattern_of(session: Session, native_id: str) -> str | None:
-    """A glob for the transcript of a native session, where this session's CLI keeps them."""
-    env, _ = session.backend.environment(request_env=session.dir.secrets(), sets={}, markers={})
-    return session.backend.adapter.transcript_pattern(native_id, env)
 
 
 def _difference(known: Mapping[str, Any], now: Mark | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +28,10 @@ _RENEWED = Notice(
 
 
 class Item(NamedTuple):
-    """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none."""
+    """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none.
+
+    `turn_id` may be that of what a live process does between two turns, which is empty: such an event has no turn.
+    """
 
     event: EventBase
     turn_id: str | None = None
@@ -109,7 +113,7 @@ class Recorder:
     def _line(self, item: Item, seq: int, ts: str) -> bytes:
         source = "backend" if item.src is not None else "daemon"
         event = encode_event(
-            item.event, session_id=self.session_id, seq=seq, ts=ts, turn_id=item.turn_id, source=source
+            item.event, session_id=self.session_id, seq=seq, ts=ts, turn_id=item.turn_id or None, source=source
         )
         return encode_line(event, src=item.src, memo=item.memo)
 
@@ -117,7 +121,7 @@ class Recorder:
         fields: dict[str, Any] = {"seq": seq, "ts": ts}
         if item.event.type in FOLDED:
             fields |= item.event.model_dump(mode="json", exclude_none=True)
-            fields["turn_id"] = item.turn_id
+            fields["turn_id"] = item.turn_id or None
         self.ledger.fold(item.event.type, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
 
     def _announce(self) -> None:
@@ -145,6 +149,15 @@ class Recorder:
     def reader(self, after_seq: int) -> JournalReader:
         """A reader of the events above `after_seq`."""
         return self._store.reader(after_seq)
+
+    def event(self, seq: int) -> dict[str, Any] | None:
+        """One stored event; None where it was removed, or is damaged. Raises `WorldError(storage_failed)`."""
+        reader = self.reader(seq - 1)
+        try:
+            events = reader.read()
+        finally:
+            reader.close()
+        return dict(json.loads(events[0].event)) if events and events[0].seq == seq else None
 
     def release(self, upto: int) -> list[str]:
         """Give up the stored events up to `upto`, by whole segments; the files to unlink. Raises `WorldError(storage_failed)`."""

@@ -181,7 +181,7 @@ class Run:
     async def ask(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
         """Ask a live CLI for something, and wait for its answer; None where the run has ended or knows no such word."""
         text = control_line(self._decoder, request_id, control, value)
-        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id or None)
+        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id)
         return await self._answers.ask(request_id, lambda: self.say(text, item)) if text is not None else None
 
     @property
@@ -343,7 +343,7 @@ class Run:
             src = Source(self._settings.number, "out", line.start, line.end, k)
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
-            self._batch.add(Item(small, self._sink.turn.id or None, src=src), blobs)
+            self._batch.add(Item(small, self._sink.turn.id, src=src), blobs)
         self._judge(event)
 
     # -- turns of one process ------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class Run:
             # Redacted before it is cut, or half a secret would stay at the end.
             text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
         src = Source(self._settings.number, "err", line.start, line.end, 0)
-        self._batch.add(Item(StderrLine(text=text), turn.id or None, src=src))
+        self._batch.add(Item(StderrLine(text=text), turn.id, src=src))
 
     def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
         """Is this event in the journal already?"""
@@ -437,7 +437,7 @@ class Run:
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
-        self._batch.add(Item(event, self._sink.turn.id or None, memo=memo))
+        self._batch.add(Item(event, self._sink.turn.id, memo=memo))
         self._wake.set()
 
 

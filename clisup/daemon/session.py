@@ -74,7 +74,8 @@ class Session:
         self.prompts = PromptDesk(self)
         self.steering = Steering(self)
         self.controls = Controls(self)
-        self.launcher = Launcher(self, NativeSession(self))
+        self.native = NativeSession(self)
+        self.launcher = Launcher(self, self.native)
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
 
@@ -245,7 +246,11 @@ class Session:
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
-        await self.recorder.record_surely(lambda: self.approvals.and_gone(self.completion(done, {}, turn_id=turn.id)))
+        await self.end_turn(turn.id, done)
+
+    async def end_turn(self, turn_id: str, done: TurnCompleted) -> None:
+        """Journal the end of a turn that no run tells of, and before it of what its CLI still asks."""
+        await self.recorder.record_surely(lambda: self.approvals.and_gone(self.completion(done, {}, turn_id=turn_id)))
         self.approvals.over()
 
     def live_gone(self, live: LiveRun) -> None:

@@ -92,7 +92,6 @@ class TurnSink:
             explained=_NO_LAST_WORD,
             duration_s=self.lap(),
         )
-        done = done.model_copy(update={"prompt_ids": terminal.prompts})
         memo = carry(self._session, terminal, answered=True) | {"begin": place, "background": sorted(background)}
         return [self._session.completion(done, memo)]
 

@@ -13,9 +13,8 @@ from clisup.core.events import Actor, EventBase, Notice, ProcessStarted, TurnCom
 from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
 from clisup.daemon.closing import Closer, Correction
-from clisup.daemon.launching import Draft, Launch, Launcher, drop_cgroup
+from clisup.daemon.launching import Draft, Launch, drop_cgroup
 from clisup.daemon.live import LiveRun, LiveSink
-from clisup.daemon.native import NativeSession
 from clisup.daemon.native_guard import check_strangers
 from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run, RunSettings
@@ -52,8 +51,7 @@ class TurnRunner:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._backend = session.backend
-        self._native = NativeSession(session)
-        self._launcher = Launcher(session, self._native)
+        self._native, self._launcher = session.native, session.launcher
         self._storage = session.services.storage
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
@@ -145,7 +143,7 @@ class TurnRunner:
 
     async def _own_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
         if self.cancelled:
-            await self._end_with(turn, _CANCELLED)
+            await self._session.end_turn(turn.id, _CANCELLED)
             return None
         launch = await self._launch(turn, prompt)
         self.starting = None
@@ -159,7 +157,6 @@ class TurnRunner:
         if self.cancelled:
             run.end("client", ladder_for("graceful", self._session.timeouts))
         record = await run.drive()
-        self._session.services.drift.add(self._backend.adapter.kind, run.frames, self._backend.version)
         run_dir = self._session.dir.run(turn.run)
         return await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
 
@@ -188,7 +185,7 @@ class TurnRunner:
         live = None if turn.started else await self._handed_over(turn, prompt)
         if live is None:
             if self.cancelled:
-                await self._end_with(turn, _CANCELLED)
+                await self._session.end_turn(turn.id, _CANCELLED)
                 return None
             await self._session.services.live.make_room()
             launch = await self._launch(turn, prompt)
@@ -292,14 +289,7 @@ class TurnRunner:
         )
 
     async def _fail(self, turn: Turn, error: TurnError) -> None:
-        await self._end_with(turn, TurnCompleted(outcome="failed", error=error))
-
-    async def _end_with(self, turn: Turn, done: TurnCompleted) -> None:
-        session = self._session
-        await session.recorder.record_surely(
-            lambda: session.approvals.and_gone(session.completion(done, {}, turn_id=turn.id))
-        )
-        self._session.approvals.over()
+        await self._session.end_turn(turn.id, TurnCompleted(outcome="failed", error=error))
 
 
 _CANCELLED = TurnCompleted(

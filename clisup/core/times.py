@@ -1,0 +1,17 @@
+"""Times as events and errors tell them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["rfc3339"]
+
+
+def rfc3339(seconds: float | None, *, timespec: str = "auto") -> str | None:
+    """Seconds since the epoch as RFC 3339 in UTC; None for none, or for a time that no calendar has."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
