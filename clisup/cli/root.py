@@ -12,11 +12,38 @@ from clisup.cli.failure import usage
 __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Work": ("run", "logs", "approvals", "interrupt", "steer", "sessions", "set", "context", "fork", "close", "delete"),
-    "Daemon": ("serve", "status", "stop", "daemon"),
-    "Backends": ("backends", "env", "doctor"),
-    "Recordings": ("record", "replay"),
-    "Other": ("demo", "version"),
+    "Work": (
+        "run",
+        "logs",
+        "approvals",
+        "interrupt",
+        "steer",
+        "sessions",
+        "set",
+        "context",
+        "fork",
+        "close",
+        "delete",
+    ),
+    "Daemon": (
+        "serve",
+        "status",
+        "stop",
+        "daemon",
+    ),
+    "Backends": (
+        "backends",
+        "env",
+        "doctor",
+    ),
+    "Recordings": (
+        "record",
+        "replay",
+    ),
+    "Other": (
+        "demo",
+        "version",
+    ),
 }
 SHORT_HELP = 90
 """Characters of a command's first sentence in the list of all."""
