@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
-    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},
+    "clisup.cli": SHARED
+    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.daemon.at_rest", "clisup.recordings"},
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }

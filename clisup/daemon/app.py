@@ -28,10 +28,10 @@ from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
 from clisup.host.systemd import restart_job
+from clisup.rpc.status_models import STATUS_SCHEMA
 
 __all__ = ["Daemon", "run_daemon"]
 
-STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
 GC_THRESHOLDS = (2_000, 3, 2_000)
@@ -227,6 +227,7 @@ class Daemon:
         sessions = [session for session in self.manager if session.state != "closed"]
         counts = {name: sum(s.spec.backend == name for s in sessions) for name in self.backends.names()}
         rows = await self.backends.describe()
+        await self.manager.look_at_memory()
         return {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),

@@ -112,6 +112,7 @@ class _Handlers:
             wanted = wanted[ids.index(params.cursor) + 1 :] if params.cursor in ids else []
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
+        await self._manager.look_at_memory()
         return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
@@ -124,6 +125,7 @@ class _Handlers:
                 last += [json.loads(event.event) for event in events]
         finally:
             reader.close()
+        await self._manager.look_at_memory()
         detail = {
             "timers": session.timers(),
             "watch": session.watch(),

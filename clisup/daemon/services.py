@@ -8,6 +8,7 @@ from clisup.core.config import Config
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
 from clisup.daemon.live import LivePool
+from clisup.daemon.memory import MemoryLook
 from clisup.daemon.recorder import Watcher
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -29,4 +30,5 @@ class Services:
     accounts: Accounts
     drift: Drift
     live: LivePool
+    memory: MemoryLook = field(default_factory=MemoryLook)
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions

@@ -197,6 +197,8 @@ class SessionSummary(Result):
     labels: dict[str, str]
     created_at: str
     pid: int | None
+    keeper_pid: int | None
+    rss_bytes: int | None
     live: bool
     idle_s: float | None
     age_s: float | None
