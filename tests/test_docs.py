@@ -16,7 +16,7 @@ from clisup.core import events
 from clisup.core.events import EVENT_TYPES, Event, EventBase
 from clisup.core.usage import Usage
 from clisup.errors import KINDS
-from clisup.rpc import models
+from clisup.rpc import models, status_models
 from clisup.rpc.methods import METHODS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -29,7 +29,6 @@ SHARED: dict[str, type[BaseModel]] = {
 }
 BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
     # Methods whose handler makes the JSON itself, and the models that describe it.
-    "daemon/status": [models.DriftCounts],
     "backend/list": [models.BackendInfo],
     "backend/check": [models.CheckFinding],
     "session/prompt": [models.PromptResult, models.TurnResult],
@@ -152,6 +151,19 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
 def test_the_page_has_every_field_of_a_sessions_summary() -> None:
     text = sections("protocol.md", "###")["session/list"].split("A summary:")[1]
     assert table(text) == fields_of(models.SessionSummary)
+
+
+@pytest.mark.parametrize("model", [
+    status_models.DaemonInfo, status_models.StorageStatus, status_models.AccountStatus, status_models.Totals,
+    status_models.ClientStatus, models.DriftCounts,
+])  # fmt: skip
+def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
+    assert table(sections("protocol.md", "####")[model.__name__]) == fields_of(model)
+
+
+def test_the_published_schema_of_the_status_is_made_from_its_models() -> None:
+    published = json.loads((DOCS / "schemas" / "status.json").read_text())
+    assert published == status_models.status_schema(), "it is out of date: make schemas"
 
 
 def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:

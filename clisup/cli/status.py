@@ -26,6 +26,7 @@ __all__ = [
     "session_table",
     "short_ids",
     "show_status",
+    "told_absent",
     "total_lines",
 ]
 
@@ -53,6 +54,8 @@ def show_status(wanted: StatusArguments) -> int:
 
         return show_session(wanted)
     status = ask()
+    if absent_daemon(status) and (wanted.quiet or wanted.columns is not None):
+        print(f"clisup: {told_absent(status)}", file=sys.stderr)
     print(render(status, wanted, Ink(), width_of(sys.stdout)), end="")
     return EXIT_NOT_RUNNING if absent_daemon(status) else 0
 
@@ -74,6 +77,12 @@ def ask() -> dict[str, Any]:
 def absent_daemon(status: dict[str, Any]) -> bool:
     """Is it from the files alone?"""
     return status["daemon"]["state"] in _ABSENT
+
+
+def told_absent(status: dict[str, Any]) -> str:
+    """Where what is shown comes from, in one line."""
+    word = str(status["daemon"]["state"]).replace("_", " ")
+    return f"the daemon is {word}; from disk: {plain(status['daemon']['state_dir'])}"
 
 
 def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int | None) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from clisup.cli.status import ask, render
+from clisup.cli.status import absent_daemon, ask, render, told_absent
 from clisup.cli.terminal import Ink, cut, width_of
 
 TYPE_CHECKING = False
@@ -58,13 +58,17 @@ def _pause(seconds: float | None) -> float:
 
 def _look(wanted: StatusArguments) -> str:
     """One block: a line with the time (not in JSON), then the status, or why there is none."""
-    head = "" if wanted.json else f"{time.strftime('%Y-%m-%d %H:%M:%S')}  every {wanted.watch:g} s\n\n"
+    head = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  every {wanted.watch:g} s"
     try:
-        return head + render(_asked(wanted), wanted, Ink(), width_of(sys.stdout)) + ("" if wanted.json else "\n")
+        status = _asked(wanted)
     except Exception as error:
         if getattr(error, "kind", None) not in ("overloaded", "shutting_down", "session_not_found"):
             raise
-        return f"{head}{error}\n\n" if head else ""
+        return "" if wanted.json else f"{head}\n\n{error}\n\n"
+    text = render(status, wanted, Ink(), width_of(sys.stdout))
+    if wanted.json:
+        return text
+    return f"{head}{f'; {told_absent(status)}' if absent_daemon(status) else ''}\n\n{text}\n"
 
 
 def _asked(wanted: StatusArguments) -> dict[str, Any]:

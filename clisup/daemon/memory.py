@@ -12,7 +12,10 @@ from clisup.host.tree_memory import tree_memory
 __all__ = ["MEMORY_LOOK_S", "MemoryLook"]
 
 MEMORY_LOOK_S = 3.0
-"""Two looks are at least so far apart, whoever asks and however often. Where nothing runs, none is taken at all."""
+"""What a look found is good for so long, whoever asks and however often. Where nothing runs, none is taken at all."""
+
+NEW_RUN_LOOK_S = 0.5
+"""A run that the last look has not seen is looked for after so long already."""
 
 
 class MemoryLook:
@@ -26,9 +29,10 @@ class MemoryLook:
     async def refresh(self, keepers: Callable[[], Mapping[str, int]]) -> None:
         """Look again, unless that was done just now. `keepers` gives the pid of each session's keeper, where it has one."""
         async with self._looking:
-            if self._at is not None and clock.monotonic() - self._at < MEMORY_LOOK_S:
-                return
             roots = frozenset(keepers().values())
+            good_for = MEMORY_LOOK_S if roots <= self._found.keys() else NEW_RUN_LOOK_S
+            if self._at is not None and clock.monotonic() - self._at < good_for:
+                return
             self._found = await trio.to_thread.run_sync(tree_memory, roots) if roots else {}
             self._at = clock.monotonic()
 
