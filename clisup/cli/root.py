@@ -16,6 +16,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "run",
         "logs",
         "approvals",
+        "wait",
         "interrupt",
         "steer",
         "sessions",
@@ -29,6 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "serve",
         "status",
         "stop",
+        "gc",
         "daemon",
     ),
     "Backends": (

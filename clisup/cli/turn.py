@@ -17,7 +17,7 @@ from clisup.client.following import Follower
 from clisup.client.sync import Client
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
 
-__all__ = ["Screen", "Turn"]
+__all__ = ["Screen", "Turn", "exit_code_of_turn"]
 
 _Event = dict[str, Any]
 _ASIDE = {
@@ -45,6 +45,13 @@ _HINTS = {
     "spawn_failed": "see why: clisup backends",
     "crashed": "see what it said: clisup logs {session_id}",
 }
+
+
+def exit_code_of_turn(end: _Event) -> int:
+    """What `clisup run` ends with, from a turn's `turn_completed`."""
+    if end["outcome"] != "completed":
+        return _EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED)
+    return EXIT_DENIED if end.get("denied") else EXIT_OK
 
 
 class Screen:

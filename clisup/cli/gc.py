@@ -1,0 +1,8 @@
+"""placeholder"""
+
+import click
+
+
+@click.command("gc")
+def command():
+    pass
