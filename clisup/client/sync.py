@@ -69,6 +69,11 @@ class Client(Calls):
         """The socket's path."""
         return self._connection.path
 
+    @property
+    def lost(self) -> bool:
+        """Has the daemon gone away? The next call would connect again."""
+        return self._connection.lost
+
     def call(self, method: str, /, **params: Any) -> Any:
         """Send a request and give its result; raises what the daemon refused it with, by `kind`."""
         return self._answer(self.post(method, **params), method)
