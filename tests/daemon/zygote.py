@@ -48,12 +48,16 @@ class Zygote:
     def pid(self) -> int:
         return self._process.pid
 
-    def fork(self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: str = "") -> Forked:
+    def fork(
+        self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: str = ""
+    ) -> Forked:
         """A daemon with this command line (from `serve` on), environment and file for stdout and stderr.
 
         `before` names a function, "module:name", that it calls first: to break it on purpose.
         """
-        request = json.dumps({"argv": argv, "env": env, "stacks": stacks, "before": before, "cwd": os.getcwd()}).encode()
+        request = json.dumps(
+            {"argv": argv, "env": env, "stacks": stacks, "before": before, "cwd": os.getcwd()}
+        ).encode()
         assert len(request) < REQUEST_BYTES, "too much for one packet"
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as out:
