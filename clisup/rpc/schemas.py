@@ -129,7 +129,8 @@ def schemas_of(asked: Iterable[Asked], ref: str) -> tuple[dict[str, JsonSchema],
 
     The definitions always hold `Envelope`, that is an event of any type as the wire has it.
     """
-    own = [Asked(f"event:{cls.__name__}", cls, given=True) for cls in (Envelope, *_EVENT_CLASSES)]
+    own = [Asked(f"event:{cls.__name__}", cls, given=True) for cls in _EVENT_CLASSES]
+    own.append(Asked("event:Envelope", Envelope, given=True))
     inputs: list[Any] = [
         (item.name, "serialization" if item.given else "validation", TypeAdapter(item.type)) for item in (*asked, *own)
     ]
