@@ -36,6 +36,7 @@ class _Handlers:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._manager = daemon.manager
+        self._openrpc: bytes | None = None
 
     # -- daemon ------------------------------------------------------------------------------------------------------
 
@@ -59,6 +60,16 @@ class _Handlers:
 
     async def ping(self, connection: Connection, params: m.Empty) -> bytes:
         return _json(m.PingResult(time=clock.timestamp()))
+
+    async def rpc_discover(self, connection: Connection, params: m.Empty) -> bytes:
+        if self._openrpc is None:
+            from clisup.rpc.openrpc import document, models_of  # a daemon that nobody asks does not load it
+
+            for model in models_of(METHODS):
+                model.model_rebuild()  # here, not in the thread: a request may be about to do the same
+                await trio.lowlevel.checkpoint()
+            self._openrpc = await trio.to_thread.run_sync(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
+        return self._openrpc
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
