@@ -117,7 +117,8 @@ class Daemon:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
+            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+                                 self.manager.services.figures)  # fmt: skip
             _calm_collector()
             listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
             nursery.start_soon(self._heed_signals)
