@@ -46,7 +46,9 @@ BRIEF_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.
 
 OUTCOMES: tuple[str, ...] = get_args(TurnOutcome)
 ERROR_KINDS: tuple[str, ...] = get_args(TurnErrorKind)
-PHASES = (*get_args(Phase), "turn")
+PHASES: tuple[str, ...] = (*get_args(Phase), "turn")
+FIRING = tuple(phase for phase in PHASES if phase not in ("resting", "blocked"))
+"""The phases that end a run, whose counters begin at 0 so that the first firing is an increase too."""
 TOKENS = {
     "input_tokens": "input",
     "output_tokens": "output",
@@ -63,6 +65,7 @@ NOTICES = (
     "journal_renewed", "process_restarted", "prompt_not_taken", "resumed", "run_replaced", "session_corrected",
     "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
 )  # fmt: skip
+SPAN_RESULTS = ("exported", "failed", "dropped")
 _SIGNALS = (
     "HUP",
     "INT",
@@ -117,14 +120,14 @@ class Tally:
         self.prompts: Counter[str] = Counter()
         self.turns_started: Counter[str] = Counter()
         self.turns: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        self.turn_errors: Counter[str] = Counter()
+        self.turn_errors: Counter[str] = Counter(dict.fromkeys(ERROR_KINDS, 0))
         self.tokens: Counter[str] = Counter()
         self.cost_usd = 0.0
         self.processes_started = 0
         self.processes_ended: Counter[str] = Counter()
         self.signals: Counter[str] = Counter()
         self.survivors: Counter[str] = Counter()
-        self.watchdog: Counter[tuple[str, str]] = Counter()  # (action, phase)
+        self.watchdog: Counter[tuple[str, str]] = Counter({("fired", phase): 0 for phase in FIRING})  # (action, phase)
         self.approvals_requested = 0
         self.approvals_resolved: Counter[tuple[str, str]] = Counter()  # (decision, by)
         self.tool_calls = self.tool_errors = self.retries = 0
@@ -145,6 +148,8 @@ class Figures:
         self.request_errors: Counter[tuple[str, str]] = Counter()  # (method, kind)
         self.refused_frames = 0
         self.connections = self.refused_connections = 0
+        self.spans: Counter[str] = Counter(dict.fromkeys(SPAN_RESULTS, 0))
+        self.spans_queued = 0
         self.lag = Histogram(BRIEF_BOUNDS)
         self.synced = Histogram(BRIEF_BOUNDS)
 
