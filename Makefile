@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak record schemas lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,10 +53,6 @@ soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TUR
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
 	$(BIN)/python -m tests.backends.known_fields
-
-schemas: $(READY)  ## write the published JSON Schemas anew, from the models (docs/schemas)
-	$(BIN)/python -c "import json; from clisup.rpc.status_models import status_schema; print(json.dumps(status_schema(), indent=2))" \
-	  > docs/schemas/status.json
 
 lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url \

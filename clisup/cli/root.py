@@ -29,6 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "metrics",
         "stop",
         "gc",
         "daemon",

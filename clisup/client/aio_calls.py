@@ -14,6 +14,7 @@ from clisup.client.answers import Approval, Decision, answering, approvals_of, r
 from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
+from clisup.rpc.gc_models import GcResult
 from clisup.rpc.models import (
     BackendEnvResult,
     BackendInfo,
@@ -160,6 +161,11 @@ class AsyncCalls:
         """Everything that `clisup status --json` shows."""
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
+
+    async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
+        """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
+        age = {} if older_than_s is None else {"older_than_s": older_than_s}
+        return read(GcResult, await self.call("daemon/gc", dry_run=dry_run, **age), "daemon/gc")
 
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -39,7 +39,7 @@ QUIET_S = 30.0
 NOTIFICATION_LIMIT = 100_000
 """Events kept while the answer to a call is awaited on the same connection."""
 
-_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown")
+_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown", "daemon/gc")
 _PROTOCOL_VERSION = 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,6 +14,7 @@ from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.approvals import find_asking
+from clisup.daemon.clearing import Clearing
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
@@ -20,6 +22,7 @@ from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.rpc import models as m
+from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class _Handlers:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._manager = daemon.manager
+        self._openrpc: bytes | None = None
 
     # -- daemon ------------------------------------------------------------------------------------------------------
 
@@ -60,8 +64,25 @@ class _Handlers:
     async def ping(self, connection: Connection, params: m.Empty) -> bytes:
         return _json(m.PingResult(time=clock.timestamp()))
 
+    async def rpc_discover(self, connection: Connection, params: m.Empty) -> bytes:
+        if self._openrpc is None:
+            from clisup.rpc.openrpc import document, models_of  # a daemon that nobody asks does not load it
+
+            for model in models_of(METHODS):
+                model.model_rebuild()  # here, not in the thread: a request may be about to do the same
+                await trio.lowlevel.checkpoint()
+            self._openrpc = await trio.to_thread.run_sync(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
+        return self._openrpc
+
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
+
+    async def daemon_metrics(self, connection: Connection, params: m.MetricsParams) -> bytes:
+        await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
+        from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
+
+        text = exposition_of(self._daemon, params.format)
+        return _json(m.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)
@@ -71,6 +92,9 @@ class _Handlers:
         running = sum(session.ledger.current is not None for session in self._manager)
         await self._daemon.restart()
         return _json(m.RestartResult(running=running, instance_id=self._daemon.instance_id))
+
+    async def daemon_gc(self, connection: Connection, params: GcParams) -> bytes:
+        return _json(await Clearing(self._manager, self._daemon.retention, self._daemon.socket_path).run(params))
 
     # -- backends ----------------------------------------------------------------------------------------------------
 

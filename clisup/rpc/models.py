@@ -65,6 +65,18 @@ class ShutdownParams(Params):
     mode: Literal["drain", "detach", "kill"] = "drain"
 
 
+MetricsFormat = Literal["prometheus", "openmetrics"]
+
+
+class MetricsParams(Params):
+    format: MetricsFormat = "prometheus"
+
+
+class MetricsResult(Result):
+    text: str
+    content_type: str
+
+
 class RestartResult(Result):
     running: int
     instance_id: str
@@ -117,16 +129,6 @@ class CheckFinding(Result):
     detail: str
     fix: str
     backend: str | None
-
-
-class DriftCounts(Result):
-    kind: str
-    version: str
-    first_seen: str
-    last_seen: str
-    frames: dict[str, int]
-    fields: dict[str, int]
-    more: int
 
 
 class Timeouts(Params):

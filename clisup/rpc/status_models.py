@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from clisup.rpc.models import BackendInfo, DriftCounts, Result, SessionSummary
+from clisup.rpc.models import BackendInfo, Result, SessionSummary
 
 __all__ = [
     "STATUS_SCHEMA",
-    "AccountStatus",
-    "BackendStatus",
-    "ClientStatus",
+    "AccountRow",
+    "BackendRow",
+    "ClientRow",
     "DaemonInfo",
+    "DriftCounts",
     "SessionRow",
     "StatusResult",
     "StorageStatus",
     "Totals",
-    "status_schema",
 ]
 
 STATUS_SCHEMA = 1
@@ -62,7 +62,7 @@ class DaemonInfo(Result):
     reason: str | None = None
 
 
-class BackendStatus(BackendInfo):
+class BackendRow(BackendInfo):
     """A backend, and how many open sessions it has."""
 
     sessions: int
@@ -102,7 +102,7 @@ class SessionRow(SessionSummary):
     next_timer: NextTimer | None  # type: ignore[assignment]  # see above
 
 
-class AccountStatus(Result):
+class AccountRow(Result):
     """What is known of an account's rate limit."""
 
     account: str
@@ -126,7 +126,7 @@ class Totals(Result):
     cost_usd: float | None
 
 
-class ClientStatus(Result):
+class ClientRow(Result):
     """A connection."""
 
     uid: int
@@ -136,6 +136,18 @@ class ClientStatus(Result):
     subscriptions: int
 
 
+class DriftCounts(Result):
+    """What a version of a CLI said and this clisup does not know."""
+
+    kind: str
+    version: str
+    first_seen: str
+    last_seen: str
+    frames: dict[str, int]
+    fields: dict[str, int]
+    more: int
+
+
 class StatusResult(Result):
     """The whole answer."""
 
@@ -143,20 +155,10 @@ class StatusResult(Result):
         description="Grows when a field changes its meaning or goes; fields may be added."
     )
     daemon: DaemonInfo
-    backends: list[BackendStatus]
+    backends: list[BackendRow]
     sessions: list[SessionRow]
-    accounts: list[AccountStatus]
+    accounts: list[AccountRow]
     damaged_sessions: dict[str, str]
     totals: Totals
     drift: list[DriftCounts]
-    clients: list[ClientStatus]
-
-
-def status_schema() -> dict[str, Any]:
-    """The published JSON Schema (2020-12). `make schemas` writes it to docs/schemas/status.json."""
-    schema = StatusResult.model_json_schema(mode="serialization")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "clisup status --json",
-        **{name: value for name, value in schema.items() if name != "title"},
-    }
+    clients: list[ClientRow]

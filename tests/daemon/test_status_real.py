@@ -30,12 +30,12 @@ def valid(status: dict[str, Any]) -> dict[str, Any]:
 def unknown(model: type[BaseModel], value: dict[str, Any]) -> Iterator[str]:
     """Members that the model does not have, down to the rows."""
     yield from (f"{model.__name__}.{name}" for name in value.keys() - model.model_fields.keys())
-    rows = {"daemon": "DaemonInfo", "storage": "StorageStatus", "sessions": "SessionRow", "backends": "BackendStatus",
-            "accounts": "AccountStatus", "clients": "ClientStatus", "totals": "Totals", "last_event": "LastEvent",
+    rows = {"daemon": "DaemonInfo", "storage": "StorageStatus", "sessions": "SessionRow", "backends": "BackendRow",
+            "accounts": "AccountRow", "clients": "ClientRow", "totals": "Totals", "last_event": "LastEvent",
             "next_timer": "NextTimer"}  # fmt: skip
     for name, below in value.items():
         for row in below if isinstance(below, list) else [below]:
-            if isinstance(row, dict) and name in rows and model is not status_models.BackendStatus:
+            if isinstance(row, dict) and name in rows and model is not status_models.BackendRow:
                 yield from unknown(getattr(status_models, rows[name]), row)
 
 
@@ -82,6 +82,7 @@ def test_without_a_daemon_the_files_tell_of_turns_that_go_on_and_of_those_that_w
     daemon = serve()
     ended = daemon.new()
     ended.ask("hello")
+    until(lambda: ended.get()["state"] == "idle")
     before = {row["session_id"]: row for row in daemon.call("daemon/status")["sessions"]}
     goes_on, cut = busy(daemon, tmp_path), busy(daemon, tmp_path)
     keeper = goes_on.keeper()
