@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from clisup.cli.status_columns import COLUMNS, DEFAULT, GO_FIRST
 from clisup.core import events
 from clisup.core.events import EVENT_TYPES, Event, EventBase
 from clisup.core.usage import Usage
@@ -160,6 +161,14 @@ def test_the_page_has_every_field_of_a_sessions_summary() -> None:
 ])  # fmt: skip
 def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
     assert table(sections("protocol.md", "####")[model.__name__]) == fields_of(model)
+
+
+def test_the_page_of_the_status_has_every_column_in_order_and_the_order_in_which_they_go() -> None:
+    page = (DOCS / "status.md").read_text()
+    assert re.findall(r"^\| `([A-Z-]+)` \|", page, re.MULTILINE) == list(COLUMNS)
+    assert list(COLUMNS)[: len(DEFAULT)] == list(DEFAULT)
+    *others, last = GO_FIRST
+    assert f"{', '.join(others)} and {last} are left out, in this order" in page
 
 
 def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:

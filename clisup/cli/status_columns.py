@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     _Row = dict[str, Any]
 
-__all__ = ["COLUMNS", "DEFAULT", "chosen", "fitting", "session_rows", "short_ids"]
+__all__ = ["COLUMNS", "DEFAULT", "GO_FIRST", "chosen", "fitting", "session_rows", "short_ids"]
 
 GAP = 2  # spaces between two columns
 
@@ -61,7 +61,7 @@ COLUMNS: dict[str, Callable[[_Row], str]] = {
 """Every column by its name. SESSION is cut to what tells the rows apart, ID is whole."""
 
 DEFAULT = ("SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST")
-_GO_FIRST = ("LAST", "PID", "COST", "AGE", "MEM", "TOKENS", "BACKEND", "IDLE", "TURN", "PHASE")
+GO_FIRST = ("LAST", "PID", "COST", "AGE", "MEM", "TOKENS", "BACKEND", "IDLE", "TURN", "PHASE")
 """Where the terminal is too narrow, these are left out, from the first on. What is left then is cut at the edge."""
 
 
@@ -94,7 +94,7 @@ def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]
     names, gone = list(DEFAULT), []
     cells = session_rows(sessions, names)
     widths = {name: max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)}
-    for name in _GO_FIRST:
+    for name in GO_FIRST:
         if width is None or sum(widths[n] + GAP for n in names) - GAP <= width:
             break
         names.remove(name)

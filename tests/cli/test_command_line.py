@@ -118,14 +118,14 @@ def python(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=variables, check=False)
 
 
-@pytest.mark.parametrize("command", ["status", "version"])
+@pytest.mark.parametrize("command", ["status", "status -q", "status -o id,mem,last", "version"])
 def test_a_light_command_loads_no_heavy_module(daemon: FakeDaemon, command: str) -> None:
     from test_status import STATUS
 
     daemon.handlers["daemon/status"] = lambda peer, params: STATUS
     code = (
         "import sys; before = set(sys.modules)\n"
-        f"from clisup.cli.main import main; assert main([{command!r}]) == 0\n"
+        f"from clisup.cli.main import main; assert main({command.split()!r}) == 0\n"
         f"print(sorted(m for m in {HEAVY} if m in set(sys.modules) - before))"
     )
     done = python("-c", code, CLISUP_SOCKET=daemon.path)

@@ -234,3 +234,25 @@ def test_a_watch_in_a_pipe_gives_blocks_with_the_time(serve: Callable[..., Harne
     finally:
         watching.kill()
         watching.communicate()
+
+
+def test_waiting_outlives_the_daemon_and_a_stop_tells_what_it_waits_for(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve()
+    session = busy(daemon, tmp_path)
+    waiting = begin(daemon, "wait", session.id)
+    daemon.call("ping")
+    until(lambda: any(c["subscriptions"] for c in daemon.call("daemon/status")["clients"]))
+    daemon.restart()
+    until(lambda: daemon.call("daemon/status")["daemon"]["running"] == 1)
+    stopping = begin(daemon, "stop", "--json")
+    assert stopping.stderr is not None
+    assert "; 1 turn runs: they may end first" in stopping.stderr.readline()
+    (tmp_path / "go").touch()
+    out, _ = stopping.communicate(timeout=60)
+    assert stopping.returncode == 0 and json.loads(out)["running"] == 1
+    daemon.start()
+    out, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, errors
+    assert [line.split()[1:3] for line in out.splitlines()] == [["t1", "completed,"], ["t2", "completed,"]]
