@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -36,6 +37,7 @@ class _Handlers:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._manager = daemon.manager
+        self._openrpc: bytes | None = None
 
     # -- daemon ------------------------------------------------------------------------------------------------------
 
@@ -60,8 +62,25 @@ class _Handlers:
     async def ping(self, connection: Connection, params: m.Empty) -> bytes:
         return _json(m.PingResult(time=clock.timestamp()))
 
+    async def rpc_discover(self, connection: Connection, params: m.Empty) -> bytes:
+        if self._openrpc is None:
+            from clisup.rpc.openrpc import document, models_of  # a daemon that nobody asks does not load it
+
+            for model in models_of(METHODS):
+                model.model_rebuild()  # here, not in the thread: a request may be about to do the same
+                await trio.lowlevel.checkpoint()
+            self._openrpc = await trio.to_thread.run_sync(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
+        return self._openrpc
+
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
+
+    async def daemon_metrics(self, connection: Connection, params: m.MetricsParams) -> bytes:
+        await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
+        from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
+
+        text = exposition_of(self._daemon, params.format)
+        return _json(m.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)
