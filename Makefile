@@ -19,8 +19,9 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in a scratch directory
 	@$(BIN)/clisup demo
 
+# Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
 test: $(READY) lint  ## linters, types, the import contract and the tests
-	$(BIN)/python -m pytest
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
