@@ -67,6 +67,12 @@ class _Handlers:
         self._daemon.stop(params.mode)
         return _json(m.Done())
 
+    async def daemon_reload(self, connection: Connection, params: m.ReloadParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            found = await self._daemon.reload(dry_run=params.dry_run)
+        changed = [m.ChangedKey.model_validate(change._asdict()) for change in found]
+        return _json(m.ReloadResult(file=self._daemon.config_file.path, changed=changed))
+
     async def daemon_restart(self, connection: Connection, params: m.Empty) -> bytes:
         running = sum(session.ledger.current is not None for session in self._manager)
         await self._daemon.restart()

@@ -31,6 +31,7 @@ METHODS: dict[str, Method] = {
     "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
     "daemon/status": Method(m.Empty, None, "observe", "Everything that `clisup status` shows."),
     "daemon/shutdown": Method(m.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
+    "daemon/reload": Method(m.ReloadParams, m.ReloadResult, "admin", "Read the configuration file anew: all of it is taken up, or nothing and the error says why."),
     "daemon/restart": Method(m.Empty, m.RestartResult, "admin", "Start anew in place, with the code and configuration that are there now; turns go on."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
     "backend/env": Method(m.BackendEnvParams, m.BackendEnvResult, "observe", "What a backend's environment keeps, drops and sets: names and rules, never values."),
