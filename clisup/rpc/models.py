@@ -61,25 +61,6 @@ class PingResult(Result):
     time: str
 
 
-class ShutdownParams(Params):
-    mode: Literal["drain", "detach", "kill"] = "drain"
-
-
-class ReloadParams(Params):
-    dry_run: bool = False
-
-
-class ChangedKey(Result):
-    key: str
-    what: Literal["changed", "added", "removed"]
-    effect: Literal["at_once", "next_turn", "next_connection", "start"]
-
-
-class ReloadResult(Result):
-    file: str
-    changed: list[ChangedKey]
-
-
 class RestartResult(Result):
     running: int
     instance_id: str

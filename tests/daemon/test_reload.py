@@ -63,7 +63,9 @@ def test_a_timeout_holds_for_the_next_turn_and_not_for_the_one_that_runs(
     session.prompt(f"@wait-file {tmp_path}/go\ndone")
     session.cli()
     before = session.get()["watch"]["timers"]
-    assert reload(daemon, timeouts={"model_idle": 0.5}) == [("backends.demo.timeouts.model_idle", "changed", "next_turn")]
+    assert reload(daemon, timeouts={"model_idle": 0.5}) == [
+        ("backends.demo.timeouts.model_idle", "changed", "next_turn")
+    ]
     assert [timer["limit_s"] for timer in session.get()["watch"]["timers"]] == [timer["limit_s"] for timer in before]
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"
@@ -96,8 +98,8 @@ def test_a_lower_cap_ends_no_turn_and_holds_for_the_next(serve: Callable[..., Ha
     sessions[2].prompt("waits")
     (tmp_path / sessions[0].id).touch()
     sessions[0].end_of("t1")
-    status = daemon.call("daemon/status")["daemon"]
-    assert (status["running"], status["waiting"]) == (1, 1)
+    until(lambda: daemon.call("daemon/status")["daemon"]["running"] == 1)
+    assert daemon.call("daemon/status")["daemon"]["waiting"] == 1
     (tmp_path / sessions[1].id).touch()
     sessions[2].end_of("t1")
 
@@ -208,7 +210,7 @@ def test_the_scrub_lists_are_read_anew(serve: Callable[..., Harness], tmp_path: 
     session = daemon.new()
     assert session.ask("@env RELOAD_FACT")["text"] == "RELOAD_FACT: absent"
     with (tmp_path / "lists" / "common.allow").open("a") as file:
-        file.write("RELOAD_FACT  # a fact of this test\n")
+        file.write("RELOAD_FACT | it is asked for | this test\n")
     assert [c["key"] for c in daemon.call("daemon/reload")["changed"]] == ["daemon.scrub_lists"]
     assert session.ask("@env RELOAD_FACT")["text"] == "RELOAD_FACT: present"
     assert daemon.call("daemon/reload")["changed"] == []
@@ -240,10 +242,12 @@ def test_limits_of_requests_hold_at_once_and_those_of_frames_for_new_connections
         reload(daemon, daemon={"max_frame_bytes": 4096, "max_queue": 1, "max_connections": 2})
         assert old.call("session/list", labels={"x": "y" * 200})["sessions"] == []
         session = daemon.new()
-        assert old.call("session/prompt", session_id=session.id, prompt="x" * 10_000, wait=True)["outcome"] == "completed"
+        assert (
+            old.call("session/prompt", session_id=session.id, prompt="x" * 10_000, wait=True)["outcome"] == "completed"
+        )
         assert old.call("initialize")["limits"]["max_frame_bytes"] == 4096
-        with daemon.wire() as third, pytest.raises(ClisupError, match="more than 2 connections"):
-            third.call("ping")
+        with daemon.wire() as third:
+            assert b"more than 2 connections" in third.line()
 
 
 def test_retention_looks_at_once(serve: Callable[..., Harness]) -> None:
@@ -383,7 +387,7 @@ def test_turns_that_run_while_everything_changes_lose_nothing(
     daemon = serve()
     sessions = [daemon.new(mode=mode) for _ in range(3)]
     for session in sessions:
-        session.prompt("@stream 300 40 0.002\n@text end")
+        session.prompt("@stream 300 40 0.002\nend")
         session.prompt("@count")
         session.cli()
     for n in range(10):
@@ -395,7 +399,7 @@ def test_turns_that_run_while_everything_changes_lose_nothing(
             demo={"env": {f"N{n}": "x"}},
         )
     for session in sessions:
-        assert session.end_of("t1")["text"] == "end"
+        assert session.end_of("t1")["text"].endswith("\nend")
         assert session.end_of("t2")["text"] == "turn 2"
         assert session.chunks() == list(range(300))
         assert all(e["exit_code"] == 0 for e in session.events("process_exited"))
