@@ -47,7 +47,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
+    "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
     "clisup.client.events": {"pydantic"},

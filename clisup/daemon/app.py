@@ -18,6 +18,7 @@ from clisup.core.finding import Finding
 from clisup.daemon.backends import Backends
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
+from clisup.daemon.lag import watch_lag
 from clisup.daemon.manager import Manager
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
@@ -117,11 +118,13 @@ class Daemon:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
+            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+                                 self.manager.services.figures)  # fmt: skip
             _calm_collector()
             listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
             nursery.start_soon(self._heed_signals)
             nursery.start_soon(self.manager.watch_suspends)
+            nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
             nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)

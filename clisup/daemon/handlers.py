@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -73,6 +74,13 @@ class _Handlers:
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
+
+    async def daemon_metrics(self, connection: Connection, params: m.MetricsParams) -> bytes:
+        await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
+        from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
+
+        text = exposition_of(self._daemon, params.format)
+        return _json(m.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)

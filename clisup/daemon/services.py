@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clisup.core.config import Config
+from clisup.core.figures import Figures
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
 from clisup.daemon.live import LivePool
@@ -30,3 +31,5 @@ class Services:
     drift: Drift
     live: LivePool
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
+    at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
+    figures: Figures = field(default_factory=Figures)

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
+from clisup.core.figures import Meter
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
@@ -55,7 +56,8 @@ class Session:
         config = services.config.daemon
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
         keys, everywhere = config.retention.keys, services.everywhere
-        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere)
+        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere,
+                                 at_ends=services.at_ends, meter=Meter(services.figures, spec.backend))  # fmt: skip
         timeouts = spec.merged_timeouts(backend.config.timeouts)
         self.timeouts = dataclasses.replace(timeouts, resting=backend.config.live.idle_s)
         self.state = SessionState.IDLE

@@ -31,6 +31,7 @@ METHODS: dict[str, Method] = {
     "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
     "rpc.discover": Method(m.Empty, None, "observe", "This protocol as an OpenRPC document: every method with its params, result and errors.", large=True),
     "daemon/status": Method(m.Empty, None, "observe", "Everything that `clisup status` shows."),
+    "daemon/metrics": Method(m.MetricsParams, m.MetricsResult, "observe", "What the daemon counts, as Prometheus' text format or OpenMetrics: docs/metrics.md."),
     "daemon/shutdown": Method(m.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
     "daemon/restart": Method(m.Empty, m.RestartResult, "admin", "Start anew in place, with the code and configuration that are there now; turns go on."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),

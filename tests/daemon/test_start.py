@@ -15,6 +15,8 @@ from harness import Harness, until
 
 from clisup.errors import ClisupError
 
+pytestmark = pytest.mark.cold  # the start itself is looked at: locks, refusals, what is inherited
+
 
 def _refused(daemon: Harness) -> tuple[int, str]:
     """Exit code and words of a daemon that does not start."""
