@@ -32,8 +32,8 @@ class Key(NamedTuple):
 
 # fmt: off
 KEYS: dict[str, Key] = {
-    "daemon.socket": Key("start", "empty: as above; at most 107 bytes"),
-    "daemon.state_dir": Key("start", "a local file system, as POSIX locks are needed"),
+    "daemon.socket": Key("start", "where clients connect, at most 107 bytes; empty: the default place"),
+    "daemon.state_dir": Key("start", "where sessions are kept, on a local file system (POSIX locks); empty: the default place"),
     "daemon.scrub_lists": Key("next_turn", "a directory with your own scrub lists (docs/environment.md)"),
     "daemon.max_sessions": Key("at_once", "open sessions"),
     "daemon.max_running": Key("at_once", (
