@@ -22,6 +22,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.rpc import models as m
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
+from clisup.rpc.metrics_models import MetricsParams, MetricsResult
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
@@ -64,12 +65,12 @@ class _Handlers:
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
-    async def daemon_metrics(self, connection: Connection, params: m.MetricsParams) -> bytes:
+    async def daemon_metrics(self, connection: Connection, params: MetricsParams) -> bytes:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
         from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
 
         text = exposition_of(self._daemon, params.format)
-        return _json(m.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
+        return _json(MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)
