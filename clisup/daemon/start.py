@@ -53,6 +53,10 @@ def serve(flags: Flags) -> int:
     path, named = config_path(flags, env)
     config = read_config(path, required=named)
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
+    if config.tracing.enabled:
+        from clisup.host.otlp import check_installed
+
+        check_installed()
     if flags.check:
         Backends(config, env)
         return EXIT_OK
