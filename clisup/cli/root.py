@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "top",
         "stop",
         "daemon",
     ),
