@@ -27,8 +27,15 @@ class Scene:
         self.open("writing", f"@stream 600 64 0.05\n@wait-file {self.go}")
         self.open("compiling", "I build it first.\n@bash sleep 600")
         self.open("thinking", f"@sleep 0.2\n@wait-file {self.go}")
-        self.open("publishing", f"The branch is rebased; I publish it.\n{ASKS}\nPublished.", mode="live", permission_mode="default")
-        queued = self.open("reviewing", f"@tool Read {{\"file_path\": \"src/app.py\"}}\nLooks good so far.\n@wait-file {self.go}")
+        self.open(
+            "publishing",
+            f"The branch is rebased; I publish it.\n{ASKS}\nPublished.",
+            mode="live",
+            permission_mode="default",
+        )
+        queued = self.open(
+            "reviewing", f'@tool Read {{"file_path": "src/app.py"}}\nLooks good so far.\n@wait-file {self.go}'
+        )
         self.prompt(queued, "And now the tests, please.")
         until(lambda: self.daemon.call("approval/list")["approvals"], "nobody asks")
         until(lambda: self.status()["totals"]["turns"]["completed"] >= 1, "nothing is done")

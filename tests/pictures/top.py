@@ -1,6 +1,6 @@
 """`make pictures`: docs/images/top.svg, `clisup top` over a real daemon with the demo backend.
 
-    python -m tests.pictures.top [FILE.svg [COLUMNSxLINES]]
+python -m tests.pictures.top [FILE.svg [COLUMNSxLINES]]
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SIZE = (120, 35)
 LOOKED_S = 12.0
 
 
-async def picture(scene: Scene, target: Path, size: tuple[int, int]) -> None:
+async def picture(scene: Scene, size: tuple[int, int]) -> str:
     top = Top(scene.daemon.socket, follow=scene.named("publishing")["session_id"])
     async with top.run_test(size=size, notifications=True) as pilot:
         end = time.monotonic() + LOOKED_S
         while time.monotonic() < end:
             await pilot.pause(0.1)
-        target.write_text(top.export_screenshot(title="clisup top"))
+        return top.export_screenshot(title="clisup top")
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
     scene = Scene()
     try:
         scene.play()
-        asyncio.run(picture(scene, target, (columns, lines)))
+        target.write_text(asyncio.run(picture(scene, (columns, lines))))
     finally:
         scene.close()
     print(target)

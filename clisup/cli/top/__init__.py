@@ -15,7 +15,10 @@ __all__ = ["command"]
 
 @click.command("top")
 @click.option(
-    "--sort", default="attention", metavar="ORDER", help="attention (default), session, idle, age, memory, tokens, cost."
+    "--sort",
+    default="attention",
+    metavar="ORDER",
+    help="attention (default), session, idle, age, memory, tokens, cost.",
 )
 @click.option("--filter", "wanted", default="", metavar="WORDS", help="Only sessions that hold all of these words.")
 @click.option("-f", "--follow", metavar="SESSION", help="Follow this session's events from the start.")

@@ -15,9 +15,9 @@ from textual.worker import Worker
 from clisup.cli.approval_words import question_lines
 from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
 from clisup.cli.top.following import start_after
-from clisup.cli.top.head import head_lines
+from clisup.cli.top.head import Span, head_lines
 from clisup.cli.top.link import Feed
-from clisup.cli.top.model import SORTS, Board, pause_after
+from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
 from clisup.cli.top.rows import table
 from clisup.errors import ClisupError
@@ -57,7 +57,7 @@ class Top(App[int]):
         ),
     ]  # fmt: skip
 
-    def __init__(self, path: str, *, sort: str = "attention", wanted: str = "", follow: str | None = None) -> None:
+    def __init__(self, path: str, *, sort: str = FIRST_SORT, wanted: str = "", follow: str | None = None) -> None:
         super().__init__()
         self.board = Board()
         self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
@@ -82,6 +82,14 @@ class Top(App[int]):
         self.run_worker(self._watch(), group="status", exit_on_error=True)
         self.set_interval(PAINT_S, self._paint)
 
+    async def on_unmount(self) -> None:
+        """Hang up before the loop is gone."""
+        working = list(self.workers)
+        for worker in working:
+            worker.cancel()
+        await asyncio.gather(*(worker.wait() for worker in working), return_exceptions=True)
+        await asyncio.sleep(0)  # a transport closes its socket in the round after it was told to
+
     # -- what comes in -----------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
@@ -97,9 +105,10 @@ class Top(App[int]):
                     self._follow(self._to_follow)
             except ClisupError:
                 pass  # it is away: the feed looks for it, and the head says so
-            await asyncio.sleep(pause_after(monotonic() - began) / 2)
+            pause = pause_after(monotonic() - began)
+            await asyncio.sleep(pause / 2)
             try:
-                async with asyncio.timeout(pause_after(monotonic() - began) / 2):
+                async with asyncio.timeout(pause / 2):
                     await self._look.wait()
             except TimeoutError:
                 pass
@@ -116,13 +125,20 @@ class Top(App[int]):
 
     def _paint(self) -> None:
         now = monotonic()
-        self.head.show(head_lines(self.board, self.size.width - 2, now))
         shown = self.board.shown(self._sort, self._wanted, now)
-        self.rows.show(table(self.board, shown, self.size.width - 2, now))
-        words = [f"sort: {self._sort}"] + ([f"filter: {self._wanted}"] if self._wanted else [])
-        self.sub_title = ", ".join(words)
+        self.head.show([*head_lines(self.board, self.size.width - 2, now), *self._chosen_view(len(shown))])
+        self.rows.show(table(self.board, shown, self.rows.scrollable_content_region.width, now))
         self._paint_question(now)
         self.pane.paint()
+
+    def _chosen_view(self, shown: int) -> list[list[Span]]:
+        """A line that says what is left out, and the order, where they are not those of the beginning."""
+        parts: list[Span] = []
+        if self._wanted:
+            parts.append((f"filter: {self._wanted} ({shown} of {len(self.board.sessions)})  ", "warn"))
+        if self._sort != FIRST_SORT:
+            parts.append((f"sorted by {self._sort}", "dim"))
+        return [parts] if parts else []
 
     def _paint_question(self, now: float) -> None:
         event = self.board.question(self._pinned, self.rows.selected)
@@ -148,7 +164,7 @@ class Top(App[int]):
 
     def action_move(self, by: int) -> None:
         if self.focused is self.pane.log_lines:
-            self.pane.log_lines.scroll_relative(y=by, animate=False)
+            self.pane.scroll(by)
         else:
             self.rows.move(by)
 

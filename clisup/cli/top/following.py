@@ -27,6 +27,8 @@ _TONES = {
     "approval_requested": "asking",
     "approval_resolved": "asking",
 } | dict.fromkeys(_ALARMS, "alarm")
+_LIMITS = {"process_started": 120}
+_UNSAID = ("message_start", "message_stop", "status", "usage")
 Piece = tuple[str, str]
 _Event = dict[str, Any]
 
@@ -37,10 +39,12 @@ def start_after(session: _Event) -> int:
 
 
 def pieces(event: _Event) -> list[Piece]:
-    """`12:34:56  tool_use  Bash ls` as pieces with tones."""
+    """`12:34:56  tool_use  Bash ls` as pieces with tones; none for events that only frame others (clisup logs has them)."""
     kind = str(event["type"])
+    if kind in _UNSAID:
+        return []
     bad = event.get("error") or event.get("is_error")
-    said = clip(words(event), LINE)
+    said = clip(words(event), _LIMITS.get(kind, LINE))
     return [
         (f"{_time(event.get('ts'))}  ", "dim"),
         (f"{clip(kind, 18):<18}  ", "dim" if kind not in _TONES and not bad else "strong"),

@@ -91,13 +91,15 @@ def _account(a: dict[str, Any]) -> str:
 
 
 def _fitted(spans: list[Span], width: int) -> list[Span]:
-    """Cut to one line: what does not fit goes from the end."""
+    """One line: from what does not fit on, dim parts are left out and others cut."""
     fitted: list[Span] = []
     left = width
     for raw, tone in spans:
         if not raw or left <= 0:
             continue
         text = plain(raw).replace("\n", " ")
+        if len(text) > left and tone == "dim":
+            break  # it may be left out
         fitted.append((text if len(text) <= left else clip(text, left), tone))
         left -= len(text)
     return fitted

@@ -120,7 +120,7 @@ class _Link:
                     answer.set_result(frame.get("result"))
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()
 
 
 class Feed:

@@ -10,7 +10,7 @@ from typing import Any
 from clisup.cli.describe import words
 from clisup.cli.terminal import clip
 
-__all__ = ["RATES", "SORTS", "Board", "NextTimer", "pause_after"]
+__all__ = ["FIRST_SORT", "RATES", "SORTS", "Board", "NextTimer", "pause_after"]
 
 RATES = 120
 """Samples of the throughput that are kept, one a look at the status."""
@@ -21,6 +21,7 @@ LAST_WORDS = 160
 LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0
 _SHARE = 10.0
 _ABOUT_TURNS = ("turn_started", "turn_completed", "prompt_accepted", "approval_requested", "approval_resolved")
+_WRITING = "writing ..."
 _Event = dict[str, Any]
 _Session = dict[str, Any]
 _Key = tuple[str, str]
@@ -49,7 +50,7 @@ class Board:
     connected: bool = False
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=RATES))
     approvals: dict[_Key, _Event] = field(default_factory=dict)
-    _last: dict[str, str] = field(default_factory=dict)
+    _last: dict[str, tuple[int, str]] = field(default_factory=dict)
     _stirred: dict[str, float] = field(default_factory=dict)
 
     # -- what comes in
@@ -71,7 +72,8 @@ class Board:
     def take_event(self, event: _Event, now: float) -> bool:
         """One event of any session. True where the status should be asked for at once, as a turn began or ended."""
         session_id, kind = event["session_id"], event["type"]
-        self._last[session_id] = clip(f"{kind} {words(event)}".rstrip(), LAST_WORDS)
+        seq = int(event.get("seq") or event.get("to_seq") or 0)
+        self._last[session_id] = seq, clip(f"{kind} {words(event)}".rstrip(), LAST_WORDS)
         self._stirred[session_id] = now
         if kind == "approval_requested":
             self.approvals[session_id, event["approval_id"]] = event
@@ -116,9 +118,12 @@ class Board:
         return float(session.get("age_s") or 0.0) + (now - self.at)
 
     def last_words(self, session: _Session) -> str:
-        """Its last event; of one that came before this view, its type alone is known."""
-        known = self._last.get(session["session_id"])
-        return known if known is not None else str((session.get("last_event") or {}).get("type") or "-")
+        """Its last event; of one that was not heard here (pieces of text, what came before this view) the type alone."""
+        seq, heard = self._last.get(session["session_id"], (0, ""))
+        last = session.get("last_event") or {}
+        if int(last.get("seq") or 0) <= seq:
+            return heard
+        return _WRITING if last.get("type") == "content_delta" else str(last.get("type") or "-")
 
     def next_timer(self, now: float) -> NextTimer | None:
         timers = [
@@ -161,6 +166,7 @@ def _total(s: _Session) -> int:
     return sum(v for name, v in (s.get("tokens") or {}).items() if name.endswith("_tokens") and isinstance(v, int))
 
 
+FIRST_SORT = "attention"
 SORTS: dict[str, Callable[[Board, _Session, float], Any]] = {
     "attention": _attention,
     "session": lambda board, s, now: s["session_id"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from rich.segment import Segment
@@ -26,6 +28,7 @@ FOLLOWED_LINES = 1000
 """Lines of followed events that are kept; the oldest go."""
 
 _TAIL_LINES = 3
+_LEAST_ROOM = 40
 _STYLES = {
     "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red",
     "asking": "bold yellow", "running": "green", "waiting": "cyan", "resting": "dim",
@@ -50,7 +53,11 @@ class HeadPane(Static):
 class SessionsPane(ScrollView, can_focus=True):
     """The table. It draws the rows that are seen, so that a thousand sessions cost no more than twenty."""
 
-    DEFAULT_CSS = "SessionsPane { height: 1fr; min-height: 4; padding: 0 1; overflow-x: hidden; }"
+    DEFAULT_CSS = """
+    SessionsPane { height: 1fr; min-height: 4; padding: 0 1; overflow-x: hidden; background: $background;
+                   scrollbar-size-vertical: 1; }
+    SessionsPane:focus { background-tint: $foreground 0%; }
+    """
 
     class Chosen(Message):
         """Somebody chose another row."""
@@ -150,34 +157,57 @@ class FollowPane(Vertical):
     """
 
     def __init__(self) -> None:
-        self.log_lines = RichLog(max_lines=FOLLOWED_LINES, wrap=True, markup=False, min_width=0)
+        self.log_lines = RichLog(max_lines=FOLLOWED_LINES, wrap=False, markup=False, min_width=0, auto_scroll=False)
         self._writing = Static("", markup=False)
         self._tail = Tail()
+        self._lines: deque[Sequence[Piece]] = deque(maxlen=FOLLOWED_LINES)
         super().__init__(self.log_lines, self._writing)
         self.log_lines.can_focus = True
 
     def begin(self, title: str) -> None:
         """Follow something new."""
         self.log_lines.clear()
+        self._lines.clear()
         self._tail = Tail()
         self.border_title = title
         self.display = True
-        self.paint()
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event. Deltas go into the line that is being written, all others into lines that stay."""
+        """One event. Deltas go into the text that is being written, all others into lines that stay."""
         if not self._tail.take(event):
             self.write(pieces(event))
 
     def write(self, line: Sequence[Piece]) -> None:
-        """A line; it scrolls along where the end was in sight."""
-        self.log_lines.auto_scroll = self.log_lines.is_vertical_scroll_end
-        text = painted(line)
-        text.no_wrap = False
-        self.log_lines.write(text)
+        """A line, shown with the next `paint`."""
+        if line:
+            self._lines.append(line)
+
+    def scroll(self, by: int) -> None:
+        """Look at other lines; the pane scrolls along again once its end is in sight."""
+        self.log_lines.scroll_relative(y=by, animate=False)
 
     def paint(self) -> None:
-        """Show what is being written. Called a few times a second, not for each piece."""
+        """Show what came since. Called a few times a second, not for each piece."""
+        log = self.log_lines
+        if not self.display or not log.size.width:
+            return
+        if self._lines:
+            at_end = log.max_scroll_y - log.scroll_offset.y <= 1
+            for line in self._lines:
+                log.write(_hanging(line, log.scrollable_content_region.width), scroll_end=False)
+            self._lines.clear()
+            if at_end:
+                log.scroll_end(animate=False)
         text = self._tail.shown(max(20, self.size.width - 4) * _TAIL_LINES)
         self._writing.display = bool(text)
         self._writing.update(Text(text))
+
+
+def _hanging(line: Sequence[Piece], width: int) -> Text:
+    """The line folded to `width`; what goes over begins beneath the words, where there is room for that."""
+    *fixed, (said, tone) = line
+    indent = sum(len(text) for text, _ in fixed)
+    room = width - indent if width - indent >= _LEAST_ROOM else width
+    first, *more = wrap(said, room, drop_whitespace=True) or [""]
+    pad = " " * (width - room and indent)
+    return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])
