@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from time import monotonic
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ class Top(App[int]):
     ]  # fmt: skip
 
     def __init__(self, path: str, *, sort: str = FIRST_SORT, wanted: str = "", follow: str | None = None) -> None:
-        super().__init__()
+        super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no greys in place of colours: none
         self.board = Board()
         self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
         self._feed = Feed(path, "*", None, on_event=self._on_event, on_state=self._on_state)

@@ -100,7 +100,7 @@ class SessionsPane(ScrollView, can_focus=True):
         if at >= len(self.table.lines):
             if at == 0:
                 return _strip("No sessions: clisup run -b BACKEND PROMPT opens one.", Style(dim=True), width)
-            return Strip.blank(width)
+            return Strip.blank(width, Style())
         line = self.table.lines[at]
         chosen = line.session_id == self.selected
         style = Style.parse(_STYLES[line.tone] or "none") + Style(reverse=chosen, dim=False if chosen else None)
@@ -113,7 +113,7 @@ class SessionsPane(ScrollView, can_focus=True):
 
 
 def _strip(text: str, style: Style, width: int) -> Strip:
-    return Strip([Segment(text, style)]).adjust_cell_length(width)
+    return Strip([Segment(text, style)]).adjust_cell_length(width, style)  # padding without a style breaks the filter
 
 
 class ApprovalPane(Static):
