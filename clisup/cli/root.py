@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "serve",
         "status",
         "top",
+        "metrics",
         "stop",
         "daemon",
     ),
