@@ -51,6 +51,12 @@ class Server:
         self.connections: set[Connection] = set()
         self._of_uid: Counter[int] = Counter()
 
+    def renew(self, config: DaemonConfig) -> None:
+        """Other settings, from now on; what a connection was told at its beginning stays for its life."""
+        self._config = config
+        self._turnstile.renew(Share(config.request_burst, config.request_rate), patience_s=config.request_wait_s)
+        self._holdings.limit = config.max_held_bytes
+
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
         sock = trio.socket.from_stdlib_socket(listener)

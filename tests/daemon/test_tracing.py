@@ -243,6 +243,31 @@ def test_turns_of_before_tracing_was_first_switched_on_are_left_alone(
     assert span["end_ns"] - span["start_ns"] == pytest.approx(end["duration_s"] * 1e9, abs=1)
 
 
+def test_a_reload_switches_it_on_points_it_elsewhere_and_switches_it_off(
+    serve: Callable[..., Harness], collector: Collector
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    with Collector() as other:
+        for number, (keys, where) in enumerate([
+            ({"endpoint": collector.url, "headers": {"X-Key": "a"}}, collector),
+            ({"endpoint": other.url}, other),
+            ({"enabled": False}, None),
+        ]):  # fmt: skip
+            daemon.configure(raw=table(**keys))
+            changed = {change["key"]: change["effect"] for change in daemon.call("daemon/reload")["changed"]}
+            assert changed and all(
+                key.startswith("tracing.") and effect == "at_once" for key, effect in changed.items()
+            )
+            assert ("tracing.headers.X-Key" in changed) == (number < 2)
+            session.ask("hello")
+            if where is not None:
+                until(lambda where=where: where.spans)
+        assert (len(collector.spans), len(other.spans)) == (1, 1)
+    assert counts(daemon)["exported"] == 2
+    daemon.configure(raw="")
+
+
 def test_nobody_there_costs_the_turns_nothing_and_is_counted(serve: Callable[..., Harness]) -> None:
     with Collector() as gone:
         url = gone.url
