@@ -50,6 +50,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
     "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.top.app": {"textual"},
+    "clisup.cli.top.panes": {"textual"},
+    "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
