@@ -144,7 +144,8 @@ class Daemon:
             nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
-            self._trace(nursery)
+            self._nursery = nursery
+            self.trace()
             nursery.start_soon(self.retention.run)
             self.state = "ready"
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
@@ -161,20 +162,21 @@ class Daemon:
                 os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
-    def _trace(self, nursery: trio.Nursery) -> None:
+    def trace(self) -> None:
+        """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""
+        if self._tracing is not None:
+            self._tracing.end()
+            self._tracing = None
         if not self.config.tracing.enabled:
             return
         from clisup.daemon.tracing import open_tracing
-        from clisup.host.otlp import OtlpSender
 
-        about = {
-            "service.name": self.config.tracing.service_name,
-            "service.version": __version__,
-            "service.instance.id": self.instance_id,
-        }
-        sender = OtlpSender(self.config.tracing, about)
-        self._tracing = open_tracing(self.manager, self.config.tracing, sender)
-        nursery.start_soon(self._tracing.run)
+        try:
+            self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
+        except WorldError as error:
+            _log.error("no traces", error=str(error))
+        else:
+            self._nursery.start_soon(self._tracing.run)
 
     async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
