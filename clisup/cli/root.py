@@ -14,6 +14,7 @@ __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": (
         "run",
+        "attach",
         "logs",
         "approvals",
         "wait",
@@ -29,6 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "top",
         "metrics",
         "stop",
         "gc",

@@ -162,6 +162,10 @@ class AsyncCalls:
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
 
+    async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str((await self._sure("daemon/metrics", format=format))["text"])
+
     async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
         """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
         age = {} if older_than_s is None else {"older_than_s": older_than_s}

@@ -203,6 +203,10 @@ class Calls:
         status: dict[str, Any] = self._sure("daemon/status")
         return status
 
+    def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str(self._sure("daemon/metrics", format=format)["text"])
+
     def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
         """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
         from clisup.client.answers import read
