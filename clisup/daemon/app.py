@@ -15,6 +15,7 @@ import trio
 from clisup import __version__
 from clisup.core.config import Config
 from clisup.core.finding import Finding
+from clisup.daemon.announcing import Announcer, Vitals, status_line
 from clisup.daemon.backends import Backends
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
@@ -24,9 +25,11 @@ from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.activation import ACTIVATED
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
+from clisup.host.notify import Notifier
 from clisup.host.systemd import restart_job
 
 __all__ = ["Daemon", "run_daemon"]
@@ -84,6 +87,11 @@ class Daemon:
         self._hasten = trio.Event()
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
         self._process = psutil.Process()
+        self.activated = ACTIVATED in succession.inherited
+        self.notifier = Notifier.of(succession.env)
+        self._vitals = Vitals()
+        self._announcer = Announcer(self.notifier, self._vitals, self._look)
+        self.manager: Manager
         self.server: Server
 
     async def run(self) -> None:
@@ -96,6 +104,7 @@ class Daemon:
         self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._announcer.run)
                 for pid in inherited_keepers() if old else []:
                     nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
@@ -110,7 +119,7 @@ class Daemon:
         return {
             "state": self._state_lock.fileno(),
             "socket": self._socket_lock.fileno(),
-            "listener": self._listener.fileno(),
+            ACTIVATED if self.activated else "listener": self._listener.fileno(),
         }
 
     async def _live(self, nursery: trio.Nursery) -> None:
@@ -119,13 +128,16 @@ class Daemon:
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
             _calm_collector()
-            listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
-            nursery.start_soon(self._heed_signals)
-            nursery.start_soon(self.manager.watch_suspends)
-            nursery.start_soon(self.manager.services.storage.probe)
-            nursery.start_soon(self.server.serve, listener)
-            nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)
+            held = self.succession.inherited
+            listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
+            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
+            nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
+            nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
+            nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
+            retention = Retention(self.manager, self.config.daemon.retention)
+            nursery.start_soon(self._vitals.keep, "retention", retention.run)
             self.state = "ready"
+            await self._announcer.ready()
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
                       adopted=self.manager.adopted)  # fmt: skip
             await self._stopping.wait()
@@ -137,7 +149,8 @@ class Daemon:
             nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
             if not self.succession.due:
                 listener.close()
-                os.unlink(self.socket_path)
+                if not self.activated:  # systemd's stays, with whoever waits in it
+                    os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
     async def _heed_signals(self) -> None:
@@ -169,6 +182,7 @@ class Daemon:
         await self.succession.prepare()
         if self._stop_mode is None:
             self.succession.due = True
+            self.notifier.reloading()  # to the manager it is one: the successor says that it is over
             self.stop("detach")
 
     def stop(self, mode: StopMode, **why: str) -> None:
@@ -178,6 +192,9 @@ class Daemon:
             self._stop_mode = mode
         self.state = "draining"
         self.manager.stopping = self.manager.services.storage.stopping = True
+        if not self.succession.due:
+            self.notifier.stopping()
+            self._announcer.tell()
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -210,6 +227,17 @@ class Daemon:
     def _keeper_pids(self) -> set[int]:
         return {pid for session in self.manager if (pid := session.keeper_pid()) is not None}
 
+    def _look(self) -> tuple[str, str]:
+        """The state, and the line of `systemctl status`."""
+        if self.state == "starting":
+            return self.state, status_line(state=self.state, sessions=0, running=0)
+        slots, storage = self.manager.services.slots, self.manager.services.storage
+        sessions = sum(session.state != "closed" for session in self.manager)
+        line = status_line(
+            state=self.state, sessions=sessions, running=slots.used, waiting=slots.waiting, storage=storage.state
+        )
+        return self.state, line
+
     # -- what people look at -----------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
@@ -220,6 +248,7 @@ class Daemon:
             "pid": os.getpid(),
             "instance_id": self.instance_id,
             "started_at": self.started_at,
+            "activated": self.activated,
         }
 
     async def status(self) -> dict[str, Any]:

@@ -13,15 +13,19 @@ from wire import Hangup, Wire
 
 from clisup.host import cgroups
 
-UNIT = "clisup.service"
-SHIPPED = Path(__file__).resolve().parents[2] / "systemd" / UNIT
+SHIPPED = Path(__file__).resolve().parents[2] / "systemd"
+SYSTEM_USER = "root"  # without D-Bus in the lab nobody else can ask the system's manager for its jobs
+UNITS = {"user": "clisup.service", "system": f"clisup@{SYSTEM_USER}.service"}
 COMMAND = ".local/share/clisup/bin/clisup"  # below the home, as the unit says
 CONFIG = '[daemon]\non_stop = "kill"\n[backends.demo]\ntimeouts = {term_grace = 1}\n'
+# What a machine of tests may not let us make is left out, and the checkout, its python and the lab are let in. All else of the
+# system's unit is as it is shipped.
+PLACES = f"PrivateDevices=no\nBindReadOnlyPaths=-{sys.base_prefix} -{sys.prefix} -{SHIPPED.parent}\n"
 
 
 def units() -> dict[str, str]:
-    """What both managers find: the shipped file, word for word."""
-    return {UNIT: SHIPPED.read_text()}
+    """What both managers find: the shipped files, word for word but for the place of the command."""
+    return {file.name: file.read_text() for file in SHIPPED.iterdir()}
 
 
 def install(lab: SystemdLab) -> None:
@@ -34,12 +38,21 @@ def install(lab: SystemdLab) -> None:
     config.parent.mkdir(parents=True)
     config.write_text(CONFIG)
     (lab.root / "work").mkdir()
-    for manager in ("system", "user"):  # the home and the runtime directory are the user manager's own already
-        dropin = lab.root / manager / f"{UNIT}.d" / "lab.conf"
-        dropin.parent.mkdir()
-        environment = f"Environment=HOME={lab.home} XDG_RUNTIME_DIR={lab.run}\n" if manager == "system" else ""
-        dropin.write_text(f"[Service]\nStandardError=append:{lab.root}/{manager}.log\n{environment}")
+    for manager, unit in UNITS.items():
+        extra = ""
+        if manager == "system":
+            execs = f"ExecStart=\nExecStart={command} serve\nExecReload=\nExecReload={command} daemon restart\n"
+            extra = f"Environment=HOME={lab.home}\nBindPaths={lab.root}\n{PLACES}{execs}"
+        drop_in(lab, manager, unit, f"StandardError=append:{lab.root}/{manager}.log\n{extra}")
         lab.systemctl(f"--{manager}", "daemon-reload")
+
+
+def drop_in(lab: SystemdLab, manager: str, unit: str, text: str, name: str = "lab") -> Path:
+    """A drop-in for a unit's [Service]; systemd has to be told of it."""
+    file = lab.root / manager / f"{unit}.d" / f"{name}.conf"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"[Service]\n{text}")
+    return file
 
 
 class Service:
@@ -47,8 +60,11 @@ class Service:
 
     def __init__(self, lab: SystemdLab, manager: str) -> None:
         self.lab, self.manager = lab, f"--{manager}"
+        self.unit = UNITS[manager]
+        self.socket_unit = self.unit.replace(".service", ".socket")
         self.state = lab.home / ".local" / "state" / "clisup"
-        self.socket = str(lab.run / "clisup" / "clisup.sock")
+        place = lab.run / "clisup" if manager == "user" else lab.root / "clisup" / SYSTEM_USER
+        self.socket = str(place / "clisup.sock")
         self.log = lab.root / f"{manager}.log"
         self._wire: Wire | None = None
 
@@ -56,11 +72,11 @@ class Service:
 
     def systemctl(self, verb: str, *words: str) -> str:
         self.hang_up()
-        return self.lab.systemctl(self.manager, verb, *words, UNIT)
+        return self.lab.systemctl(self.manager, verb, *words, self.unit)
 
     def show(self, *names: str) -> dict[str, str]:
         """Properties of the unit."""
-        lines = self.lab.systemctl(self.manager, "show", *(f"-p{name}" for name in names), UNIT).splitlines()
+        lines = self.lab.systemctl(self.manager, "show", *(f"-p{name}" for name in names), self.unit).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     @property
@@ -100,7 +116,7 @@ class Service:
 
     def processes(self) -> list[int]:
         """All that live in the unit's cgroup: the daemon, keepers, CLIs and their tools."""
-        found = Path(self.lab.cgroup).rglob(UNIT)
+        found = Path(self.lab.cgroup).rglob(self.unit)
         return [pid for path in found for pid in cgroups.members(str(path))]
 
     # -- the daemon

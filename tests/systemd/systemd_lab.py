@@ -1,6 +1,6 @@
 """A real systemd of one's own, system and user manager, in namespaces: nothing of it reaches the machine, nothing stays.
 
-It sees the machine's files read-only, its own directory, a /run of its own and one cgroup of v2. Its end is SIGKILL to pid 1
+It sees the machine's files read-only, its own directory, a /run and an /etc/systemd/system of its own and one cgroup of v2. Its end is SIGKILL to pid 1
 of its pid namespace, which takes everybody with it.
 """
 
@@ -35,9 +35,12 @@ set -e
 mount --bind {root} {root}
 mount -o remount,bind,ro /
 mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/clisup
+mount --bind {root}/clisup /run/clisup
+mount --bind {root}/etc /etc/systemd/system
 umount -R -l /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-exec env -i container=lab PATH="$PATH" HOME={root}/home SYSTEMD_UNIT_PATH={root}/system \\
+exec env -i container=lab PATH="$PATH" HOME={root}/home SYSTEMD_UNIT_PATH={root}/system:/etc/systemd/system \\
   {systemd} --system --log-target=console --show-status=no
 """
 TARGET = "[Unit]\nDescription=%n of a lab\nDefaultDependencies=no\n"
@@ -46,7 +49,7 @@ USER_MANAGER = """\
 Type=notify
 User=%i
 ExecStart={systemd} --user --log-target=console
-Environment=HOME={root}/home XDG_RUNTIME_DIR={root}/run SYSTEMD_UNIT_PATH={root}/user
+Environment=HOME={root}/home XDG_RUNTIME_DIR={root}/run SYSTEMD_UNIT_PATH={root}/user:{root}/home/.config/systemd/user
 Slice=user-%i.slice
 Delegate=yes
 KillMode=mixed
@@ -66,10 +69,13 @@ class SystemdLab:
         self.home, self.run, self.log = self.root / "home", self.root / "run", self.root / "log"
         self.cgroup = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self.root.chmod(0o711)  # services of other users have their sockets and homes in it
         for directory in (self.home, self.run, self.root / "system", self.root / "user"):
             directory.mkdir(mode=0o700)
+        for directory in (self.root / "clisup", self.root / "etc"):
+            directory.mkdir(mode=0o755)
         for manager in ("system", "user"):
-            for name in ("default", "basic", "sysinit", "shutdown"):
+            for name in ("default", "basic", "sysinit", "shutdown", "sockets", "multi-user"):
                 (self.root / manager / f"{name}.target").write_text(TARGET)
             for name, text in units.items():
                 (self.root / manager / name).write_text(text)
