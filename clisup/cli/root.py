@@ -30,6 +30,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "status",
         "stop",
         "daemon",
+        "install",
+        "uninstall",
     ),
     "Backends": (
         "backends",

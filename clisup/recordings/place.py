@@ -19,8 +19,8 @@ __all__ = ["state_dir_of", "this_machine"]
 def this_machine(env: Mapping[str, str], config: str | None) -> Machine:
     """This machine, and the configuration as `clisup serve` would read it. Raises `ConfigurationError`."""
     path, named = config_path(Flags(config=config), env)
-    config = with_credentials(read_config(path, required=named), None, env)
-    return Machine(config, env, env.get("HOME", ""), _user(), socket.gethostname())
+    settings = with_credentials(read_config(path, required=named), None, env)
+    return Machine(settings, env, env.get("HOME", ""), _user(), socket.gethostname())
 
 
 def _user() -> str:

@@ -38,6 +38,7 @@ def install(lab: SystemdLab) -> None:
     config.parent.mkdir(parents=True)
     config.write_text(CONFIG)
     (lab.root / "work").mkdir()
+    drop_in(lab, "system", "clisup-tmp@.service", "PrivateDevices=no\n")
     for manager, unit in UNITS.items():
         extra = ""
         if manager == "system":

@@ -1,7 +1,7 @@
 """A real systemd of one's own, system and user manager, in namespaces: nothing of it reaches the machine, nothing stays.
 
-It sees the machine's files read-only, its own directory, a /run and an /etc/systemd/system of its own and one cgroup of v2. Its end is SIGKILL to pid 1
-of its pid namespace, which takes everybody with it.
+It sees the machine's files read-only, its own directory, a /run and an /etc/systemd/system of its own and one cgroup of v2.
+Its end is SIGKILL to pid 1 of its pid namespace, which takes everybody with it.
 """
 
 from __future__ import annotations
