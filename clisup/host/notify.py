@@ -28,7 +28,6 @@ class Notifier:
 
     def __init__(self, address: str | None = None, *, watchdog_s: float | None = None) -> None:
         self._address = address
-        self._socket: socket.socket | None = None
         self.watchdog_s = watchdog_s if address is not None else None
 
     @classmethod
@@ -72,10 +71,8 @@ class Notifier:
         if self._address is None:
             return False
         try:
-            if self._socket is None:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-                self._socket.setblocking(False)
-            self._socket.sendto(notify_message(**fields), _address(self._address))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(notify_message(**fields), _address(self._address))
         except OSError:
             return False  # it is busy or gone: what it has to know is said again
         return True

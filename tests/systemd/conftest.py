@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 sys.path.insert(0, str(Path(__file__).parent))
 from harness import until
-from service import Service, install, units
+from service import KEPT, Service, install, units
 from systemd_lab import LabRefused, SystemdLab, refusal
 
 
@@ -19,7 +19,7 @@ from systemd_lab import LabRefused, SystemdLab, refusal
 def lab() -> Iterator[SystemdLab]:
     if (reason := refusal()) is not None:
         pytest.skip(reason)
-    lab = SystemdLab(units(), until)
+    lab = SystemdLab(units(), until, KEPT)
     try:
         with lab:
             install(lab)

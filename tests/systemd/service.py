@@ -19,7 +19,8 @@ COMMAND = ".local/share/clisup/bin/clisup"  # below the home, as the user's unit
 CONFIG = '[daemon]\non_stop = "kill"\n[backends.demo]\ntimeouts = {term_grace = 1}\n'
 # What a machine of tests may not let us make is left out, and the checkout, its python and the lab are let in. All else of the
 # system's unit is as it is shipped.
-PLACES = f"PrivateDevices=no\nBindReadOnlyPaths=-{sys.base_prefix} -{sys.prefix} -{SHIPPED.parent}\n"
+KEPT = (sys.base_prefix, sys.prefix, str(SHIPPED.parent))
+PLACES = f"PrivateDevices=no\nBindReadOnlyPaths={' '.join(KEPT)}\n"
 
 
 class Kind(NamedTuple):

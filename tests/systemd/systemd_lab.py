@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +35,11 @@ set -e
 mount --bind {root} {root}
 mount -o remount,bind,ro /
 mount -t tmpfs -o mode=755 tmpfs /run
+# A /tmp that can be written, which PrivateTmp= needs; what is ours below the machine's own is let in.
+for path in {kept}; do mkdir -p /run/kept$path; mount --rbind $path /run/kept$path; done
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+for path in {kept}; do mkdir -p $path; mount --rbind /run/kept$path $path; umount -l /run/kept$path; done
 mkdir /run/clisup
 mount --bind {root}/clisup /run/clisup
 mount --bind {root}/etc /etc/systemd/system
@@ -61,9 +66,12 @@ class LabRefused(Exception):
 
 
 class SystemdLab:
-    """`units` are put where both managers look for them. `home` and `run` are $HOME and $XDG_RUNTIME_DIR of the user manager."""
+    """`units` are put where both managers look for them. `home` and `run` are $HOME and $XDG_RUNTIME_DIR of the user manager.
 
-    def __init__(self, units: dict[str, str], until: Callable[..., object]) -> None:
+    `kept` are paths that have to be seen in the lab wherever they are; of the machine's /tmp nothing else is.
+    """
+
+    def __init__(self, units: dict[str, str], until: Callable[..., object], kept: Sequence[str] = ()) -> None:
         self._until = until
         self.root = Path(tempfile.mkdtemp(prefix="sd", dir="/tmp"))
         self.home, self.run, self.log = self.root / "home", self.root / "run", self.root / "log"
@@ -80,7 +88,11 @@ class SystemdLab:
             for name, text in units.items():
                 (self.root / manager / name).write_text(text)
         (self.root / "system" / "user@.service").write_text(USER_MANAGER.format(root=self.root, systemd=SYSTEMD))
-        for name, text in (("enter", ENTER), ("init", INIT.format(root=self.root, systemd=SYSTEMD))):
+        kept = " ".join(
+            dict.fromkeys(path for path in (str(self.root), *kept) if path.startswith(("/tmp/", "/var/tmp/")))
+        )
+        init = INIT.format(root=self.root, systemd=SYSTEMD, kept=kept)
+        for name, text in (("enter", ENTER), ("init", init)):
             (self.root / name).write_text(text)
             (self.root / name).chmod(0o700)
 
