@@ -14,7 +14,9 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
+
+import pytest
 
 from clisup.host import cgroups
 
@@ -182,6 +184,13 @@ class SystemdLab:
         mounts = Path("/proc/self/mountinfo").read_text()
         assert str(self.root) not in mounts, "a mount of the lab has got out"
         assert not self.root.exists(), f"{self.root} cannot be removed"
+
+
+def needed(reason: str) -> NoReturn:
+    """What the tests need and this machine lacks. CI has what can be installed; no machine has to let one make namespaces."""
+    if os.environ.get("CLISUP_CI") and "not installed" in reason:
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def refusal() -> str | None:
