@@ -47,6 +47,8 @@ mount --bind {root}/clisup /run/clisup
 mount --bind {root}/etc /etc/systemd/system
 umount -R -l /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# As on any machine that systemd has booted; among the lab's own mounts alone. Credentials come into a unit's directory by it.
+mount --make-rshared /
 exec env -i container=lab PATH="$PATH" HOME={root}/home SYSTEMD_UNIT_PATH={root}/system:/etc/systemd/system \\
   {systemd} --system --log-target=console --show-status=no
 """
