@@ -231,10 +231,13 @@ class Daemon:
         """The state, and the line of `systemctl status`."""
         if self.state == "starting":
             return self.state, status_line(state=self.state, sessions=0, running=0)
-        slots, storage = self.manager.services.slots, self.manager.services.storage
-        sessions = sum(session.state != "closed" for session in self.manager)
+        services, sessions = self.manager.services, [s for s in self.manager if s.state != "closed"]
         line = status_line(
-            state=self.state, sessions=sessions, running=slots.used, waiting=slots.waiting, storage=storage.state
+            state=self.state,
+            sessions=len(sessions),
+            running=sum(session.ledger.current is not None for session in sessions),
+            waiting=services.slots.waiting,
+            storage=services.storage.state,
         )
         return self.state, line
 

@@ -22,8 +22,8 @@ from clisup.host import cgroups
 
 SYSTEMD = "/usr/lib/systemd/systemd"
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "systemctl")
-BOOT_LIMIT_S = 20.0
-ASK_LIMIT_S = 60.0
+BOOT_LIMIT_S = 40.0
+ASK_LIMIT_S = 120.0
 
 ENTER = """\
 #!/bin/sh

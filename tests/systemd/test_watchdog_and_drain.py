@@ -34,7 +34,7 @@ def test_a_loop_that_hangs_is_ended_by_the_watchdog_and_no_turn_is_lost(service:
 
 def test_a_healthy_daemon_outlives_its_watchdog_also_through_a_restart_in_place(service: Service) -> None:
     service.stop()
-    extra = drop_in(service.lab, "user", service.unit, f"WatchdogSec={WATCHDOG_S}\n", "extra")
+    extra = drop_in(service.lab, "user", service.unit, f"WatchdogSec={2 * WATCHDOG_S}\n", "extra")
     reload_units(service.lab)
     try:
         service.start()
