@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.locations": set(),
     "clisup.core": {"clisup.errors"},
     "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
-    "clisup.rpc": CORE,
+    "clisup.rpc": CORE | {"clisup"},  # its version alone, which the OpenRPC document tells
     "clisup.host": CORE | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
     "clisup.daemon": CORE | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
     # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
@@ -47,10 +47,16 @@ THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
     "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
     "clisup.backends": {"pydantic", "msgspec"},
-    "clisup.rpc": {"pydantic"},
+    "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
+    "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.top.app": {"textual"},
+    "clisup.cli.top.panes": {"textual"},
+    "clisup.cli.top.dialogs": {"textual"},
+    "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
     "clisup.client.events": {"pydantic"},

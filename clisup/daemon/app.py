@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import uuid
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import structlog
@@ -14,23 +14,30 @@ import trio
 
 from clisup import __version__
 from clisup.core.config import Config
+from clisup.core.config_changes import Change
 from clisup.core.finding import Finding
 from clisup.daemon.announcing import Announcer, Vitals, status_line
 from clisup.daemon.backends import Backends
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
+from clisup.daemon.lag import watch_lag
 from clisup.daemon.manager import Manager
+from clisup.daemon.reloading import heed_hangup, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
+from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
 from clisup.host.notify import Notifier
 from clisup.host.systemd import restart_job
+
+if TYPE_CHECKING:
+    from clisup.daemon.tracing import Tracing
 
 __all__ = ["Daemon", "run_daemon"]
 
@@ -71,27 +78,37 @@ class Daemon:
     """One daemon: locks, sessions, the socket. `run` is its whole life."""
 
     def __init__(
-        self, config: Config, backends: Backends, succession: Succession, *, state_dir: str, socket_path: str
+        self,
+        config: Config,
+        backends: Backends,
+        succession: Succession,
+        *,
+        state_dir: str,
+        socket_path: str,
+        config_file: ConfigFile,
     ) -> None:
         self.config = config
+        self.config_file = config_file
         self.succession = succession
         self.backends = backends
         self.state_dir = state_dir
         self.socket_path = socket_path
         self.instance_id = str(uuid.uuid4())
-        self.started_at = clock.timestamp()
+        self.started_at = self.configured_at = clock.timestamp()
         self._started = clock.monotonic()
         self.state: Literal["starting", "ready", "draining"] = "starting"
         self._stop_mode: StopMode | None = None
         self._stopping = trio.Event()
         self._hasten = trio.Event()
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
+        self.reloading = trio.Lock()
         self._process = psutil.Process()
         self.activated = ACTIVATED in succession.inherited
         self.notifier = Notifier.of(succession.env)
         self._vitals = Vitals()
         self._announcer = Announcer(self.notifier, self._vitals, self._look)
         self.manager: Manager
+        self._tracing: Tracing | None = None
         self.server: Server
 
     async def run(self) -> None:
@@ -126,16 +143,19 @@ class Daemon:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
+            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+                                 self.manager.services.figures)  # fmt: skip
             _calm_collector()
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
-            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
+            self.retention = Retention(self.manager, self.config.daemon.retention)
+            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals, nursery)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
+            nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
-            retention = Retention(self.manager, self.config.daemon.retention)
-            nursery.start_soon(self._vitals.keep, "retention", retention.run)
+            self._trace(nursery)
+            nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
             await self._announcer.ready()
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
@@ -153,11 +173,27 @@ class Daemon:
                     os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
-    async def _heed_signals(self) -> None:
+    def _trace(self, nursery: trio.Nursery) -> None:
+        if not self.config.tracing.enabled:
+            return
+        from clisup.daemon.tracing import open_tracing
+        from clisup.host.otlp import OtlpSender
+
+        about = {
+            "service.name": self.config.tracing.service_name,
+            "service.version": __version__,
+            "service.instance.id": self.instance_id,
+        }
+        sender = OtlpSender(self.config.tracing, about)
+        self._tracing = open_tracing(self.manager, self.config.tracing, sender)
+        nursery.start_soon(self._tracing.run)
+
+    async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
-                    continue  # reload comes with issue F; until then a lost terminal must not end the daemon
+                    nursery.start_soon(heed_hangup, self)  # a slow disk must not delay the next signal
+                    continue
                 async with self._deciding:
                     await self._heed(number)
 
@@ -172,6 +208,17 @@ class Daemon:
             self.stop("detach", why="systemd restarts this unit")
         else:
             self.stop(self.config.daemon.on_stop)
+
+    async def reload(self, *, dry_run: bool = False) -> list[Change]:
+        """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
+        if dry_run or self.state != "ready":
+            return await reload(self, dry_run=dry_run)
+        self.notifier.reloading()
+        try:
+            return await reload(self, dry_run=False)
+        finally:
+            if self.state == "ready":  # what stops or starts anew meanwhile has its own words
+                self.notifier.ready(self._look()[1])
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
@@ -214,6 +261,8 @@ class Daemon:
             session.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
+            if self._tracing is not None:
+                await self._tracing.settle()
 
     async def _drain(self, nursery: trio.Nursery) -> None:
         await self._end_all("drain")
@@ -288,7 +337,7 @@ class Daemon:
             state_dir=self.state_dir,
             socket=self.socket_path,
             env=self.succession.env,
-            configuration=f"as the daemon read it at {self.started_at}",
+            configuration=f"{self.config_file.path}, as the daemon read it at {self.configured_at}",
             cgroup=services.cgroups.path,
             cwd=cwd,
             daemon={**self.identity(), "state": self.state},

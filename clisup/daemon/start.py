@@ -49,17 +49,22 @@ def serve(flags: Flags) -> int:
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
-    from clisup.host.config_file import read_config
+    from clisup.host.config_file import ConfigFile
     from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
 
     path, named = config_path(flags, env)
     credentials = read_credentials(env, carried.credentials)
-    config = with_credentials(read_config(path, required=named), credentials, env)
+    file = ConfigFile(path, named)
+    config = with_credentials(file.read(), credentials, env)
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if ACTIVATED in descriptors:
         place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
+    if config.tracing.enabled:
+        from clisup.host.otlp import check_installed
+
+        check_installed()
     if flags.check:
         Backends(config, env)
         return EXIT_OK
@@ -69,7 +74,14 @@ def serve(flags: Flags) -> int:
     again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
     again += ["--config", path] if named else []
     succession = Succession(tuple(again), env, descriptors, credentials)
-    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir, socket_path=place.socket)
+    daemon = Daemon(
+        config,
+        Backends(config, env),
+        succession,
+        state_dir=place.state_dir,
+        socket_path=place.socket,
+        config_file=file,
+    )
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")
