@@ -33,6 +33,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "metrics",
         "stop",
         "daemon",
+        "install",
+        "uninstall",
     ),
     "Backends": (
         "backends",
