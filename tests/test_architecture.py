@@ -46,6 +46,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
     "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},

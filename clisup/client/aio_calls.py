@@ -161,6 +161,10 @@ class AsyncCalls:
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
 
+    async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str((await self._sure("daemon/metrics", format=format))["text"])
+
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""
         return read(RestartResult, await self.call("daemon/restart"), "daemon/restart")
