@@ -31,6 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "metrics",
         "stop",
         "daemon",
+        "config",
     ),
     "Backends": (
         "backends",
