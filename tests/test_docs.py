@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -13,6 +14,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from clisup.core import events
+from clisup.core.config import BackendConfig, DaemonConfig, parse_config
+from clisup.core.config_changes import flat
+from clisup.core.config_keys import EFFECTS, KEYS
 from clisup.core.events import EVENT_TYPES, Event, EventBase
 from clisup.core.usage import Usage
 from clisup.errors import KINDS
@@ -178,3 +182,29 @@ def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
 def test_the_pages_point_to_files_that_are_there(page: str) -> None:
     for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):
         assert (DOCS / target).exists(), f"{page} points to {target}"
+
+
+# -- the configuration
+
+
+def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
+    tables = {"daemon": DaemonConfig, "backends.*": BackendConfig}
+    defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table())}
+    found = {}
+    for heading, text in sections("configuration.md", "##").items():
+        rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
+        name = heading.strip("[]").replace("backends.NAME", "backends.*")
+        for key, default, effect, words in rows:
+            of_rule = name.endswith("approvals") and default == "-"
+            found[f"{name}{'.rules[]' if of_rule else ''}.{key}"] = (default, effect, words)
+    shown = {key: f"`{json.dumps(_whole(value))}`" for key, value in defaults.items()}
+    assert found == {key: (shown.get(key, "-"), EFFECTS[row.effect], row.text) for key, row in KEYS.items()}
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def test_the_example_of_a_configuration_is_one() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
+    assert parse_config(tomllib.loads(example)).daemon.max_running == 4

@@ -143,7 +143,8 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, ensure_ascii=False)
 
 
 def _as_json(shown: Shown, chosen: list[Value], running: dict[str, Any]) -> dict[str, Any]:

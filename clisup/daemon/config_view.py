@@ -72,6 +72,7 @@ def check_configuration(flags: Flags) -> Checked:
 def _told(error: ConfigurationError) -> list[dict[str, Any]]:
     """The problems that an error knows of one by one, else itself."""
     if told := error.data.get("problems"):
+        told.sort(key=lambda problem: problem.get("line", 0))
         return [{name: value for name, value in problem.items() if name != "path"} for problem in told]
     found = _TOML_LINE.search(error.message)
     return [{"message": error.message, "hint": error.hint, **({"line": int(found[1])} if found else {})}]
