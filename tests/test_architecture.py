@@ -35,11 +35,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.installing": CORE | SHARED | {"clisup.host"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
+    "clisup.client": SHARED
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
+    # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
     "clisup.cli": SHARED
-    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings", "clisup.installing"},
+    | {
+        "clisup.client",
+        "clisup.daemon.start",
+        "clisup.daemon.alone",
+        "clisup.daemon.config_view",
+        "clisup.core.config_keys",
+        "clisup.core.config_schema",
+        "clisup.recordings",
+        "clisup.installing",
+    },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
