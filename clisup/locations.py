@@ -20,6 +20,9 @@ __all__ = [
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes with the closing NUL (unix(7))."""
 
+SYSTEM_SOCKETS = "/run/clisup"
+"""Below it, by the user's name, is the socket of clisup@.service."""
+
 
 def default_state_dir(env: Mapping[str, str], uid: int) -> str:
     """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
@@ -51,7 +54,10 @@ def config_file(env: Mapping[str, str]) -> str:
 
 
 def socket_for_client(env: Mapping[str, str], uid: int) -> str:
-    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one."""
+    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one.
+
+    Where nothing is there and the system runs a daemon for this user (clisup@.service), that one's.
+    """
     if env.get("CLISUP_SOCKET"):
         return default_socket(env, uid)
     daemon = _daemon_table(env)
@@ -59,7 +65,7 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
         return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
     if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
         env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
-    return default_socket(env, uid)
+    return _or_of_the_system(default_socket(env, uid), uid)
 
 
 def state_dir_for_client(env: Mapping[str, str], uid: int) -> str:
@@ -85,3 +91,15 @@ def _daemon_table(env: Mapping[str, str]) -> dict[str, object]:
     ):  # no TOML, or no UTF-8: the daemon says so at its start, a client just looks elsewhere
         return {}
     return daemon if isinstance(daemon, dict) else {}
+
+
+def _or_of_the_system(own: str, uid: int) -> str:
+    if not os.path.isdir(SYSTEM_SOCKETS) or os.path.exists(own):
+        return own
+    import pwd
+
+    try:
+        other = os.path.join(SYSTEM_SOCKETS, pwd.getpwuid(uid).pw_name, "clisup.sock")
+    except KeyError:
+        return own
+    return other if os.path.exists(other) else own
