@@ -184,21 +184,26 @@ class Scene:
         self._bash.stdin.close()
         try:
             self._bash.wait(PATIENCE_S)
-            until(lambda: not self._mine(), f"left behind: {self._mine()}")
+            until(lambda: not self.mine(), f"left behind: {self.mine()}")
         finally:
-            for pid in self._mine():
+            for pid in self.mine():
                 os.kill(pid, signal.SIGKILL)
             os.close(self._status)
             os.close(self._say_status)
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def _mine(self) -> list[int]:
-        found = []
+    @property
+    def bash_pid(self) -> int:
+        return self._bash.pid
+
+    def mine(self) -> set[int]:
+        """Every process that was started in this scene and still runs."""
+        found = set()
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != os.getpid():
                 try:
                     if str(self.root).encode() in Path(f"/proc/{name}/environ").read_bytes():
-                        found.append(int(name))
+                        found.add(int(name))
                 except OSError:
                     continue
         return found
