@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 
 import click
 
@@ -14,6 +15,7 @@ __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": (
         "run",
+        "attach",
         "logs",
         "approvals",
         "interrupt",
@@ -28,9 +30,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "top",
         "metrics",
         "stop",
         "daemon",
+        "install",
+        "uninstall",
+        "config",
     ),
     "Backends": (
         "backends",
@@ -43,6 +49,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Other": (
         "demo",
+        "completion",
+        "man",
         "version",
     ),
 }
@@ -64,6 +72,10 @@ class Commands(click.Group):
         module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name)}")
         found = getattr(module, cmd_name if cmd_name in _FILES else "command")
         assert isinstance(found, click.Command)
+        if "_CLISUP_COMPLETE" in os.environ:
+            from clisup.cli.completion import teach
+
+            teach(found)
         return found
 
     def resolve_command(

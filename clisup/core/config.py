@@ -25,9 +25,11 @@ __all__ = [
     "Problem",
     "RetentionConfig",
     "TimeoutsConfig",
+    "TracingConfig",
     "parse_config",
     "problems_of",
     "refusal",
+    "with_env",
 ]
 
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
@@ -97,6 +99,7 @@ class BackendConfig(_Table):
     pass_env: list[str] = []
     request_env: list[Name] = []
     env: dict[Name, SecretStr] = {}
+    env_files: dict[Name, Annotated[str, Field(min_length=1, max_length=4096)]] = {}
     setting_sources: str | None = "user"
     orphans: Literal["keep", "grace", "kill"] = "grace"
     approvals: ApprovalsConfig = ApprovalsConfig()
@@ -145,11 +148,24 @@ class DaemonConfig(_Table):
     retention: RetentionConfig = RetentionConfig()
 
 
+class TracingConfig(_Table):
+    """The `[tracing]` table: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
+
+    enabled: bool = False
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2048)] = "http://127.0.0.1:4318"
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], SecretStr] = {}
+    service_name: Annotated[str, Field(min_length=1, max_length=256)] = "clisup"
+    content: bool = False
+    max_queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
+
+
 class Config(_Table):
     """The whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
+    tracing: TracingConfig = TracingConfig()
 
     @property
     def defaults(self) -> frozenset[str]:
@@ -183,6 +199,11 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
     backends = _DEFAULTS | config.backends
     named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
     return config.model_copy(update={"backends": named})
+
+
+def with_env(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
+    """The same backend with these values, which came from files, among those that are set on purpose."""
+    return backend.model_copy(update={"env": backend.env | {name: SecretStr(value) for name, value in values.items()}})
 
 
 def refusal(
@@ -247,4 +268,4 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
         model = found if isinstance(found, type) else _Table
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
-    return ["daemon", "backends"] if model is Config else list(model.model_fields)
+    return list(model.model_fields)

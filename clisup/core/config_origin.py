@@ -30,7 +30,7 @@ def lines_of(text: str) -> dict[Path, int]:
     """The line, from 1, of every key and table of a TOML document that can be read. Raises nothing for another one."""
     found: dict[Path, int] = {}
     tables: dict[Path, int] = {}  # how many `[[x]]` there were so far
-    header, lines = "", text.split("\n")
+    header, lines = "", text.replace("\r\n", "\n").split("\n")
     at = 0
     while at < len(lines):
         end, chunk = _statement(lines, at)

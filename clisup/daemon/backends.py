@@ -197,16 +197,37 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
         )
 
 
+def _made(
+    name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+) -> Backend:
+    try:
+        return Backend(name, config, inherited, lists, probe)
+    except ConfigurationError as error:
+        error.data.setdefault("key", f"backends.{name}")
+        raise
+
+
 class Backends:
     """All of them, by name."""
 
-    def __init__(self, config: Config, inherited: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, inherited: Mapping[str, str], before: Backends | None = None) -> None:
+        """Raises `ConfigurationError`, whose `data` names the key. What is the same as `before` is the same object."""
         override = Path(config.daemon.scrub_lists).expanduser() if config.daemon.scrub_lists else None
-        probe = VersionProbe()
+        self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
-        self._all = {
-            name: Backend(name, backend, inherited, override, probe) for name, backend in config.backends.items()
-        }
+        self._all: dict[str, Backend] = {}
+        for name, backend in config.backends.items():
+            new, old = _made(name, backend, inherited, override, self._probe), before and before._all.get(name)
+            self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
+
+    def take(self, other: Backends) -> None:
+        """Be those from now on."""
+        self._defaults, self._all = other._defaults, other._all
+
+    def rules_differ(self, other: Backends) -> bool:
+        """Has a backend that both have other scrub rules in one of them?"""
+        both = [(self._all[name], other._all[name]) for name in self._all if name in other._all]
+        return any(one.rules != two.rules for one, two in both if one.config.kind == two.config.kind)
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._all.values())

@@ -20,6 +20,7 @@ from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
+from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
@@ -75,16 +76,22 @@ class _Handlers:
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
-    async def daemon_metrics(self, connection: Connection, params: m.MetricsParams) -> bytes:
+    async def daemon_metrics(self, connection: Connection, params: d.MetricsParams) -> bytes:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
         from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
 
         text = exposition_of(self._daemon, params.format)
-        return _json(m.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
+        return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
-    async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
+    async def daemon_shutdown(self, connection: Connection, params: d.ShutdownParams) -> bytes:
         self._daemon.stop(params.mode)
         return _json(m.Done())
+
+    async def daemon_reload(self, connection: Connection, params: d.ReloadParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            found = await self._daemon.reload(dry_run=params.dry_run)
+        changed = [d.ChangedKey.model_validate(change._asdict()) for change in found]
+        return _json(d.ReloadResult(file=self._daemon.config_file.path, changed=changed))
 
     async def daemon_restart(self, connection: Connection, params: m.Empty) -> bytes:
         running = sum(session.ledger.current is not None for session in self._manager)

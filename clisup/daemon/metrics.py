@@ -31,7 +31,7 @@ from clisup.core.lifecycle import SessionState
 from clisup.core.metrics import METRICS, Metric, Rows, unit_of
 from clisup.core.storage_health import StorageState
 from clisup.host import clock
-from clisup.rpc.models import MetricsFormat
+from clisup.rpc.daemon_models import MetricsFormat
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon

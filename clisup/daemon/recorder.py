@@ -89,6 +89,11 @@ class Recorder:
             self._store.close()
             raise
 
+    def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
+        """Other settings, from the next event on."""
+        self._max_keys = max_keys
+        self._store.renew(segment_bytes=segment_bytes, durable=durable)
+
     @property
     def next_seq(self) -> int:
         return self._store.next_seq

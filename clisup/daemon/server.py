@@ -51,8 +51,14 @@ class Server:
         self.connections: set[Connection] = set()
         self._of_uid: Counter[int] = Counter()
 
+    def renew(self, config: DaemonConfig) -> None:
+        """Other settings, from now on; what a connection was told at its beginning stays for its life."""
+        self._config = config
+        self._turnstile.renew(Share(config.request_burst, config.request_rate), patience_s=config.request_wait_s)
+        self._holdings.limit = config.max_held_bytes
+
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled."""
+        """Accept until cancelled. Whoever closes the listener has cancelled this first."""
         sock = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._turnstile.run)
@@ -60,6 +66,9 @@ class Server:
                 try:
                     client, _ = await sock.accept()
                 except OSError as error:
+                    if listener.fileno() < 0:
+                        # A client came in the very moment of the stop: we were woken before the cancellation, and run after the close.
+                        await trio.sleep_forever()
                     if error.errno not in _EXHAUSTED:
                         raise
                     _log.error("cannot accept", error=error.strerror)

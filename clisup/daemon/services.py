@@ -17,9 +17,9 @@ from clisup.host.cgroups import CgroupHome
 __all__ = ["Services"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Services:
-    """What all sessions share."""
+    """What all sessions share. `config` is another one after a reload: who reads it reads it anew each time."""
 
     config: Config
     slots: Slots

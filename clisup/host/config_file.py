@@ -60,7 +60,7 @@ def _text(path: str, *, required: bool) -> str | None:
 
 def _parse(text: str, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text.replace("\r\n", "\n"))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
             f"cannot read {path}, because it is not TOML: {error}", hint="correct that line", source=path

@@ -61,22 +61,6 @@ class PingResult(Result):
     time: str
 
 
-class ShutdownParams(Params):
-    mode: Literal["drain", "detach", "kill"] = "drain"
-
-
-MetricsFormat = Literal["prometheus", "openmetrics"]
-
-
-class MetricsParams(Params):
-    format: MetricsFormat = "prometheus"
-
-
-class MetricsResult(Result):
-    text: str
-    content_type: str
-
-
 class RestartResult(Result):
     running: int
     instance_id: str
