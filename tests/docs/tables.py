@@ -20,6 +20,7 @@ NOT_RUN: dict[str, str] = {
     r"^git diff tests": "looks at the checkout that the line before wrote to",
     r"pip install|-m venv": "installing takes the network; tests/test_packaging.py builds and unpacks the wheel",
     r"^export PATH=": "the scene has a clisup of its own first on its PATH",
+    r"^(sudo |systemctl |loginctl |journalctl )|^clisup (un)?install (?!.*--dry-run)": "changes or asks systemd; tests/systemd boots a real one",
     r"^nc -U ": "interactive; the requests typed into it are checked against the method table",
     r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does these steps",
     r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
