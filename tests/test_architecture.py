@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
+    "clisup.client": SHARED
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.log_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},

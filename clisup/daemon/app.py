@@ -22,7 +22,7 @@ from clisup.daemon.manager import Manager
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
-from clisup.errors import WorldError
+from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
@@ -40,11 +40,18 @@ _log = structlog.get_logger()
 
 
 def run_daemon(daemon: Daemon) -> None:
-    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's."""
+    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's.
+
+    A fault of its own goes to the log, which knows what may be told of it, and not to stderr as it is.
+    """
     try:
         trio.run(daemon.run)
-    except BaseExceptionGroup as group:
-        raise _only_one(group) from None
+    except (Exception, BaseExceptionGroup) as error:
+        cause = _only_one(error)
+        if isinstance(cause, Exception) and not isinstance(cause, ClisupError):
+            _log.error("daemon failed", exc_info=error)
+            cause = WorldError("cannot go on, because of a fault in the daemon", hint="its log says where: report it")
+        raise cause from None
 
 
 def _calm_collector() -> None:
@@ -126,8 +133,7 @@ class Daemon:
             nursery.start_soon(self.server.serve, listener)
             nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)
             self.state = "ready"
-            _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
-                      adopted=self.manager.adopted)  # fmt: skip
+            self._log_ready()
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)
@@ -139,6 +145,11 @@ class Daemon:
                 listener.close()
                 os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
+        _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
+
+    def _log_ready(self) -> None:
+        _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
+                  state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
 
     async def _heed_signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -154,11 +165,11 @@ class Daemon:
         if self.succession.due:  # it shall not come back after all, or only as systemd starts it
             self.succession.due, self._stop_mode = False, None
         if self._stop_mode is not None:
-            self.stop("kill")
+            self.stop("kill", why=f"{signal.Signals(number).name} again")
         elif back:
             self.stop("detach", why="systemd restarts this unit")
         else:
-            self.stop(self.config.daemon.on_stop)
+            self.stop(self.config.daemon.on_stop, why=signal.Signals(number).name)
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
@@ -169,7 +180,7 @@ class Daemon:
         await self.succession.prepare()
         if self._stop_mode is None:
             self.succession.due = True
-            self.stop("detach")
+            self.stop("detach", why="a client asked for a restart")
 
     def stop(self, mode: StopMode, **why: str) -> None:
         """Begin to stop; `why` goes into the log. A later `kill` hastens a `drain`."""

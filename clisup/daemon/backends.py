@@ -162,6 +162,11 @@ class Backend:
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets.values()])
 
+    def private(self) -> Redactor:
+        """As `redactor`, and also what is let through on purpose, whatever its name: for what nobody but the operator reads."""
+        let_through = [self._inherited[name] for name in self.config.pass_env if name in self._inherited]
+        return self.redactor({f"pass_env {at}": value for at, value in enumerate(let_through)})
+
     def unexplained(self, names: Iterable[str]) -> list[str]:
         """Of the variables that a run had: those whose values may be secret and that this configuration does not give.
 

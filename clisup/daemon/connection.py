@@ -95,7 +95,7 @@ class Connection:
                 hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
                 await trio.lowlevel.wait_readable(hangup.fileno())
         except OSError as error:  # no descriptor left: its place is wanted
-            _log.warning("cannot watch a half-closed client", error=error.strerror)
+            _log.warning("half-closed client not watched", error=error.strerror)
         requests.cancel()
 
     async def _read(self) -> None:
@@ -204,6 +204,7 @@ class Connection:
             handler = self._handlers[request.method]
             return encode_result(request.id, await handler(self, _checked(method.params, request)))
         except ClisupError as error:
+            _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
             return encode_error(request.id, error)
         except Exception:
             _log.exception("request failed inside the daemon", method=request.method)
@@ -244,7 +245,7 @@ class Connection:
         try:
             await subscription.follow(self._send_events, self.turn)
         except ClisupError as error:
-            _log.error("subscription failed", error=str(error))
+            _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))
             raise trio.ClosedResourceError from None
 

@@ -43,7 +43,7 @@ class Drift:
             with self._storage.watched():
                 save_drift(self._state_dir, self._book)
         except WorldError as error:
-            _log.warning("drift not stored", error=str(error))
+            _log.warning("drift not stored", error=error.message)
 
     def __iter__(self) -> Iterator[DriftEntry]:
         return iter(self._book)

@@ -19,7 +19,9 @@ from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
+from clisup.host.log import LOG
 from clisup.rpc import models as m
+from clisup.rpc.log_models import LogParams, LogResult
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -63,8 +65,14 @@ class _Handlers:
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
+    async def daemon_log(self, connection: Connection, params: LogParams) -> bytes:
+        lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
+        dropped = LOG.outlet.dropped if LOG.outlet is not None else 0
+        return _json(LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
+
     async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
-        self._daemon.stop(params.mode)
+        peer = connection.peer
+        self._daemon.stop(params.mode, why=f"a client asked for it (uid {peer.uid}, pid {peer.pid})")
         return _json(m.Done())
 
     async def daemon_restart(self, connection: Connection, params: m.Empty) -> bytes:

@@ -118,7 +118,7 @@ class Manager:
             await trio.sleep(SUSPEND_LOOK_S)
             now = clock.suspended()
             if now - before > SUSPEND_NOISE_S:
-                _log.warning("resumed", suspended_s=round(now - before, 1))
+                _log.warning("machine resumed", suspended_s=round(now - before, 1))
                 for session in self:
                     session.resumed(now - before)
             before = now
@@ -274,6 +274,9 @@ class Manager:
             session.recorder.close()
             raise
         self._sessions[spec.session_id] = session
+        _log.info(
+            "session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.config.mode
+        )
         self._nursery.start_soon(session.serve)
         return session
 
@@ -334,6 +337,7 @@ class Manager:
             )
         trash = session.dir.throw_away()
         del self._sessions[session_id]
+        _log.info("session deleted", session=session_id)
         for watcher in (*self.services.everywhere, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))

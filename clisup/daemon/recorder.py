@@ -69,6 +69,9 @@ class Recorder:
         self._syncing = trio.Lock()
         self._news = trio.Event()
         self._everywhere = everywhere
+        self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: (
+            None
+        )  # for the log: told once of each, after its fold
         self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
 
@@ -103,6 +106,7 @@ class Recorder:
         self._store.append(lines, len(lines), snapshot)
         for at, item in enumerate(items):
             self._fold(item, first + at, ts)
+        self.on_recorded(items)
         self._announce()
         return first + len(items) - 1
 

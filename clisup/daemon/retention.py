@@ -41,7 +41,8 @@ class Retention:
             try:
                 await self.once()
             except (ClisupError, OSError) as error:
-                _log.error("retention failed", error=str(error))  # the next pass tries again
+                reason = error.message if isinstance(error, ClisupError) else error.strerror
+                _log.error("retention failed", error=reason)  # the next pass tries again
             await trio.sleep(self._config.every_s)
 
     async def once(self) -> int:

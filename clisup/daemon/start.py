@@ -30,7 +30,7 @@ class Flags(NamedTuple):
     config: str | None = None
     socket: str | None = None
     state_dir: str | None = None
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_format: Literal["auto", "console", "json", "journald"] = "auto"
     check: bool = False
 
 
@@ -48,7 +48,7 @@ def serve(flags: Flags) -> int:
     from clisup.daemon.succession import Succession
     from clisup.host.config_file import read_config
     from clisup.host.failpoints import VARIABLE, arm, failpoint
-    from clisup.host.log import configure_logging
+    from clisup.host.log import LOG, configure_logging
 
     path, named = config_path(flags, env)
     config = read_config(path, required=named)
@@ -56,13 +56,16 @@ def serve(flags: Flags) -> int:
     if flags.check:
         Backends(config, env)
         return EXIT_OK
-    configure_logging(config.daemon.log_level, flags.log_format)
+    configure_logging(config.daemon.log_level, flags.log_format, env)
     arm(env.get(VARIABLE, ""))
     harden()
     again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
     again += ["--config", path] if named else []
     succession = Succession(tuple(again), env, descriptors)
-    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir, socket_path=place.socket)
+    backends = Backends(config, env)
+    for backend in backends:
+        LOG.hide(backend.name, backend.private())
+    daemon = Daemon(config, backends, succession, state_dir=place.state_dir, socket_path=place.socket)
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from clisup.rpc import models as m
+from clisup.rpc.log_models import LogParams, LogResult
 
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
 
@@ -30,6 +31,7 @@ METHODS: dict[str, Method] = {
     "initialize": Method(m.InitializeParams, m.InitializeResult, "observe", "Say who you are; learn version, limits and backends. Optional."),
     "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
     "daemon/status": Method(m.Empty, None, "observe", "Everything that `clisup status` shows."),
+    "daemon/log": Method(LogParams, LogResult, "observe", "The last lines of the daemon's own log: names, numbers and reasons, no text of a CLI or a client.", large=True),
     "daemon/shutdown": Method(m.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
     "daemon/restart": Method(m.Empty, m.RestartResult, "admin", "Start anew in place, with the code and configuration that are there now; turns go on."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
