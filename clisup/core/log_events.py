@@ -51,7 +51,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "session forked": _event("info", "session backend source at_turn uid pid client", "it has the history of another one"),
     "session closed": _event("info", "session backend", "it takes no prompt any more; its secrets are removed"),
     "session deleted": _event("info", "session", "its record is removed, by a client or by retention"),
-    "session not loaded": _event("error", "session error ended_runs", "its files cannot be read; they stay as they are"),
+    "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay as they are"),
     "session backs off": _event("error", "session backend error failures", "its CLI cannot be started, time and again"),
     # turns
     "prompt accepted": _event("debug", "session turn backend delivery uid pid client", "a prompt is durable"),

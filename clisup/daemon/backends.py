@@ -163,9 +163,9 @@ class Backend:
         return Redactor([*scrubbed, *configured, *secrets.values()])
 
     def private(self) -> Redactor:
-        """As `redactor`, and also what is let through on purpose, whatever its name: for what nobody but the operator reads."""
-        let_through = [self._inherited[name] for name in self.config.pass_env if name in self._inherited]
-        return self.redactor({f"pass_env {at}": value for at, value in enumerate(let_through)})
+        """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
+        let_through = {name: value for name in self.config.pass_env if (value := self._inherited.get(name))}
+        return self.redactor({name: value for name, value in let_through.items() if not value.startswith("/")})
 
     def unexplained(self, names: Iterable[str]) -> list[str]:
         """Of the variables that a run had: those whose values may be secret and that this configuration does not give.

@@ -20,6 +20,7 @@ from clisup.daemon.subscription import Subscription
 from clisup.daemon.turnstile import LONG_FRAME, Turn
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
+from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
@@ -205,6 +206,7 @@ class Connection:
             return encode_result(request.id, await handler(self, _checked(method.params, request)))
         except ClisupError as error:
             _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
+            error.message, error.hint = LOG.redact(error.message), LOG.redact(error.hint)  # a path may hold anything
             return encode_error(request.id, error)
         except Exception:
             _log.exception("request failed inside the daemon", method=request.method)
