@@ -17,10 +17,11 @@ STDLIB = frozenset(sys.stdlib_module_names)
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 CORE = {"clisup.core", "clisup.errors"}
-SHARED = {"clisup", "clisup.errors", "clisup.locations"}
+SHARED = {"clisup", "clisup.errors", "clisup.explained", "clisup.locations"}
 MAY_IMPORT: dict[str, set[str]] = {
     # part of clisup -> parts of clisup that it may import, besides itself
     "clisup.errors": set(),
+    "clisup.explained": set(),
     "clisup.locations": set(),
     "clisup.core": {"clisup.errors"},
     "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
@@ -31,13 +32,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
+    # As recordings: what a command collects, with a daemon or in the place of one.
+    "clisup.bundle": CORE
+    | SHARED
+    | {"clisup.host", "clisup.client", "clisup.daemon.alone", "clisup.daemon.backends", "clisup.daemon.start"}
+    | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
     | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.log_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
-    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},
+    "clisup.cli": SHARED
+    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings", "clisup.bundle"},
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -101,7 +108,13 @@ CLOCKS = {
     "date": {"today"},
 }
 CLOCK_FILES = {"clisup.host.clock"}
-SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.systemd", "clisup.host.trial"}
+SPAWN_FILES = {
+    "clisup.host.journal_tail",
+    "clisup.host.keepers",
+    "clisup.host.executables",
+    "clisup.host.systemd",
+    "clisup.host.trial",
+}
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
     "trio": {"run_process"},

@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "backends",
         "env",
         "doctor",
+        "debug",
     ),
     "Recordings": (
         "record",

@@ -19,6 +19,7 @@ from clisup.daemon.holdings import Holding
 from clisup.daemon.subscription import Subscription
 from clisup.daemon.turnstile import LONG_FRAME, Turn
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.explained import ERRORS, doctor_hint
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.log import LOG
 from clisup.host.peers import Peer
@@ -206,7 +207,8 @@ class Connection:
             return encode_result(request.id, await handler(self, _checked(method.params, request)))
         except ClisupError as error:
             _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
-            error.message, error.hint = LOG.redact(error.message), LOG.redact(error.hint)  # a path may hold anything
+            hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
+            error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)  # a path may hold anything
             return encode_error(request.id, error)
         except Exception:
             _log.exception("request failed inside the daemon", method=request.method)

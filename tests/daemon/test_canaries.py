@@ -50,7 +50,7 @@ def play(daemon: Harness) -> str:
     session = daemon.new(
         env={"BROUGHT": CANARY["session-env"]}, mcp_config={"mcpServers": mcp}, system_prompt=CANARY["system"]
     )
-    session.ask(PROMPT)
+    assert session.ask(PROMPT)["outcome"] == "completed"
     session.ask(f"@error authentication\n{CANARY['prompt']}")
     session.ask(f"@exit 3\n{CANARY['prompt']}")
     return session.id
