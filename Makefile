@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak docs record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20
 
 soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
 	$(BIN)/python -m tests.soak.run
+
+docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
+	$(BIN)/python -m tests.docs.generate
+	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

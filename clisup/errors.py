@@ -61,8 +61,8 @@ KINDS: dict[str, ErrorKind] = {
     "approval_already_resolved":   ErrorKind(-32033, EXIT_USAGE),
     "storage_failed":              ErrorKind(-32040, EXIT_UNAVAILABLE, retryable=True),
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
+    "configuration":               ErrorKind(-32051, EXIT_CONFIGURATION),
     # Kinds that never travel over the wire: a command or the daemon's start ends with them.
-    "configuration":               ErrorKind(-32603, EXIT_CONFIGURATION),
     "daemon_not_running":          ErrorKind(-32603, EXIT_NOT_RUNNING, retryable=True),
     "daemon_already_running":      ErrorKind(-32603, EXIT_BUSY),
     "unsupported_system":          ErrorKind(-32603, EXIT_CONFIGURATION),

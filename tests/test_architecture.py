@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.locations": set(),
     "clisup.core": {"clisup.errors"},
     "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
-    "clisup.rpc": CORE,
+    "clisup.rpc": CORE | {"clisup"},  # its version alone, which the OpenRPC document tells
     "clisup.host": CORE | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
     "clisup.daemon": CORE | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
     # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
@@ -39,8 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED
-    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.log_models"},
+    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     "clisup.cli": SHARED
@@ -52,10 +51,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
     "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
     "clisup.backends": {"pydantic", "msgspec"},
-    "clisup.rpc": {"pydantic"},
+    "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
+    "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
     "clisup.client.events": {"pydantic"},

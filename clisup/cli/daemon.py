@@ -8,6 +8,7 @@ import time
 
 import click
 
+from clisup.cli.daemon_log import log
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, WorldError
 
@@ -32,6 +33,9 @@ def command(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
+
+
+command.add_command(log)
 
 
 @command.command("restart")

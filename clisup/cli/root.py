@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "metrics",
         "stop",
         "daemon",
     ),

@@ -14,7 +14,6 @@ from clisup.client.answers import Approval, Decision, answering, approvals_of, r
 from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
-from clisup.rpc.log_models import LogResult
 from clisup.rpc.models import (
     BackendEnvResult,
     BackendInfo,
@@ -162,9 +161,10 @@ class AsyncCalls:
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
 
-    async def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> LogResult:
-        """The last lines of the daemon's own log, of one session or of all."""
-        return await self._read(LogResult, "daemon/log", limit=limit, session_id=session_id)
+    async def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+        """The last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        log: dict[str, Any] = await self._sure("daemon/log", limit=limit, session_id=session_id)
+        return log
 
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from clisup.client.following import Follower
     from clisup.client.options import EventOptions, SessionOptions
     from clisup.client.session import Session
-    from clisup.rpc.log_models import LogResult
     from clisup.rpc.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
 
     _T = TypeVar("_T")
@@ -203,11 +202,10 @@ class Calls:
         status: dict[str, Any] = self._sure("daemon/status")
         return status
 
-    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> LogResult:
-        """The last lines of the daemon's own log, of one session or of all."""
-        from clisup.rpc.log_models import LogResult
-
-        return self._read(LogResult, "daemon/log", limit=limit, session_id=session_id)
+    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+        """The last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        log: dict[str, Any] = self._sure("daemon/log", limit=limit, session_id=session_id)
+        return log
 
     def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -6,8 +6,8 @@ Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -22,9 +22,12 @@ __all__ = [
     "DaemonConfig",
     "LimitsConfig",
     "LiveConfig",
+    "Problem",
     "RetentionConfig",
     "TimeoutsConfig",
     "parse_config",
+    "problems_of",
+    "refusal",
 ]
 
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
@@ -32,6 +35,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
+MAX_PROBLEMS = 100  # told of one file
 
 
 class _Table(BaseModel):
@@ -157,26 +161,78 @@ BUILT_IN_BACKENDS = ("claude", "codex", "demo", "gemini", "qwen")
 _DEFAULTS = {name: BackendConfig(kind=name) for name in BUILT_IN_BACKENDS}  # known by identity: see Config.defaults
 
 
+class Problem(NamedTuple):
+    """What is wrong with one key. `path` is where it is in the parsed TOML, `nearest` the known key that is most like it."""
+
+    key: str
+    path: tuple[str | int, ...]
+    message: str
+    nearest: str | None = None
+
+
 def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -> Config:
-    """Check a parsed TOML mapping. Raises `ConfigurationError` that names the key, what is wrong and the nearest known key."""
+    """Check a parsed TOML mapping.
+
+    Raises `ConfigurationError` that names the first wrong key, what is wrong and the nearest known key; its `data` has
+    `problems`, one mapping for each wrong key.
+    """
     try:
         config = Config.model_validate(dict(raw))
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, source), hint=f"correct {source} and start again") from None
+        raise refusal(_problems(error), source) from None
     backends = _DEFAULTS | config.backends
     named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
     return config.model_copy(update={"backends": named})
 
 
-def _explain(error: ValidationError, source: str) -> str:
-    """The first problem, in words. Values are left out: one may be a secret."""
-    problem = error.errors(include_input=False, include_url=False)[0]
-    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(problem["loc"][-1]), _known_keys(problem["loc"][:-1]), n=1, cutoff=0.5)
-        suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
-        return f"cannot use {source}, because {key!r} is not a known key{suggestion}"
-    return f"cannot use {source}, because {key!r} is wrong: {problem['msg']}"
+def refusal(
+    problems: Sequence[Problem], source: str, lines: Mapping[tuple[str | int, ...], int] | None = None
+) -> ConfigurationError:
+    """The error for what is wrong; where `lines` are known, it says in which line."""
+    told = [{**_told(problem), **_line(problem, lines or {})} for problem in problems]
+    first = told[0]
+    place = f" (line {first['line']})" if "line" in first else ""
+    more = f" (and {len(told) - 1} more: clisup config check)" if len(told) > 1 else ""
+    return ConfigurationError(
+        f"cannot use {source}, because {first['key']!r}{place} {first['message']}{more}",
+        hint=f"correct {source}",
+        source=source,
+        key=first["key"],
+        problems=told,
+    )
+
+
+def problems_of(error: ConfigurationError) -> list[Problem]:
+    """What `refusal` was made of."""
+    return [Problem(p["key"], tuple(p["path"]), p["message"], p.get("nearest")) for p in error.data.get("problems", ())]
+
+
+def _told(problem: Problem) -> dict[str, Any]:
+    told = {"key": problem.key, "path": list(problem.path), "message": problem.message}
+    return {**told, "nearest": problem.nearest} if problem.nearest else told
+
+
+def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> dict[str, int]:
+    """The line of the key, or of the nearest table around it."""
+    for end in range(len(problem.path), 0, -1):
+        if (line := lines.get(problem.path[:end])) is not None:
+            return {"line": line}
+    return {}
+
+
+def _problems(error: ValidationError) -> list[Problem]:
+    """All of them, in words. Values are left out: one may be a secret."""
+    found = []
+    for problem in error.errors(include_input=False, include_url=False)[:MAX_PROBLEMS]:
+        path = tuple(part for part in problem["loc"] if part != "[key]")
+        key = ".".join(str(part) for part in path)
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(path[-1]), _known_keys(path[:-1]), n=1, cutoff=0.5)
+            suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
+            found.append(Problem(key, path, f"is not a known key{suggestion}", near[0] if near else None))
+        else:
+            found.append(Problem(key, path, f"is wrong: {problem['msg']}"))
+    return found
 
 
 def _known_keys(path: tuple[Any, ...]) -> list[str]:

@@ -21,6 +21,7 @@ _WORDS = {
     "mcp": "the set of MCP servers",
     "credential": "a credential",
     "environment": "the environment",
+    "limits": "its limits",
 }
 
 
@@ -34,8 +35,10 @@ def fingerprint(
     system_prompt: str | None,
     mcp: str | None,
     environment: Mapping[str, str],
+    limits: object,
 ) -> dict[str, str]:
-    """A digest for each part. `arguments` are the adapter's own, without those that name the session."""
+    """A digest for each part. `arguments` are the adapter's own, without those that name the session; `limits` is all that the
+    process's keeper, and its run, were told once and for all."""
     credentials = {name: value for name, value in environment.items() if _CREDENTIAL.search(name)}
     rest = {name: value for name, value in environment.items() if name not in credentials}
     parts: dict[str, object] = {
@@ -47,6 +50,7 @@ def fingerprint(
         "mcp": mcp,
         "credential": sorted(credentials.items()),
         "environment": sorted(rest.items()),
+        "limits": limits,
     }
     return {name: digest(part) for name, part in parts.items()}
 

@@ -41,6 +41,12 @@ class Redactor:
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._values)} values>"
 
+    def also(self, other: Redactor) -> Redactor:
+        """One that hides what either hides."""
+        both = Redactor()
+        both._values = sorted({*self._values, *other._values})
+        return both
+
     def __call__(self, text: str) -> str:
         """The text with every secret replaced."""
         return masked(text, self.spans(text))

@@ -161,6 +161,11 @@ class Watchdog:
         """When the last sign of life came."""
         return self._life
 
+    def renew(self, timeouts: Timeouts) -> None:
+        """Other limits, from now on; what has passed counts."""
+        self._timeouts = timeouts
+        self._warned = self._turn_warned = False
+
     def alive(self, now: float) -> None:
         """A sign of life."""
         self._life = now

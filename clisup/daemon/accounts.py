@@ -91,7 +91,7 @@ class Account:
     def leave(self, session: Waiter) -> None:
         """Give the place up."""
         if self._waiting.pop(session.id, None) is not None:
-            self._wake()
+            self.wake()
 
     def start(self, session: Waiter) -> None:
         """A turn of this session starts now: the first one after a limit's end is the probe."""
@@ -103,7 +103,7 @@ class Account:
         """That turn is over."""
         if self._probe == session.id:
             self._probe = None
-            self._wake()
+            self.wake()
 
     def see(self, event: EventBase) -> None:
         """An event of one of its turns."""
@@ -116,9 +116,10 @@ class Account:
             _log.warning("account limit", account=self.name, state=limit.state, until=iso(limit.until))
         self.limit = limit
         self._owner.save()
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let everybody look again who waits for this account."""
         for session in list(self._waiting.values()):
             session.work_came()
 
@@ -139,6 +140,12 @@ class Accounts:
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
         self._known: dict[str, Any] = dict(stored.get("limits") or {})
+
+    def hold(self, hold_s: float) -> None:
+        """Another longest time, from now on: who waits looks again."""
+        self.hold_s = hold_s
+        for account in self._all.values():
+            account.wake()
 
     def _load(self) -> dict[str, Any]:
         try:

@@ -14,16 +14,20 @@ import trio
 
 from clisup import __version__
 from clisup.core.config import Config
+from clisup.core.config_changes import Change
 from clisup.core.finding import Finding
-from clisup.daemon.backends import Backends
+from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
+from clisup.daemon.lag import watch_lag
 from clisup.daemon.manager import Manager
+from clisup.daemon.reloading import heed_hangup, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
+from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
@@ -75,21 +79,31 @@ class Daemon:
     """One daemon: locks, sessions, the socket. `run` is its whole life."""
 
     def __init__(
-        self, config: Config, backends: Backends, succession: Succession, *, state_dir: str, socket_path: str
+        self,
+        config: Config,
+        backends: Backends,
+        succession: Succession,
+        *,
+        state_dir: str,
+        socket_path: str,
+        config_file: ConfigFile,
     ) -> None:
         self.config = config
+        self.config_file = config_file
         self.succession = succession
         self.backends = backends
+        hide_secrets(backends)
         self.state_dir = state_dir
         self.socket_path = socket_path
         self.instance_id = str(uuid.uuid4())
-        self.started_at = clock.timestamp()
+        self.started_at = self.configured_at = clock.timestamp()
         self._started = clock.monotonic()
         self.state: Literal["starting", "ready", "draining"] = "starting"
         self._stop_mode: StopMode | None = None
         self._stopping = trio.Event()
         self._hasten = trio.Event()
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
+        self.reloading = trio.Lock()
         self._process = psutil.Process()
         self.server: Server
 
@@ -124,14 +138,17 @@ class Daemon:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids)
+            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+                                 self.manager.services.figures)  # fmt: skip
             _calm_collector()
             listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
-            nursery.start_soon(self._heed_signals)
+            self.retention = Retention(self.manager, self.config.daemon.retention)
+            nursery.start_soon(self._heed_signals, nursery)
             nursery.start_soon(self.manager.watch_suspends)
+            nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
-            nursery.start_soon(Retention(self.manager, self.config.daemon.retention).run)
+            nursery.start_soon(self.retention.run)
             self.state = "ready"
             self._log_ready()
             await self._stopping.wait()
@@ -151,11 +168,12 @@ class Daemon:
         _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
                   state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
 
-    async def _heed_signals(self) -> None:
+    async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
-                    continue  # reload comes with issue F; until then a lost terminal must not end the daemon
+                    nursery.start_soon(heed_hangup, self)  # a slow disk must not delay the next signal
+                    continue
                 async with self._deciding:
                     await self._heed(number)
 
@@ -170,6 +188,10 @@ class Daemon:
             self.stop("detach", why="systemd restarts this unit")
         else:
             self.stop(self.config.daemon.on_stop, why=signal.Signals(number).name)
+
+    async def reload(self, *, dry_run: bool = False) -> list[Change]:
+        """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
+        return await reload(self, dry_run=dry_run)
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
@@ -267,7 +289,7 @@ class Daemon:
             state_dir=self.state_dir,
             socket=self.socket_path,
             env=self.succession.env,
-            configuration=f"as the daemon read it at {self.started_at}",
+            configuration=f"{self.config_file.path}, as the daemon read it at {self.configured_at}",
             cgroup=services.cgroups.path,
             cwd=cwd,
             daemon={**self.identity(), "state": self.state},

@@ -20,14 +20,21 @@ from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check
 from clisup.core.versions import in_range
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
+from clisup.host.log import LOG
 from clisup.host.scrub_files import load_rules
 
-__all__ = ["Backend", "Backends"]
+__all__ = ["Backend", "Backends", "hide_secrets"]
 
 DESCRIBE_WAIT_S = 2.0
 """How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
+
+
+def hide_secrets(backends: Iterable[Backend]) -> None:
+    """From now on, no line of the log and no error shows their secrets."""
+    for backend in backends:
+        LOG.hide(backend.name, backend.private())
 
 
 class Backend:
@@ -202,16 +209,37 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
         )
 
 
+def _made(
+    name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+) -> Backend:
+    try:
+        return Backend(name, config, inherited, lists, probe)
+    except ConfigurationError as error:
+        error.data.setdefault("key", f"backends.{name}")
+        raise
+
+
 class Backends:
     """All of them, by name."""
 
-    def __init__(self, config: Config, inherited: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, inherited: Mapping[str, str], before: Backends | None = None) -> None:
+        """Raises `ConfigurationError`, whose `data` names the key. What is the same as `before` is the same object."""
         override = Path(config.daemon.scrub_lists).expanduser() if config.daemon.scrub_lists else None
-        probe = VersionProbe()
+        self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
-        self._all = {
-            name: Backend(name, backend, inherited, override, probe) for name, backend in config.backends.items()
-        }
+        self._all: dict[str, Backend] = {}
+        for name, backend in config.backends.items():
+            new, old = _made(name, backend, inherited, override, self._probe), before and before._all.get(name)
+            self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
+
+    def take(self, other: Backends) -> None:
+        """Be those from now on."""
+        self._defaults, self._all = other._defaults, other._all
+
+    def rules_differ(self, other: Backends) -> bool:
+        """Has a backend that both have other scrub rules in one of them?"""
+        both = [(self._all[name], other._all[name]) for name in self._all if name in other._all]
+        return any(one.rules != two.rules for one, two in both if one.config.kind == two.config.kind)
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._all.values())

@@ -15,6 +15,7 @@ import trio
 from pydantic import ValidationError
 
 from clisup.core.events import Actor
+from clisup.core.figures import OTHER, Figures
 from clisup.daemon.holdings import Holding
 from clisup.daemon.subscription import Subscription
 from clisup.daemon.turnstile import LONG_FRAME, Turn
@@ -44,13 +45,14 @@ class Connection:
     """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
-                 max_frame: int, max_requests: int, frame_deadline_s: float) -> None:  # fmt: skip
+                 max_frame: int, max_requests: int, frame_deadline_s: float, figures: Figures) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
         self.name: str | None = None
         self.turn = turn
         self._handlers = handlers
         self._holding = holding
+        self._figures = figures
         self._half = 0  # bytes of a half frame that are counted as held
         self._pages = trio.Lock()
         self._unsent = 0  # answers that wait for the client to read
@@ -138,6 +140,7 @@ class Connection:
 
     async def _take(self, item: Request | Refusal) -> None:
         if isinstance(item, Refusal):
+            self._figures.refused_frames += 1
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
@@ -177,6 +180,7 @@ class Connection:
                 opened, self._opened = self._opened, None  # nothing awaits between its handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
+                self._figures.requested(_known(request.method), error.kind)
                 answer = encode_error(request.id, error)
             del self._requests[request.id]
             self._unsent += not paged
@@ -204,15 +208,22 @@ class Connection:
                     hint="see docs/protocol.md",
                 )
             handler = self._handlers[request.method]
-            return encode_result(request.id, await handler(self, _checked(method.params, request)))
+            answer = encode_result(request.id, await handler(self, _checked(method.params, request)))
+            self._figures.requested(request.method, None)
+            return answer
         except ClisupError as error:
-            _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
-            hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
-            error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)  # a path may hold anything
-            return encode_error(request.id, error)
+            return self._failed(request, error)
         except Exception:
             _log.exception("request failed inside the daemon", method=request.method)
-            return encode_error(request.id, _INTERNAL)
+            return self._failed(request, _INTERNAL)
+
+    def _failed(self, request: Request, error: ClisupError) -> bytes:
+        """The answer to people and programs: without a secret, for a path may hold anything, and never without a next step."""
+        _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
+        hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
+        error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
+        self._figures.requested(_known(request.method), error.kind)
+        return encode_error(request.id, error)
 
     async def _send(self, frame: bytes) -> None:
         async with self._sending:
@@ -252,6 +263,11 @@ class Connection:
             _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))
             raise trio.ClosedResourceError from None
+
+
+def _known(method: str) -> str:
+    """For the figures, where no client may make up names."""
+    return method if method in METHODS else OTHER
 
 
 _INTERNAL = ClisupError("cannot answer, because of a fault in the daemon", hint="its log says more")

@@ -51,6 +51,10 @@ class Ending:
         self._live = live
         self.retired: str | None = None  # why the process as a whole is let go, by the end of its stdin
 
+    def renew(self, timeouts: Timeouts) -> None:
+        """Other limits, from now on."""
+        self._timeouts = timeouts
+
     def resume(self) -> None:
         """A daemon before this one had decided to end it; whether the keeper heard of that is not known."""
         ending = self._run.turn.ending

@@ -27,6 +27,14 @@ class Gate:
         self._session = session
         self.account = session.services.accounts.of(session.backend, request_env)
         self._told: tuple[str, float | None] | None = None
+        self._request_env = request_env
+
+    def renew(self) -> None:
+        """Its backend has other credentials, perhaps: then it belongs to another account, at the end of that one's line."""
+        account = self._session.services.accounts.of(self._session.backend, self._request_env)
+        if account is not self.account:
+            self.account.leave(self._session)
+            self.account, self._told = account, None
 
     def held(self) -> Held | None:
         """Why a new turn would have to wait now."""

@@ -58,7 +58,7 @@ class Guard:
         self._run = run
         self._leash = leash
         self._tracker = tracker
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._limits = limits
         self._dog = Watchdog(timeouts, now=clock.monotonic())
         self._rearm = trio.Event()
@@ -88,9 +88,15 @@ class Guard:
             self._dog.enter(self._tracker.phase, clock.monotonic())
             self._rearm.set()
 
+    def renew(self, timeouts: Timeouts) -> None:
+        """Other limits, from now on."""
+        self.timeouts = timeouts
+        self._dog.renew(timeouts)
+        self._rearm.set()
+
     def new_turn(self) -> None:
         """The CLI began a turn of its own, which has its own time."""
-        self._dog = Watchdog(self._timeouts, now=clock.monotonic(), phase=self._tracker.phase)
+        self._dog = Watchdog(self.timeouts, now=clock.monotonic(), phase=self._tracker.phase)
         self._rearm.set()
 
     # -- the tasks ---------------------------------------------------------------------------------------------------
@@ -142,7 +148,7 @@ class Guard:
             self._report("credited", verdict, {**(seen or {}), "windows_left": self._windows})
             return
         self._report("fired", verdict, seen)
-        self._run.end(f"watchdog:{verdict.phase}", ladder_for("graceful", self._timeouts), limit_s=verdict.limit_s)
+        self._run.end(f"watchdog:{verdict.phase}", ladder_for("graceful", self.timeouts), limit_s=verdict.limit_s)
 
     async def _at_work(self, verdict: Verdict) -> dict[str, Any]:
         """Look again; whether the tree has worked since the last look is what decides."""
@@ -161,9 +167,9 @@ class Guard:
         while limits.memory or limits.pids:
             seen = await trio.to_thread.run_sync(look, self._leash.keeper_pid)
             if not self._leash.ending and limits.memory and seen.rss_bytes > limits.memory:
-                self._run.end("memory", ladder_for("term", self._timeouts), limit=limits.memory, seen=seen.rss_bytes)
+                self._run.end("memory", ladder_for("term", self.timeouts), limit=limits.memory, seen=seen.rss_bytes)
             elif not self._leash.ending and limits.pids and seen.processes > limits.pids:
-                self._run.end("pids", ladder_for("term", self._timeouts), limit=limits.pids, seen=seen.processes)
+                self._run.end("pids", ladder_for("term", self.timeouts), limit=limits.pids, seen=seen.processes)
             await trio.sleep(WEIGH_EVERY_S)
 
     # -- what people look at -----------------------------------------------------------------------------------------
@@ -189,7 +195,7 @@ class Guard:
         """Why the run is still alive, and what happens next: `session/get`'s `watch`."""
         seen = self._evidence
         age = None if seen is None else {"grew": self._grew, "age_s": round(clock.monotonic() - seen.at, 3)}
-        ladder = self._leash.ladder if self._leash.ending else ladder_for("graceful", self._timeouts)
+        ladder = self._leash.ladder if self._leash.ending else ladder_for("graceful", self.timeouts)
         return {
             "phase": self._tracker.phase,
             "timers": self.timers(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -20,8 +21,8 @@ from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import LOG
+from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
-from clisup.rpc.log_models import LogParams, LogResult
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Handlers:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._manager = daemon.manager
+        self._openrpc: bytes | None = None
 
     # -- daemon ------------------------------------------------------------------------------------------------------
 
@@ -62,18 +64,41 @@ class _Handlers:
     async def ping(self, connection: Connection, params: m.Empty) -> bytes:
         return _json(m.PingResult(time=clock.timestamp()))
 
+    async def rpc_discover(self, connection: Connection, params: m.Empty) -> bytes:
+        if self._openrpc is None:
+            from clisup.rpc.openrpc import document, models_of  # a daemon that nobody asks does not load it
+
+            for model in models_of(METHODS):
+                model.model_rebuild()  # here, not in the thread: a request may be about to do the same
+                await trio.lowlevel.checkpoint()
+            self._openrpc = await trio.to_thread.run_sync(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
+        return self._openrpc
+
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
-    async def daemon_log(self, connection: Connection, params: LogParams) -> bytes:
+    async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
         dropped = LOG.outlet.dropped if LOG.outlet is not None else 0
-        return _json(LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
+        return _json(d.LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
 
-    async def daemon_shutdown(self, connection: Connection, params: m.ShutdownParams) -> bytes:
+    async def daemon_metrics(self, connection: Connection, params: d.MetricsParams) -> bytes:
+        await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
+        from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
+
+        text = exposition_of(self._daemon, params.format)
+        return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
+
+    async def daemon_shutdown(self, connection: Connection, params: d.ShutdownParams) -> bytes:
         peer = connection.peer
         self._daemon.stop(params.mode, why=f"a client asked for it (uid {peer.uid}, pid {peer.pid})")
         return _json(m.Done())
+
+    async def daemon_reload(self, connection: Connection, params: d.ReloadParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            found = await self._daemon.reload(dry_run=params.dry_run)
+        changed = [d.ChangedKey.model_validate(change._asdict()) for change in found]
+        return _json(d.ReloadResult(file=self._daemon.config_file.path, changed=changed))
 
     async def daemon_restart(self, connection: Connection, params: m.Empty) -> bytes:
         running = sum(session.ledger.current is not None for session in self._manager)

@@ -20,6 +20,7 @@ from clisup.host.keepers import KEEPER_PROTO
 from clisup.host.session_dir import RunDir
 
 if TYPE_CHECKING:
+    from clisup.daemon.backends import Backend
     from clisup.daemon.session import Session
 
 __all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
@@ -59,8 +60,12 @@ class Launcher:
 
     def __init__(self, session: Session, native: NativeSession) -> None:
         self._session = session
-        self._backend = session.backend
         self._native = native
+
+    @property
+    def _backend(self) -> Backend:
+        """Another one after a reload, but never in the middle of a turn."""
+        return self._session.backend
 
     async def prepare(self, turn_id: str, prompt: dict[str, Any], mode: str | None) -> Launch:
         """Everything up to the start; `mode` is how to name the native session where a first try was wrong.
@@ -127,6 +132,11 @@ class Launcher:
                 system_prompt=request.system_prompt,
                 mcp=repr(request.mcp_servers),
                 environment={name: value for name, value in env.items() if name not in markers},
+                limits=(
+                    backend.config.limits.model_dump(),
+                    backend.config.orphans,
+                    session.services.config.daemon.lease_s,
+                ),
             )
         return Draft(request, spec, env, markers, marked)
 

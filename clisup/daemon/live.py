@@ -241,6 +241,11 @@ class LivePool:
     def __len__(self) -> int:
         return len(self._all)
 
+    def resize(self, limit: int) -> None:
+        """Another limit, from now on."""
+        self.limit = limit
+        self.trim()
+
     def add(self, live: LiveRun) -> None:
         """One that has started, or was adopted."""
         self._all.add(live)

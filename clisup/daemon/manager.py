@@ -66,7 +66,7 @@ class Manager:
         self.state_dir = state_dir
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
-        self._opening = trio.Lock()
+        self.opening = trio.Lock()
         self._forking: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
         slots = Slots(config.daemon.max_running or default_max_running())
         keeper_file, cgroups = compile_keeper(state_dir), CgroupHome.find()
@@ -156,6 +156,23 @@ class Manager:
     def _make(self, spec: SessionSpec) -> Session:
         return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)
 
+    def renew(self, config: Config) -> None:
+        """Another configuration, and `backends` as it has them: what sessions share at once, each session when it may."""
+        limits = config.daemon
+        self.config = self.services.config = config
+        self.services.slots.resize(limits.max_running or default_max_running())
+        self.services.accounts.hold(limits.limit_hold_s)
+        self.services.live.resize(limits.max_live)
+        self.cursors.limit = limits.max_cursors
+        for session in self:
+            if session.state is not SessionState.CLOSED:
+                session.recorder.renew(
+                    max_keys=limits.retention.keys,
+                    segment_bytes=limits.segment_bytes,
+                    durable=limits.fsync != "none",
+                )
+                session.renewal.come(self.backends.get(session.spec.backend))
+
     async def open(self, params: SessionNewParams) -> Session:
         """Open a session, or find the one of the same id and params.
 
@@ -174,7 +191,7 @@ class Manager:
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(backend, params.env or {}, params.resume_native_id, own)
-        async with self._opening:  # get-or-create is one step
+        async with self.opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)
             self._check(session_id, params, self.backends.get(params.backend))

@@ -10,6 +10,7 @@ import trio
 
 from clisup.core.envelope import encode_event
 from clisup.core.events import EventBase, Notice
+from clisup.core.figures import COUNTED, Figures, Meter
 from clisup.core.journal import Source, encode_line
 from clisup.core.ledger import FOLDED, Ledger
 from clisup.daemon.storage import Storage
@@ -20,6 +21,8 @@ from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
 
 __all__ = ["Item", "Recorder", "Watcher"]
+
+_LOOKED_AT = FOLDED | COUNTED.keys()
 
 _RENEWED = Notice(
     code="journal_renewed",
@@ -49,7 +52,8 @@ class Watcher(Protocol):
 class Recorder:
     """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits.
 
-    `watchers` follow this session, `everywhere` are those that follow all of them.
+    `watchers` follow this session, `everywhere` are those that follow all of them. `at_ends` are the daemon's own, told of
+    ended turns alone: they are no followers, for nobody is behind them who could answer an approval.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class Recorder:
         *,
         max_keys: int,
         everywhere: Collection[Watcher] = (),
+        at_ends: Collection[Watcher] = (),
+        meter: Meter | None = None,
     ) -> None:
         self.session_id = directory.id
         self.dir = directory
@@ -69,9 +75,10 @@ class Recorder:
         self._syncing = trio.Lock()
         self._news = trio.Event()
         self._everywhere = everywhere
-        self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: (
-            None
-        )  # for the log: told once of each, after its fold
+        self._at_ends = at_ends
+        self.meter = meter or Meter(Figures(), "")
+        # For the log: told once of what was journaled, after its fold.
+        self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
 
@@ -83,6 +90,11 @@ class Recorder:
         except BaseException:
             self._store.close()
             raise
+
+    def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
+        """Other settings, from the next event on."""
+        self._max_keys = max_keys
+        self._store.renew(segment_bytes=segment_bytes, durable=durable)
 
     @property
     def next_seq(self) -> int:
@@ -104,6 +116,7 @@ class Recorder:
         size = sum(map(len, lines))
         snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
         self._store.append(lines, len(lines), snapshot)
+        self.meter.stored(len(items), [item.src for item in items].count(None), size)
         for at, item in enumerate(items):
             self._fold(item, first + at, ts)
         self.on_recorded(items)
@@ -123,10 +136,21 @@ class Recorder:
 
     def _fold(self, item: Item, seq: int, ts: str) -> None:
         fields: dict[str, Any] = {"seq": seq, "ts": ts}
-        if item.event.type in FOLDED:
-            fields |= item.event.model_dump(mode="json", exclude_none=True)
-            fields["turn_id"] = item.turn_id or None
-        self.ledger.fold(item.event.type, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
+        type_ = item.event.type
+        if type_ in _LOOKED_AT:
+            self._count(item)
+            if type_ in FOLDED:
+                fields |= item.event.model_dump(mode="json", exclude_none=True)
+                fields["turn_id"] = item.turn_id or None
+        self.ledger.fold(type_, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
+
+    def _count(self, item: Item) -> None:
+        """For the figures; never per token."""
+        if item.event.type in COUNTED:
+            self.meter.see(item.event, item.turn_id, clock.monotonic())
+        if item.event.type == "turn_completed":
+            for watcher in self._at_ends:
+                watcher.stir(self)
 
     def _announce(self) -> None:
         for watchers in (self.watchers, self._everywhere):
@@ -192,7 +216,9 @@ class Recorder:
             self._syncing
         ):  # one that comes second must not return before what the first one has taken is on disk
             with self._storage.watched(), trio.CancelScope(shield=True):
+                began = clock.monotonic()
                 await trio.to_thread.run_sync(self._store.sync, self._store.unsynced())
+                self.meter.figures.synced.observe(clock.monotonic() - began)
 
     def close(self) -> None:
         self._store.close()

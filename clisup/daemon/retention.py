@@ -34,16 +34,25 @@ class Retention:
     def __init__(self, manager: Manager, config: RetentionConfig) -> None:
         self._manager = manager
         self._config = config
+        self._renewed = trio.Event()
+
+    def renew(self, config: RetentionConfig) -> None:
+        """Other settings, from now on: the next pass comes at once."""
+        if config != self._config:
+            self._config = config
+            self._renewed.set()
 
     async def run(self) -> None:
         """One pass at the start and then every `retention.every_s`, until cancelled."""
         while True:
+            self._renewed = trio.Event()
             try:
                 await self.once()
             except (ClisupError, OSError) as error:
                 reason = error.message if isinstance(error, ClisupError) else error.strerror
                 _log.error("retention failed", error=reason)  # the next pass tries again
-            await trio.sleep(self._config.every_s)
+            with trio.move_on_after(self._config.every_s):
+                await self._renewed.wait()
 
     async def once(self) -> int:
         """Remove what is due; give how many parts. Raises `OSError`, `WorldError(storage_failed)`."""

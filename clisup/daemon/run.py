@@ -33,7 +33,7 @@ from clisup.core.redact import Redactor
 from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
-from clisup.core.watchdog import PhaseTracker
+from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.answers import Answers
 from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
@@ -141,6 +141,11 @@ class Run:
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
         """End the turn that runs, and with it the run where it serves one turn or does not listen."""
         self._ending.end(reason, ladder, **why)
+
+    def renew(self, timeouts: Timeouts) -> None:
+        """Other limits between two turns of a live process, for the rest and for what comes after it."""
+        self._ending.renew(timeouts)
+        self.guard.renew(timeouts)
 
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn."""
@@ -433,7 +438,7 @@ class Run:
             return
         if (fault := self._judge_of.fault(event)) is not None:
             said = fault.error.model_dump(mode="json", exclude_none=True)
-            self.end(fault.reason, ladder_for("term", self._settings.timeouts), error=said)
+            self.end(fault.reason, ladder_for("term", self.guard.timeouts), error=said)
 
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""

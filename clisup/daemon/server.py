@@ -14,6 +14,7 @@ import trio
 
 from clisup.core.config import DaemonConfig
 from clisup.core.fairness import Share
+from clisup.core.figures import Figures
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.holdings import Holdings
 from clisup.daemon.turnstile import Turnstile
@@ -35,10 +36,13 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 class Server:
     """Serves a listening socket. `keepers` gives the pids whose descendants have no say."""
 
-    def __init__(self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], AbstractSet[int]]) -> None:
+    def __init__(
+        self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], AbstractSet[int]], figures: Figures
+    ) -> None:
         self._config = config
         self._handlers = handlers
         self._keepers = keepers
+        self._figures = figures
         share = Share(config.request_burst, config.request_rate)
         self._turnstile = Turnstile(share, patience_s=config.request_wait_s)
         self._holdings = Holdings(config.max_held_bytes)
@@ -46,6 +50,12 @@ class Server:
         self._refused = 0
         self.connections: set[Connection] = set()
         self._of_uid: Counter[int] = Counter()
+
+    def renew(self, config: DaemonConfig) -> None:
+        """Other settings, from now on; what a connection was told at its beginning stays for its life."""
+        self._config = config
+        self._turnstile.renew(Share(config.request_burst, config.request_rate), patience_s=config.request_wait_s)
+        self._holdings.limit = config.max_held_bytes
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
@@ -73,6 +83,7 @@ class Server:
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
         refusal = self._refusal(peer)
         if refusal is not None:
+            self._figures.refused_connections += 1
             self._log_refusal(peer, refusal)
             await _refuse(stream, refusal)
             return
@@ -87,7 +98,9 @@ class Server:
             max_frame=config.max_frame_bytes,
             max_requests=config.max_requests,
             frame_deadline_s=config.frame_deadline_s,
+            figures=self._figures,
         )
+        self._figures.connections += 1
         self.connections.add(connection)
         self._of_uid[peer.uid] += 1
         _log.debug("client connected", uid=peer.uid, pid=peer.pid)

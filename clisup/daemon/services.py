@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clisup.core.config import Config
+from clisup.core.figures import Figures
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
 from clisup.daemon.live import LivePool
@@ -16,9 +17,9 @@ from clisup.host.cgroups import CgroupHome
 __all__ = ["Services"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Services:
-    """What all sessions share."""
+    """What all sessions share. `config` is another one after a reload: who reads it reads it anew each time."""
 
     config: Config
     slots: Slots
@@ -30,3 +31,5 @@ class Services:
     drift: Drift
     live: LivePool
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
+    at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
+    figures: Figures = field(default_factory=Figures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +9,7 @@ import structlog
 import trio
 
 from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
+from clisup.core.figures import Meter
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
 from clisup.core.lifecycle import Cause, SessionState, advance
@@ -24,6 +24,7 @@ from clisup.daemon.live import LiveRun
 from clisup.daemon.native import NativeSession
 from clisup.daemon.prompts import PromptDesk
 from clisup.daemon.recorder import Item, Recorder
+from clisup.daemon.renewing import Renewal, timeouts_of
 from clisup.daemon.run import Run
 from clisup.daemon.services import Services
 from clisup.daemon.session_log import SessionLog
@@ -57,9 +58,9 @@ class Session:
         config = services.config.daemon
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
         keys, everywhere = config.retention.keys, services.everywhere
-        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere)
-        timeouts = spec.merged_timeouts(backend.config.timeouts)
-        self.timeouts = dataclasses.replace(timeouts, resting=backend.config.live.idle_s)
+        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere,
+                                 at_ends=services.at_ends, meter=Meter(services.figures, spec.backend))  # fmt: skip
+        self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
         brought = self.dir.secrets()
         self.redact = backend.redactor(brought)
@@ -82,6 +83,7 @@ class Session:
         self.gate = Gate(self, brought)
         self.recorder.on_recorded = SessionLog(self).tell
         LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets()])
+        self.renewal = Renewal(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -115,6 +117,11 @@ class Session:
     @property
     def busy(self) -> bool:
         return self.ledger.current is not None or bool(self.ledger.queue)
+
+    @property
+    def at_work(self) -> bool:
+        """A turn runs, or is just being started or adopted."""
+        return self._runner is not None or self.ledger.current is not None
 
     @property
     def adoptable(self) -> bool:
@@ -163,6 +170,7 @@ class Session:
             await self._adopt()
         while self.state is not SessionState.CLOSED:
             self.work = trio.Event()
+            self.renewal.take_up()
             if not self.ledger.queue:
                 self.gate.account.leave(self)
             if self._closing and not self.busy:

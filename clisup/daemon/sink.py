@@ -57,6 +57,7 @@ class TurnSink:
 
     def first_frame(self) -> None:
         """The CLI has begun to speak of the turn."""
+        self._session.recorder.meter.first_event(clock.monotonic())
         self._session.advance(Cause.FIRST_FRAME)
 
     def ending(self) -> None:

@@ -22,6 +22,11 @@ class Slots:
         """How many turns wait for a slot."""
         return len(self._waiting)
 
+    def resize(self, total: int) -> None:
+        """Another cap, from now on. Turns that run go on where it is lower; those that wait start where it is higher."""
+        self.total = total
+        self._hand_out()
+
     async def acquire(self) -> None:
         """Take a slot, in order of asking. Cancelling the wait gives the place up."""
         if self.used < self.total and not self._waiting:
@@ -45,6 +50,9 @@ class Slots:
     def release(self) -> None:
         """Give a slot back; the longest waiter gets it."""
         self.used -= 1
+        self._hand_out()
+
+    def _hand_out(self) -> None:
         while self._waiting and self.used < self.total:
             self.used += 1
             self._waiting.popleft().set()

@@ -46,12 +46,13 @@ def serve(flags: Flags) -> int:
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
-    from clisup.host.config_file import read_config
+    from clisup.host.config_file import ConfigFile
     from clisup.host.failpoints import VARIABLE, arm, failpoint
-    from clisup.host.log import LOG, configure_logging
+    from clisup.host.log import configure_logging
 
     path, named = config_path(flags, env)
-    config = read_config(path, required=named)
+    file = ConfigFile(path, named)
+    config = file.read()
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if flags.check:
         Backends(config, env)
@@ -62,10 +63,14 @@ def serve(flags: Flags) -> int:
     again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
     again += ["--config", path] if named else []
     succession = Succession(tuple(again), env, descriptors)
-    backends = Backends(config, env)
-    for backend in backends:
-        LOG.hide(backend.name, backend.private())
-    daemon = Daemon(config, backends, succession, state_dir=place.state_dir, socket_path=place.socket)
+    daemon = Daemon(
+        config,
+        Backends(config, env),
+        succession,
+        state_dir=place.state_dir,
+        socket_path=place.socket,
+        config_file=file,
+    )
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")

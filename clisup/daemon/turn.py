@@ -142,6 +142,10 @@ class TurnRunner:
     # -- a process for this turn -------------------------------------------------------------------------------------
 
     async def _own_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+        while (live := self._session.live) is not None and not self.cancelled:  # since then its mode has changed
+            await live.quiet()
+            if not live.gone.is_set():
+                await live.replace("the process is let go, because each turn has one of its own now")
         if self.cancelled:
             await self._session.end_turn(turn.id, _CANCELLED)
             return None

@@ -27,6 +27,11 @@ class Turnstile:
         self._processes: dict[int, Account] = {}
         self._wanted = trio.Event()
 
+    def renew(self, share: Share, *, patience_s: float) -> None:
+        """Other settings, from the next piece of work on."""
+        self._line.share = share
+        self._patience_s = patience_s
+
     async def run(self) -> None:
         """Admit those who stand in line, round by round. While nobody does, no rounds are counted."""
         while True:

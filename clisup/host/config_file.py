@@ -3,37 +3,68 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any, NamedTuple
 
-from clisup.core.config import Config, parse_config
+from clisup.core.config import Config, parse_config, problems_of, refusal
+from clisup.core.config_origin import lines_of
 from clisup.errors import ConfigurationError
 
-__all__ = ["read_config"]
+__all__ = ["ConfigFile", "read_config"]
+
+
+class ConfigFile(NamedTuple):
+    """The file that a daemon reads. One that somebody named is `required` to be there."""
+
+    path: str
+    required: bool
+
+    def read(self) -> Config:
+        """The configuration in it. Raises `ConfigurationError`."""
+        return read_config(self.path, required=self.required)
+
+    def text(self) -> str | None:
+        """What is in it; None where there is no file, and none is required. Raises `ConfigurationError`."""
+        return _text(self.path, required=self.required)
 
 
 def read_config(path: str, *, required: bool) -> Config:
     """The configuration in `path`; all defaults where an optional file is missing. Raises `ConfigurationError`."""
+    if (text := _text(path, required=required)) is None:
+        return parse_config({})
+    raw = _parse(text, path)
+    try:
+        return parse_config(raw, source=path)
+    except ConfigurationError as error:
+        raise refusal(problems_of(error), path, lines_of(text)) from None
+
+
+def _text(path: str, *, required: bool) -> str | None:
     try:
         with open(path, "rb") as file:
-            raw = tomllib.load(file)
+            return file.read().decode()
     except FileNotFoundError:
         if required:
             raise ConfigurationError(
-                f"cannot read {path}, because there is no such file", hint="correct --config"
+                f"cannot read {path}, because there is no such file", hint="correct --config", source=path
             ) from None
-        return parse_config({})
+        return None
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"cannot read {path}, because it is not UTF-8 at byte {error.start}", hint="save it as UTF-8"
+            f"cannot read {path}, because it is not UTF-8 at byte {error.start}", hint="save it as UTF-8", source=path
         ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}, because of: {error.strerror}", hint="check its permissions", source=path
+        ) from None
+
+
+def _parse(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"cannot read {path}, because it is not TOML: {error}", hint="correct that line"
+            f"cannot read {path}, because it is not TOML: {error}", hint="correct that line", source=path
         ) from None
     except (RecursionError, ValueError) as error:  # what the TOML reader lets out: a number of 5,000 digits, say
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else "one of its numbers is too long"
-        raise ConfigurationError(f"cannot read {path}, because {reason}", hint="correct it") from None
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}, because of: {error.strerror}", hint="check its permissions"
-        ) from None
-    return parse_config(raw, source=path)
+        raise ConfigurationError(f"cannot read {path}, because {reason}", hint="correct it", source=path) from None

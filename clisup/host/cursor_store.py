@@ -52,11 +52,11 @@ class Cursor:
 
 
 class CursorStore:
-    """All names of one state directory. Each file is read once, when its name is first used."""
+    """All names of one state directory, at most `limit`. Each file is read once, when its name is first used."""
 
     def __init__(self, state_dir: str, *, limit: int) -> None:
         self._dir = os.path.join(state_dir, "cursors")
-        self._limit = limit
+        self.limit = limit
         self._loaded: dict[str, Cursor] = {}
 
     def names(self) -> list[str]:
@@ -74,13 +74,13 @@ class CursorStore:
 
     def make(self, name: str) -> Cursor:
         """A new one. Raises `UsageError(limit_exceeded)`, `WorldError(storage_failed)`."""
-        if len(self.names()) >= self._limit:
+        if len(self.names()) >= self.limit:
             raise UsageError(
-                f"cannot keep one more durable cursor, because there are {self._limit}",
+                f"cannot keep one more durable cursor, because there are {self.limit}",
                 kind="limit_exceeded",
                 hint="forget one (session/unsubscribe with its name), or raise daemon.max_cursors",
                 limit="max_cursors",
-                value=self._limit,
+                value=self.limit,
             )
         make_private_dir(self._dir)
         cursor = Cursor(self._path(name), {}, all_known=False)

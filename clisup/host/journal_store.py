@@ -57,6 +57,15 @@ class JournalStore:
         self._index: list[tuple[int, int]] = []  # (seq, offset) in the last segment
         self.next_seq = 1
 
+    def renew(self, *, segment_bytes: int, durable: bool) -> None:
+        """Other settings, from the next append on. What only waited for a sync that will not come is let go."""
+        self._segment_bytes = segment_bytes
+        self._durable = durable
+        if not durable:
+            for fd in self._unsynced:
+                os.close(fd)
+            self._unsynced = []
+
     @property
     def first_seq(self) -> int:
         """The oldest seq that is kept."""

@@ -28,7 +28,7 @@ from clisup.host import clock
 from clisup.host.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet, Record, StderrSender
 
-__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging"]
+__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging", "set_log_level"]
 
 LogForm = Literal["auto", "console", "json", "journald"]
 MAX_LINES = 1000
@@ -160,12 +160,16 @@ def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str]
             LOG._clean,
             LOG._keep,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.NOTSET
-        ),  # `_filter` knows the level, and may learn another
+        # `_filter` knows the level, and may learn another; a loggers' class would keep the one that it was used with.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=lambda *_: LOG.outlet,
         cache_logger_on_first_use=True,
     )
+
+
+def set_log_level(level: str) -> None:
+    """Drop what is less, from now on."""
+    LOG.set_level(level)
 
 
 def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:

@@ -61,10 +61,6 @@ class PingResult(Result):
     time: str
 
 
-class ShutdownParams(Params):
-    mode: Literal["drain", "detach", "kill"] = "drain"
-
-
 class RestartResult(Result):
     running: int
     instance_id: str

@@ -17,12 +17,13 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from harness import Harness
+from zygote import STACKS, Forked, Zygote
 
 from clisup.host.failpoints import VARIABLE
 from tests.chaos.clients import Up
 from tests.chaos.plan import Plan, Strike
+from tests.chaos.sabotage import SABOTAGES
 from tests.chaos.scripts import CONFIG
-from tests.chaos.zygote import STACKS, Life, Zygote
 
 __all__ = ["Ground", "Killer"]
 
@@ -39,21 +40,22 @@ class Ground(Harness):
     def __init__(self, sabotage: str = "") -> None:
         super().__init__(**CONFIG)
         self._faults = ""
-        self.zygote = Zygote(self.argv()[3:], self.env, self.log, sabotage)
+        self._before = f"tests.chaos.sabotage:{SABOTAGES[sabotage].__name__}" if sabotage else ""
+        self.zygote = Zygote()
 
     def live(self, failpoints: str = "", *, cold: bool = False) -> None:
         """Launch a daemon; it does not serve yet."""
+        env = {**self.env, VARIABLE: failpoints}
         if not cold:
-            self.process = self.zygote.fork(failpoints)  # type: ignore[assignment]
+            self.process = self.zygote.fork(self.arguments(), env, self.log, stacks=True, before=self._before)
             return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.argv(), env={**self.env, VARIABLE: failpoints}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+                self.argv(), env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     @property
-    def life(self) -> Life | subprocess.Popen[bytes]:
+    def life(self) -> Forked | subprocess.Popen[bytes]:
         assert self.process is not None
         return self.process
 
@@ -75,7 +77,7 @@ class Ground(Harness):
 
     def leftovers(self) -> dict[int, str]:
         """Those of removed sessions, too: all that ever ran here has this home."""
-        home, ours = f"HOME={self.root}/home\0".encode(), {self.zygote.pid, self.life.pid}
+        home, ours = f"HOME={self.root}/home\0".encode(), {self.life.pid}
         found = super().leftovers()
         for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - ours - found.keys():
             try:
@@ -155,7 +157,7 @@ class Killer:
         """What a daemon does that does not serve."""
         life = self.ground.life
         _, _, stat = Path(f"/proc/{life.pid}/stat").read_text().rpartition(")")
-        if isinstance(life, Life):
+        if isinstance(life, Forked):
             life.send_signal(STACKS)
             time.sleep(1)
         return f"pid {life.pid}, /proc/PID/stat from its state on: {stat}\n{self.ground.log.read_text()[-5000:]}"

@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 import trio
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+from harness import zygote
+from zygote import Forked
+
 import clisup
 from clisup.client.aio import open_client
 from clisup.client.sync import Client
@@ -48,14 +52,12 @@ class Service:
         self._begun: list[subprocess.Popen[str]] = []
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[bytes]:
-        with open(self.scratch / "daemon.log", "ab") as log:
-            process = subprocess.Popen(self._argv("serve"), env=self.env, stderr=log, stdin=subprocess.DEVNULL)
+    def start(self) -> Forked:
+        process = self.process = zygote().fork(["serve"], self.env, self.scratch / "daemon.log")
         until(lambda: self._answers(process))
-        self.process = process
         return process
 
-    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
+    def _answers(self, process: Forked) -> bool:
         assert process.poll() is None, (self.scratch / "daemon.log").read_text()
         try:
             Client.connect(self.socket).close()
@@ -214,7 +216,7 @@ async def test_the_trio_client_follows_across_a_crash(service: Service) -> None:
 
 def test_stop_ends_the_daemon_and_status_then_says_so(service: Service) -> None:
     assert service.run("stop").stdout == "stopped\n"
-    assert service.process.wait(BOUND_S) == 0
+    assert service.process.wait(BOUND_S) == 0, (service.scratch / "daemon.log").read_text()
     assert service.run("status").returncode == 3
 
 

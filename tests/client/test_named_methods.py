@@ -76,7 +76,7 @@ CASES: dict[str, Case] = {
     "ping": Case(lambda c: c.ping(), {"time": "now"}, lambda time: time == "now"),
     "daemon/status": Case(lambda c: c.status(), {"daemon": {}}, lambda status: status == {"daemon": {}}),
     "daemon/log": Case(lambda c: c.daemon_log(5, session_id=SESSION), {"lines": [{"event": "ready"}], "dropped": 0, "held_back": {}},
-                       lambda log: log.lines == [{"event": "ready"}]),
+                       lambda log: log["lines"] == [{"event": "ready"}]),
     "daemon/shutdown": Case(lambda c: c.stop_daemon("detach"), {"ok": True}),
     "daemon/restart": Case(lambda c: c.restart_daemon(), {"running": 2, "instance_id": "x"}, lambda result: result.running == 2),
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [m.BackendInfo(**BACKEND)]),

@@ -1,4 +1,7 @@
-"""Fixtures: `serve(...)` starts daemons with configurations of their own, `daemon` is one that a module shares."""
+"""Fixtures: `serve(...)` starts daemons with configurations of their own, `daemon` is one that a module shares.
+
+Daemons are forked by a zygote; where a test or a module is marked `cold`, those of `serve` are whole `python -m clisup serve`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ from harness import Harness
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Harness]]:
+def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., Harness]]:
     """`serve(daemon={...}, timeouts={...}, env={...})`; `start=False` leaves the start to the test."""
     made: list[Harness] = []
+    cold = request.node.get_closest_marker("cold") is not None
 
     def make(*, start: bool = True, **tables: Any) -> Harness:
-        made.append(Harness(**tables))
+        made.append(Harness(**{"cold": cold, **tables}))
         if start:
             made[-1].start()
         return made[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import shutil
 import signal
@@ -16,6 +18,7 @@ from typing import Any
 from session_probe import SessionProbe
 from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire
+from zygote import Forked, Zygote
 
 from clisup.host.cgroups import CgroupHome, remove
 
@@ -28,19 +31,34 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def until(what: Callable[[], Any], why: str = "", patience: float = PATIENCE_S) -> Any:
-    """Poll until `what()` is true, and give it."""
+def until(what: Callable[[], Any], why: str | Callable[[], str] = "", patience: float = PATIENCE_S) -> Any:
+    """Poll until `what()` is true, and give it. A `why` that costs something to say is a function."""
     end = time.monotonic() + patience
     while not (value := what()):
-        assert time.monotonic() < end, f"waited in vain: {why or what}"
+        assert time.monotonic() < end, f"waited in vain: {(why() if callable(why) else why) or what}"
         time.sleep(0.01)
     return value
 
 
-class Harness:
-    """One state directory, and the daemon that serves it at present."""
+@functools.cache
+def zygote() -> Zygote:
+    """The one of this process: it starts with the first daemon, and ends with us."""
+    made = Zygote()
+    atexit.register(made.close)
+    return made
 
-    def __init__(self, env: dict[str, str] | None = None, **tables: Any) -> None:
+
+class Harness:
+    """One state directory, and the daemon that serves it at present.
+
+    Daemons are forked by a zygote. `cold=True` is for tests that look at the start itself, or at what only `execve` gives:
+    each is then a whole `python -m clisup serve`.
+    """
+
+    settle_s = 10.0
+    """For what a daemon that has ended leaves behind to be gone, too."""
+
+    def __init__(self, env: dict[str, str] | None = None, *, cold: bool = False, **tables: Any) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="cs", dir="/tmp"))
         self.state = self.root / "state"
         self.socket = str(self.root / "s")
@@ -51,7 +69,8 @@ class Harness:
         self.env = {**ENVIRONMENT, "HOME": str(self.root / "home"), **(env or {})}
         self.config = self.root / "config.toml"
         self.configure(**tables)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.cold = cold
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.faults_expected = self.closed = False
         self._wire: Wire | None = None
 
@@ -68,11 +87,16 @@ class Harness:
     # -- the daemon's life
 
     def argv(self) -> list[str]:
-        flags = ["--socket", self.socket, "--state-dir", str(self.state), "--config", str(self.config)]
-        return [sys.executable, "-m", "clisup", "serve", *flags, "--log-format", "json"]
+        return [sys.executable, "-m", "clisup", *self.arguments()]
 
-    def launch(self, **options: Any) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for anything."""
+    def arguments(self) -> list[str]:
+        flags = ["--socket", self.socket, "--state-dir", str(self.state), "--config", str(self.config)]
+        return ["serve", *flags, "--log-format", "json"]
+
+    def launch(self, **options: Any) -> subprocess.Popen[bytes] | Forked:
+        """Start it, without waiting for anything. Options are those of `Popen`, and make it a cold start."""
+        if not self.cold and not options:
+            return zygote().fork(self.arguments(), self.env, self.log)
         with self.log.open("ab") as log:
             settings = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
             return subprocess.Popen(self.argv(), env=self.env, **(settings | options))
@@ -80,7 +104,7 @@ class Harness:
     def start(self, **options: Any) -> None:
         """Start it and wait until it serves."""
         self.process = self.launch(**options)
-        until(self._serves, f"the daemon does not start: {self.log.read_text()[-2000:]}")
+        until(self._serves, lambda: f"the daemon does not start: {self.log.read_text()[-2000:]}")
 
     def _serves(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log.read_text()[-3000:]
@@ -191,7 +215,7 @@ class Harness:
                 self._hang_up()
                 until(self._shut_down, "no answer to daemon/shutdown")
                 assert self.process.wait(PATIENCE_S) == 0
-            until(lambda: not self.leftovers(), f"left behind: {self.leftovers()}", 10)
+            until(lambda: not self.leftovers(), lambda: f"left behind: {self.leftovers()}", self.settle_s)
             if not self.faults_expected:
                 assert not (faults := self.faults()), faults
         finally:

@@ -37,9 +37,8 @@ clock.suspended = lambda: real() + (3600 if os.path.exists({flag!r}) else 0)
 
 def tampered(daemon: Harness, tampering: str) -> None:
     """Start this harness's daemon with that done to its clock."""
-    flags = daemon.argv()[daemon.argv().index("serve") :]
     code = TAMPERED.replace("{tampering}", tampering)
-    daemon.argv = lambda: [sys.executable, "-c", code, *flags]  # type: ignore[method-assign]
+    daemon.cold, daemon.argv = True, lambda: [sys.executable, "-c", code, *daemon.arguments()]  # type: ignore[method-assign]
     daemon.start()
 
 

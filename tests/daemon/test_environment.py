@@ -20,6 +20,8 @@ CANARIES = [
     "PYTHONSTARTUP", "BASH_ENV", "BASH_FUNC_ls%%", "PERL5OPT", "CLAUDECODE",
 ]  # fmt: skip
 
+pytestmark = pytest.mark.cold  # what `execve` leaves in /proc is looked at
+
 
 @pytest.fixture
 def canaries() -> dict[str, str]:

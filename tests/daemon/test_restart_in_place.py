@@ -16,6 +16,8 @@ from wire import Wire
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
+pytestmark = pytest.mark.cold  # the first daemon, like its successors, is one that was executed
+
 
 def restart(daemon: Harness) -> dict[str, Any]:
     """Restart it and wait for the new one; gives the answer."""

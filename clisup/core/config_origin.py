@@ -1,0 +1,99 @@
+"""Where a value of the configuration comes from: flag, variable, file and line, or default. Pure.
+
+The TOML reader of the standard library tells no lines. But a statement of TOML is complete at the end of some line, and no
+sooner: read statement by statement, each with the header of its table above it, the same reader says which keys it sets.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["Origin", "Path", "lines_of"]
+
+Path = tuple[str | int, ...]
+"""The way to a key in a parsed TOML document; a number is the place in a list of tables."""
+
+MAX_STATEMENT_LINES = 500
+"""Of a longer statement, and of what comes after it, no lines are told: each of its lines costs another try to read it."""
+
+
+class Origin(NamedTuple):
+    """Where a value comes from. `name` is that of the flag or variable; `line` that of the key in the file."""
+
+    kind: Literal["default", "file", "environment", "flag"]
+    name: str | None = None
+    line: int | None = None
+
+
+def lines_of(text: str) -> dict[Path, int]:
+    """The line, from 1, of every key and table of a TOML document that can be read. Raises nothing for another one."""
+    found: dict[Path, int] = {}
+    tables: dict[Path, int] = {}  # how many `[[x]]` there were so far
+    header, lines = "", text.replace("\r\n", "\n").split("\n")
+    at = 0
+    while at < len(lines):
+        end, chunk = _statement(lines, at)
+        if chunk is None:
+            return found
+        stripped = chunk.lstrip()
+        if stripped.startswith("["):
+            header = chunk
+            parsed = _parsed(header)
+            if stripped.startswith("[["):
+                path = _deepest(parsed)
+                tables[path] = tables.get(path, -1) + 1
+        else:
+            parsed = _parsed(f"{header}\n{chunk}")
+        for path in _paths(parsed, (), tables):
+            found.setdefault(path, at + 1)
+        at = end
+    return found
+
+
+def _statement(lines: list[str], at: int) -> tuple[int, str | None]:
+    """The line after the statement that begins at `at`, and its text; None where it never ends."""
+    if not lines[at].strip() or lines[at].lstrip().startswith("#"):
+        return at + 1, ""
+    for end in range(at + 1, min(len(lines), at + MAX_STATEMENT_LINES) + 1):
+        chunk = "\n".join(lines[at:end])
+        if _parsed(chunk) is not _BROKEN:
+            return end, chunk
+    return len(lines), None
+
+
+_BROKEN: dict[str, Any] = {}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError
+        return _BROKEN
+
+
+def _deepest(parsed: Any) -> Path:
+    """The path of a header's own table, without the places in lists."""
+    path: Path = ()
+    while isinstance(parsed, dict | list) and parsed:
+        if isinstance(parsed, list):
+            parsed = parsed[0]
+        else:
+            name, parsed = next(iter(parsed.items()))
+            path = (*path, name)
+    return path
+
+
+def _paths(parsed: Any, path: Path, tables: dict[Path, int]) -> list[Path]:
+    found = [path] if path else []
+    if isinstance(parsed, dict):
+        for name, value in parsed.items():
+            found += _paths(value, (*path, name), tables)
+    elif isinstance(parsed, list):
+        plain = tuple(part for part in path if isinstance(part, str))
+        first = (
+            tables.get(plain, 0) if len(parsed) == 1 else 0
+        )  # `[[x]]` gives one table, which is not the first for ever
+        for number, value in enumerate(parsed, first):
+            found += _paths(value, (*path, number), tables)
+    return found

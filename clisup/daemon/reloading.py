@@ -1,0 +1,121 @@
+"""`daemon/reload`: the configuration is read anew, and all of it takes effect or nothing.
+
+What can fail comes first: reading, checking, loading the scrub lists, asking whether a backend that goes is in use. The
+change itself awaits nothing and cannot fail. When each key takes effect says `clisup.core.config_keys`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from clisup.core.config import Config
+from clisup.core.config_changes import Change, changes, kept_back
+from clisup.core.lifecycle import SessionState
+from clisup.daemon.backends import Backends, hide_secrets
+from clisup.daemon.manager import Manager
+from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host import clock
+from clisup.host.log import set_log_level
+
+if TYPE_CHECKING:
+    from clisup.daemon.app import Daemon
+
+__all__ = ["heed_hangup", "reload"]
+
+READ_LIMIT_S = 30.0  # for the file and the scrub lists, on a disk that may hang
+NAMED = 10  # sessions in an error's data
+_log = structlog.get_logger()
+
+
+async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
+    """Read the configuration file anew and take it up; what has changed. A `dry_run` only tells.
+
+    Raises `ConfigurationError`; `UsageError(session_busy)` where open sessions use a backend that would go or become another
+    kind; `WorldError(shutting_down)`. Then nothing has changed.
+    """
+    async with daemon.reloading:
+        _check_serving(daemon)
+        config, backends = await _read(daemon)
+        async with daemon.manager.opening:  # no session of a backend that goes comes to be meanwhile
+            _check_serving(daemon)
+            _check_in_use(daemon.manager, config)
+            found = _differences(daemon, config, backends)
+            if not dry_run:
+                _take_up(daemon, kept_back(daemon.config, config), backends)
+                _log.info("configuration reloaded", file=daemon.config_file.path, changed=[c.key for c in found])
+            return found
+
+
+async def heed_hangup(daemon: Daemon) -> None:
+    """SIGHUP: the same, with the result in the log. A fault in here ends nothing."""
+    try:
+        await daemon.reload()
+    except ClisupError as error:
+        _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=error.message)
+    except Exception:
+        _log.exception("reload failed inside the daemon")
+
+
+def _check_serving(daemon: Daemon) -> None:
+    if daemon.state == "draining":
+        raise WorldError(
+            "cannot reload, because the daemon is stopping",
+            kind="shutting_down",
+            hint="the next one reads the configuration anyway",
+        )
+
+
+async def _read(daemon: Daemon) -> tuple[Config, Backends]:
+    def read() -> tuple[Config, Backends]:
+        config = daemon.config_file.read()
+        return config, Backends(config, daemon.succession.env, before=daemon.backends)
+
+    with trio.move_on_after(READ_LIMIT_S):
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    raise WorldError(
+        f"cannot reload, because {daemon.config_file.path} could not be read within {READ_LIMIT_S:g} s",
+        kind="storage_failed",
+        hint="see what ails that disk; nothing has changed",
+    )
+
+
+def _check_in_use(manager: Manager, config: Config) -> None:
+    """A session goes on with the backend that it was opened with, so that one has to be there."""
+    for backend in manager.backends:
+        stays = config.backends.get(backend.name)
+        if stays is not None and stays.kind == backend.config.kind:
+            continue
+        users = [s.id for s in manager if s.spec.backend == backend.name and s.state is not SessionState.CLOSED]
+        if users:
+            what = "is not there any more" if stays is None else f"would be of another kind ({stays.kind})"
+            raise UsageError(
+                f"cannot reload, because backend {backend.name!r} {what} and {len(users)} open sessions use it; "
+                "nothing has changed",
+                kind="session_busy",
+                hint=f"close them first, or give the new one another name than {backend.name!r}",
+                key=f"backends.{backend.name}",
+                sessions=users[:NAMED],
+            )
+
+
+def _differences(daemon: Daemon, config: Config, backends: Backends) -> list[Change]:
+    """As the files say it: lists of the same directory may have other rules."""
+    found = changes(daemon.config, config)
+    lists = "daemon.scrub_lists"
+    if backends.rules_differ(daemon.backends) and not any(change.key == lists for change in found):
+        found.append(Change(lists, "changed", "next_turn"))
+    return found
+
+
+def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
+    """All at once: nothing in here awaits."""
+    daemon.config, daemon.configured_at = config, clock.timestamp()
+    daemon.backends.take(backends)
+    hide_secrets(daemon.backends)
+    set_log_level(config.daemon.log_level)
+    daemon.manager.renew(config)
+    daemon.server.renew(config.daemon)
+    daemon.retention.renew(config.daemon.retention)

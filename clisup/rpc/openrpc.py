@@ -1,0 +1,207 @@
+"""The OpenRPC document of the method table: what `rpc.discover` answers. Pure.
+
+Source: the OpenRPC specification, version 1.3.2 (https://spec.open-rpc.org). Its extensions (`x-...`) hold what it has no word for:
+a method's access class (`x-role`), the notifications that the daemon and the client send (`x-notifications`), and what may end a
+connection without being the answer to a request (`x-connection-errors`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+import clisup
+from clisup.errors import KINDS
+from clisup.rpc import models as m
+from clisup.rpc.schemas import BY_HAND, Asked, GapParams, JsonSchema, schemas_of
+
+if TYPE_CHECKING:
+    from clisup.rpc.methods import Method
+
+__all__ = ["document", "errors_of", "models_of"]
+
+OPENRPC = "1.3.2"
+META_SCHEMA = "https://meta.open-rpc.org/"
+REF = "#/components/schemas/{model}"
+OF_ANY = ("invalid_params", "internal", "request_cancelled", "overloaded")
+OF_CONNECTIONS = ("parse_error", "invalid_request", "method_not_found", "overloaded", "permission_denied")
+NEVER_YET = ("backend_not_logged_in", "budget_exhausted")
+"""Kinds that version 1 has a code for and that nothing answers today: a CLI that is not logged in fails its turn."""
+
+_BACKEND = ("backend_not_found", "backend_unavailable", "backend_version_unsupported")
+_ADMITTED = ("storage_failed", "shutting_down")
+_TURN = (
+    "session_closed",
+    "session_busy",
+    "unsupported",
+    "limit_exceeded",
+    "rate_limited",
+    "turn_not_found",
+    *_ADMITTED,
+)
+OWN_ERRORS: dict[str, tuple[str, ...]] = {
+    # Beside those of any method, and `session_not_found` of those that name a session.
+    "initialize": ("unsupported",),
+    "daemon/restart": ("unsupported", "shutting_down"),
+    "backend/env": ("backend_not_found",),
+    "backend/check": ("backend_not_found",),
+    "session/new": (*_BACKEND, *_ADMITTED, "session_exists", "session_busy", "limit_exceeded", "unsupported"),
+    "session/get": ("storage_failed",),
+    "session/prompt": _TURN,
+    "session/compact": _TURN,
+    "session/set_model": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
+    "session/set_permission_mode": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
+    "session/context_usage": ("session_closed", "unsupported", "backend_not_found"),
+    "session/interrupt": ("turn_not_found", *_ADMITTED),
+    "session/fork": (
+        *_BACKEND, *_ADMITTED, "session_closed", "session_exists", "session_busy", "turn_not_found", "limit_exceeded",
+        "unsupported",
+    ),
+    "approval/respond": ("approval_not_found", "approval_already_resolved", "session_closed", "unsupported", *_ADMITTED),
+    "session/close": _ADMITTED,
+    "session/delete": ("session_busy", "storage_failed"),
+    "session/subscribe": ("limit_exceeded", "storage_failed"),
+    "session/unsubscribe": ("storage_failed",),
+    "session/ack": ("storage_failed",),
+    "session/events": ("storage_failed",),
+    "session/blob": ("storage_failed",),
+}  # fmt: skip
+
+
+class CancelRequestParams(m.Params):
+    """Which request of this connection is to be given up."""
+
+    id: str | int
+
+
+NOTIFICATIONS: dict[str, tuple[str, Any, str]] = {
+    # name -> (who sends it, the model of its params, what it says)
+    "session/event": ("server", None, "An event of a session that this connection follows."),
+    "session/gap": ("server", GapParams, "Events of a session that this connection follows are gone."),
+    "$/cancel_request": ("client", CancelRequestParams, "Give a running request up: it is answered with `request_cancelled`."),
+}  # fmt: skip
+
+
+def document(methods: dict[str, Method], protocol_version: int) -> bytes:
+    """The OpenRPC document as JSON. Every method of the table is in it, in the table's order."""
+    by_name = {name: model for name, (_, model, _) in NOTIFICATIONS.items() if model is not None}
+    asked = [
+        *(Asked(f"{name} params", method.params, given=False) for name, method in methods.items()),
+        *(Asked(f"{name} result", _result_type(name, method), given=True) for name, method in methods.items()),
+        *(Asked(f"{name} params", model, given=True) for name, model in by_name.items()),
+    ]
+    schemas, definitions = schemas_of(asked, REF)
+    schemas["session/event params"] = {"$ref": REF.format(model="Envelope")}
+    schemas["rpc.discover result"] = {"$ref": META_SCHEMA}
+    made: JsonSchema = {
+        "openrpc": OPENRPC,
+        "$schema": META_SCHEMA,
+        "info": {
+            "title": "clisup",
+            "version": clisup.__version__,
+            "description": "JSON-RPC 2.0, one object a line, over a Unix socket. docs/protocol.md is the page to read.",
+            "license": {"name": "Apache-2.0"},
+            "x-protocol-version": protocol_version,
+        },
+        "methods": [_method(name, method, schemas, definitions) for name, method in methods.items()],
+        "x-notifications": [_notification(name, schemas, definitions) for name in NOTIFICATIONS],
+        "x-connection-errors": [_error_ref(kind) for kind in OF_CONNECTIONS],
+    }
+    used = _used(made, definitions)
+    made["components"] = {
+        "schemas": {name: definitions[name] for name in sorted(used)},
+        "errors": {kind: _error(kind) for kind in _on_the_wire()},
+    }
+    return json.dumps(made, separators=(",", ":")).encode()
+
+
+def models_of(methods: dict[str, Method]) -> Iterator[type[BaseModel]]:
+    """The models that `document` looks at. They are built late: who must not stop for long builds one at a time first."""
+    for name, method in methods.items():
+        yield method.params
+        yield from (part for part in _parts(_result_type(name, method)) if issubclass(part, BaseModel))
+
+
+def errors_of(name: str, method: Method) -> list[str]:
+    """The kinds that a method may answer with, in the order of `KINDS`."""
+    own = {*OF_ANY, *OWN_ERRORS.get(name, ())}
+    if "session_id" in method.params.model_fields:
+        own.add("session_not_found")
+    return [kind for kind in KINDS if kind in own]
+
+
+def _result_type(name: str, method: Method) -> Any:
+    return method.result if method.result is not None else BY_HAND[name]
+
+
+def _parts(found: Any) -> tuple[type, ...]:
+    """`A` -> A; `list[A]`, `A | B` -> what they are made of."""
+    return (found,) if isinstance(found, type) and not get_args(found) else get_args(found)
+
+
+def _method(
+    name: str, method: Method, schemas: dict[str, JsonSchema], definitions: dict[str, JsonSchema]
+) -> JsonSchema:
+    return {
+        "name": name,
+        "summary": method.doc,
+        "x-role": method.role,
+        "paramStructure": "by-name",
+        "params": _params(_resolved(schemas[f"{name} params"], definitions)),
+        "result": {"name": "result", "schema": schemas[f"{name} result"]},
+        "errors": [_error_ref(kind) for kind in errors_of(name, method)],
+    }
+
+
+def _notification(name: str, schemas: dict[str, JsonSchema], definitions: dict[str, JsonSchema]) -> JsonSchema:
+    sender, model, summary = NOTIFICATIONS[name]
+    found = {"name": name, "summary": summary, "x-sent-by": sender, "paramStructure": "by-name"}
+    if model is None:  # told apart by `type`: no list of names can say that
+        return {**found, "params": [], "x-params-schema": schemas[f"{name} params"]}
+    return {**found, "params": _params(_resolved(schemas[f"{name} params"], definitions))}
+
+
+def _params(schema: JsonSchema) -> list[JsonSchema]:
+    required = schema.get("required", ())
+    return [
+        {"name": name, "required": name in required, "schema": field}
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _resolved(schema: JsonSchema, definitions: dict[str, JsonSchema]) -> JsonSchema:
+    return definitions[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+
+
+def _used(value: Any, definitions: dict[str, JsonSchema]) -> set[str]:
+    """The definitions that `value` refers to, and what those refer to: params stand in their method, so theirs drop out."""
+    found: set[str] = set()
+    open_ = [value]
+    while open_:
+        item = open_.pop()
+        if isinstance(item, dict):
+            name = str(item.get("$ref", "")).removeprefix(REF.format(model=""))
+            if name in definitions and name not in found:
+                found.add(name)
+                open_.append(definitions[name])
+            open_ += item.values()
+        elif isinstance(item, list):
+            open_ += item
+    return found
+
+
+def _on_the_wire() -> list[str]:
+    return list(KINDS)[: list(KINDS).index("configuration")]
+
+
+def _error(kind: str) -> JsonSchema:
+    """`message` of an error object is its kind: the daemon's own message names the thing and says why."""
+    found = KINDS[kind]
+    return {"code": found.code, "message": kind, "data": {"kind": kind, "retryable": found.retryable}}
+
+
+def _error_ref(kind: str) -> JsonSchema:
+    return {"$ref": f"#/components/errors/{kind}"}

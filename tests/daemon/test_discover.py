@@ -1,0 +1,149 @@
+"""`rpc.discover`: the document is the published one, and what a real daemon answers and tells is as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness
+from jsonschema import Draft202012Validator
+
+from clisup.errors import ClisupError
+from clisup.rpc.methods import METHODS
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+UNTRIED = {
+    "daemon/shutdown": "it would end the daemon that the tests of this file share",
+    "daemon/restart": "the same; its answer is tested in test_restart_in_place.py",
+    "approval/respond": "a test of its own: it takes a CLI that asks",
+}
+
+
+@pytest.fixture(scope="module")
+def told(daemon: Harness) -> dict[str, Any]:
+    return dict(daemon.call("rpc.discover"))
+
+
+def schema_of(told: dict[str, Any], name: str) -> dict[str, Any]:
+    """The schema of a method's result, with all it refers to."""
+    method = next(entry for entry in told["methods"] if entry["name"] == name)
+    return {**method["result"]["schema"], "components": told["components"]}
+
+
+def test_the_answer_is_the_published_document(told: dict[str, Any]) -> None:
+    assert told == json.loads((SCHEMAS / "openrpc.json").read_text())
+
+
+def test_it_is_made_once_and_given_to_all(daemon: Harness) -> None:
+    with daemon.wire() as one, daemon.wire() as two:
+        asked = [(wire, wire.post("rpc.discover")) for wire in (one, two) for _ in range(5)]
+        answers = [wire.answer(id_) for wire, id_ in asked]
+    assert all(answer == answers[0] for answer in answers)
+
+
+def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
+    """Params for each method, of a session that had a turn with a tool and one that failed."""
+    session = daemon.new(mode="live")
+    session.ask('@tool Bash {"command":"echo hi"}\nDone.', key="first")
+    session.ask("@error server")
+    other, id_ = daemon.new(), {"session_id": session.id}
+    forked = {"session_id": daemon.call("session/fork", **id_, at_turn="t1")["session_id"]}
+    closed = {"session_id": daemon.new().id}
+    daemon.call("session/close", **closed)
+    running = daemon.new()
+    running.prompt("@stall")
+    running.await_event("session_init")
+    daemon.call("session/subscribe", session_id=other.id, name="kept")
+    only_session = {name for name in METHODS if set(METHODS[name].params.model_fields) == {"session_id"}}
+    return dict.fromkeys(only_session, id_) | {
+        "session/new": {"backend": "demo", "cwd": str(daemon.cwd)},
+        "backend/env": {"name": "demo"},
+        "backend/check": {"name": "demo"},
+        "session/prompt": {**id_, "prompt": "again", "wait": True},
+        "session/compact": {**id_, "wait": True},
+        "session/set_model": {**id_, "model": "other"},
+        "session/set_permission_mode": {**id_, "permission_mode": "plan"},
+        "session/interrupt": {"session_id": running.id},
+        "session/fork": id_,
+        "session/subscribe": {"session_id": "*"},
+        "session/unsubscribe": id_,
+        "session/ack": {"session_id": other.id, "name": "kept", "seq": 0},
+        "session/events": id_,
+        "session/blob": {**id_, "blob": "raw-1-out-0-1"},
+        "session/close": forked,
+        "session/delete": closed,
+    }
+
+
+def test_every_answer_is_as_the_document_says(daemon: Harness, told: dict[str, Any]) -> None:
+    params = asked_of(daemon)
+    for name in METHODS:
+        if name in UNTRIED:
+            continue
+        answer = daemon.call(name, **params.get(name, {}))
+        schema = schema_of(told, name)
+        if name == "rpc.discover":
+            continue  # its schema is the meta-schema, to which tests/rpc/test_openrpc.py holds it
+        problems = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(answer)]
+        assert problems == [], f"{name}: {json.dumps(answer)[:2000]}"
+
+
+def test_every_prompt_that_is_not_waited_for_is_answered_as_the_document_says(
+    daemon: Harness, told: dict[str, Any]
+) -> None:
+    validator = Draft202012Validator(schema_of(told, "session/prompt"))
+    session = daemon.new()
+    for delivery in ("delivered", "duplicate"):
+        answer = session.call("prompt", prompt="hello", key="once")
+        assert answer["delivery"] == delivery
+        validator.validate(answer)
+
+
+def test_approvals_are_listed_and_answered_as_the_document_says(daemon: Harness, told: dict[str, Any]) -> None:
+    session = daemon.new(mode="live")
+    turn = session.prompt('@ask Bash {"command":"echo hi"}\nDone.')
+    asked = session.await_event("approval_requested")["approval_id"]
+    listed = daemon.call("approval/list")
+    assert [approval["approval_id"] for approval in listed["approvals"]] == [asked]
+    Draft202012Validator(schema_of(told, "approval/list")).validate(listed)
+    answer = daemon.call("approval/respond", approval_id=asked, session_id=session.id, decision="allow")
+    Draft202012Validator(schema_of(told, "approval/respond")).validate(answer)
+    assert session.end_of(turn)["outcome"] == "completed"
+
+
+def test_every_event_is_as_its_schema_says(daemon: Harness) -> None:
+    validator = Draft202012Validator(json.loads((SCHEMAS / "events.json").read_text()))
+    session = daemon.new()
+    for prompt in ('@tool Bash {"command":"echo hi"}\nDone.', "@error server", "@think hm\nhello"):
+        session.ask(prompt)
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id=session.id, after_seq=0, raw=True)
+        events = wire.events_until("turn_completed", turns=3)
+    assert {"tool_use", "tool_result", "content_delta", "process_exited"} <= {event["type"] for event in events}
+    for event in events:
+        validator.validate(event)
+
+
+NOBODY = {
+    "session_id": "0d9c1c1e-0000-4000-8000-000000000000",
+    "backend": "none",
+    "name": "none",
+    "cwd": "/",
+    "limit": -1,
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"daemon/shutdown", "daemon/restart"}))
+def test_an_error_is_one_that_the_document_names(daemon: Harness, told: dict[str, Any], name: str) -> None:
+    """Asked for what is not there, one wrong param after the other, and all at once."""
+    method = next(entry for entry in told["methods"] if entry["name"] == name)
+    named = {ref["$ref"].split("/")[-1] for ref in method["errors"]}
+    known = {param["name"] for param in method["params"]}
+    wrong = {param: value for param, value in NOBODY.items() if param in known}
+    for params in ({"no_such_param": 1}, wrong, *({param: value} for param, value in wrong.items())):
+        try:
+            daemon.call(name, **params)
+        except ClisupError as error:
+            assert error.kind in named, params
