@@ -31,6 +31,7 @@ from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
+from clisup.host.log import LOG
 from clisup.host.systemd import restart_job
 
 __all__ = ["Daemon", "run_daemon"]
@@ -295,6 +296,7 @@ class Daemon:
             daemon={**self.identity(), "state": self.state},
             storage=(storage["state"], storage["error"]),
             drift=tuple(services.drift),
+            log=(LOG.form, LOG.outlet.dropped) if LOG.outlet is not None else None,
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]
         return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())

@@ -51,6 +51,7 @@ class Log:
         self.rate = LogRate()
         self.level = logging.INFO
         self.outlet: Outlet | None = None
+        self.form: LogForm = "auto"
 
     # -- secrets
 
@@ -146,7 +147,7 @@ def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str]
     """
     chosen = _chosen(form, env or {})
     LOG.set_level(level)
-    LOG.outlet = _outlet(chosen)
+    LOG.form, LOG.outlet = chosen, _outlet(chosen)
     code: list[structlog.typing.Processor] = (
         [CallsiteParameterAdder([CallsiteParameter(name) for name in _CODE]), _rename] if chosen == "journald" else []
     )
