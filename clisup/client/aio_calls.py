@@ -166,6 +166,10 @@ class AsyncCalls:
         log: dict[str, Any] = await self._sure("daemon/log", limit=limit, session_id=session_id)
         return log
 
+    async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str((await self._sure("daemon/metrics", format=format))["text"])
+
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""
         return read(RestartResult, await self.call("daemon/restart"), "daemon/restart")

@@ -207,6 +207,10 @@ class Calls:
         log: dict[str, Any] = self._sure("daemon/log", limit=limit, session_id=session_id)
         return log
 
+    def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str(self._sure("daemon/metrics", format=format)["text"])
+
     def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""
         from clisup.client.answers import read

@@ -74,6 +74,9 @@ def _same(one: Any, other: Any) -> bool:
 
 def kept_back(old: Config, new: Config) -> Config:
     """The new configuration, but with the old values of what cannot change while the daemon runs."""
-    fixed = [key.split(".")[1] for key, row in KEYS.items() if row.effect == "start"]
-    stay = {name: getattr(old.daemon, name) for name in fixed}
-    return new.model_copy(update={"daemon": new.daemon.model_copy(update=stay)})
+    stay: dict[str, dict[str, Any]] = {}
+    for key, row in KEYS.items():
+        if row.effect in ("restart", "start"):
+            table, name = key.split(".")
+            stay.setdefault(table, {})[name] = getattr(getattr(old, table), name)
+    return new.model_copy(update={t: getattr(new, t).model_copy(update=kept) for t, kept in stay.items()})

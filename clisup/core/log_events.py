@@ -96,6 +96,10 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "approval decided": _event("info", "session turn run backend approval decision by uid pid client", "and has it: whose, and which"),
     "approval rule not sayable": _event("warning", "session kind", "a rule allows what cannot be said to this CLI: it is denied"),
     "approval paths not followed": _event("warning", "session error", "a link or a slow disk: the call is denied"),
+    # metrics and traces
+    "turn not traced": _event("error", "session exception", "its journal makes no spans", limited=True),
+    "spans not taken": _event("warning", "endpoint", "the collector is away: spans wait"),
+    "spans taken again": _event("info", "endpoint", "it is back"),
     # accounts, storage, retention, drift
     "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),
     "account limits not read": _event("warning", "error", "what was known of rate limits is lost"),

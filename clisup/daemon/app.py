@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import uuid
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import structlog
@@ -33,6 +33,9 @@ from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
 from clisup.host.log import LOG
 from clisup.host.systemd import restart_job
+
+if TYPE_CHECKING:
+    from clisup.daemon.tracing import Tracing
 
 __all__ = ["Daemon", "run_daemon"]
 
@@ -106,6 +109,7 @@ class Daemon:
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
         self.reloading = trio.Lock()
         self._process = psutil.Process()
+        self._tracing: Tracing | None = None
         self.server: Server
 
     async def run(self) -> None:
@@ -149,6 +153,7 @@ class Daemon:
             nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
+            self._trace(nursery)
             nursery.start_soon(self.retention.run)
             self.state = "ready"
             self._log_ready()
@@ -168,6 +173,21 @@ class Daemon:
     def _log_ready(self) -> None:
         _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
                   state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
+
+    def _trace(self, nursery: trio.Nursery) -> None:
+        if not self.config.tracing.enabled:
+            return
+        from clisup.daemon.tracing import open_tracing
+        from clisup.host.otlp import OtlpSender
+
+        about = {
+            "service.name": self.config.tracing.service_name,
+            "service.version": __version__,
+            "service.instance.id": self.instance_id,
+        }
+        sender = OtlpSender(self.config.tracing, about)
+        self._tracing = open_tracing(self.manager, self.config.tracing, sender)
+        nursery.start_soon(self._tracing.run)
 
     async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -231,6 +251,8 @@ class Daemon:
             session.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
+            if self._tracing is not None:
+                await self._tracing.settle()
 
     async def _drain(self, nursery: trio.Nursery) -> None:
         await self._end_all("drain")

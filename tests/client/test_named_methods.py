@@ -77,6 +77,7 @@ CASES: dict[str, Case] = {
     "daemon/status": Case(lambda c: c.status(), {"daemon": {}}, lambda status: status == {"daemon": {}}),
     "daemon/log": Case(lambda c: c.daemon_log(5, session_id=SESSION), {"lines": [{"event": "ready"}], "dropped": 0, "held_back": {}},
                        lambda log: log["lines"] == [{"event": "ready"}]),
+    "daemon/metrics": Case(lambda c: c.metrics("openmetrics"), {"text": "# EOF\n", "content_type": ""}, lambda text: text == "# EOF\n"),
     "daemon/shutdown": Case(lambda c: c.stop_daemon("detach"), {"ok": True}),
     "daemon/restart": Case(lambda c: c.restart_daemon(), {"running": 2, "instance_id": "x"}, lambda result: result.running == 2),
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [m.BackendInfo(**BACKEND)]),
