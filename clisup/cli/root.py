@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "backends",
         "env",
         "doctor",
+        "debug",
     ),
     "Recordings": (
         "record",
