@@ -37,13 +37,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     | SHARED
     | {"clisup.host", "clisup.client", "clisup.daemon.alone", "clisup.daemon.backends", "clisup.daemon.start"}
     | {"clisup.recordings"},
+    # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
+    "clisup.installing": CORE | SHARED | {"clisup.host"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     "clisup.cli": SHARED
-    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings", "clisup.bundle"},
+    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings", "clisup.bundle"}
+    | {"clisup.installing"},
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -117,6 +120,7 @@ SPAWN_FILES = {
     "clisup.host.journal_tail",
     "clisup.host.keepers",
     "clisup.host.executables",
+    "clisup.host.service_manager",
     "clisup.host.systemd",
     "clisup.host.trial",
 }

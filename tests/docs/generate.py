@@ -84,7 +84,7 @@ def _own_fields(model: type[BaseModel]) -> dict[str, str]:
 
 def _error_table(text: str) -> str:
     told = dict(re.findall(r"^\| `([a-z_]+)` \| -\d+ \| (?:yes|no) \| (.*) \|$", text, re.MULTILINE))
-    on_wire = list(KINDS)[: list(KINDS).index("configuration")]
+    on_wire = list(KINDS)[: list(KINDS).index("daemon_not_running")]
     rows = [
         f"| `{kind}` | {KINDS[kind].code} | {'yes' if KINDS[kind].retryable else 'no'} | {told.get(kind, UNEXPLAINED)} |\n"
         for kind in on_wire
