@@ -36,6 +36,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "configuration not reloaded": _event("error", "file kind error", "a SIGHUP changed nothing"),
     "reload failed inside the daemon": _event("error", "exception", "a fault of its own; nothing has changed"),
     "stopped": _event("info", "uptime_s restarts", "it is about to leave, or to execute itself anew"),
+    "task ended inside the daemon": _event("error", "task", "one that must not: systemd hears no more that all is well"),
     "daemon failed": _event("error", "exception", "a fault of its own ends it"),
     "machine resumed": _event("warning", "suspended_s", "the machine was suspended: what was silent gets a new window"),
     "log lines dropped": _event("warning", "count", "so many lines were lost before this one, because nobody took them"),
@@ -98,6 +99,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "approval paths not followed": _event("warning", "session error", "a link or a slow disk: the call is denied"),
     # metrics and traces
     "turn not traced": _event("error", "session exception", "its journal makes no spans", limited=True),
+    "no traces": _event("error", "error", "tracing cannot be begun; turns go on"),
     "spans not taken": _event("warning", "endpoint", "the collector is away: spans wait"),
     "spans taken again": _event("info", "endpoint", "it is back"),
     # accounts, storage, retention, drift

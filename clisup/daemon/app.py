@@ -199,7 +199,7 @@ class Daemon:
         try:
             self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
         except WorldError as error:
-            _log.error("no traces", error=str(error))
+            _log.error("no traces", error=error.message)
         else:
             self._nursery.start_soon(self._tracing.run)
 
