@@ -13,6 +13,7 @@ import trio.lowlevel
 from harness import Harness, until
 
 from clisup.daemon.announcing import Announcer, Vitals, status_line
+from clisup.errors import ClisupError
 from clisup.host.notify import Notifier
 
 
@@ -77,7 +78,7 @@ def test_a_reload_of_the_configuration_is_one_also_where_it_fails(
     daemon = serve(env=manager.env)
     daemon.call("daemon/reload")
     daemon.configure(raw="[daemon.no_such_table]\n")
-    with daemon.wire() as wire, pytest.raises(KeyError):
+    with daemon.wire() as wire, pytest.raises(ClisupError, match="no_such_table"):
         wire.call("daemon/reload")
     until(lambda: manager.heard.count("READY=1") == 3)
     order = [line for line in manager.heard if line in ("READY=1", "RELOADING=1")]
