@@ -36,11 +36,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "daemon",
         "install",
         "uninstall",
+        "config",
     ),
     "Backends": (
         "backends",
         "env",
         "doctor",
+        "debug",
     ),
     "Recordings": (
         "record",
