@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak docs record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,8 +19,9 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in a scratch directory
 	@$(BIN)/clisup demo
 
+# Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
 test: $(READY) lint  ## linters, types, the import contract and the tests
-	$(BIN)/python -m pytest
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -49,6 +50,10 @@ fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20
 
 soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
 	$(BIN)/python -m tests.soak.run
+
+docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
+	$(BIN)/python -m tests.docs.generate
+	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

@@ -57,9 +57,13 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
     "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.top.app": {"textual"},
+    "clisup.cli.top.panes": {"textual"},
+    "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},

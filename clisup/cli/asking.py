@@ -20,10 +20,10 @@ from clisup.cli.terminal import clip, plain
 from clisup.client.coming_back import RepeatingClient
 from clisup.errors import ClisupError
 
-__all__ = ["Asker", "terminal_of_own"]
+__all__ = ["ANSWERS", "CHOICES", "Asker", "terminal_of_own"]
 
-_CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
-_ANSWERS: dict[str, dict[str, Any]] = {
+CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
+ANSWERS: dict[str, dict[str, Any]] = {
     "y": {"decision": "allow"},
     "yes": {"decision": "allow"},
     "n": {"decision": "deny"},
@@ -124,10 +124,10 @@ class Asker:
 
     def _answer(self, event: _Event) -> dict[str, Any] | None:
         while self._asking is event:
-            self._say(_CHOICES)
+            self._say(CHOICES)
             if (line := self._line(event)) is None:
                 return None
-            if (answer := _ANSWERS.get(line.strip().lower())) is None:
+            if (answer := ANSWERS.get(line.strip().lower())) is None:
                 continue
             if "message" not in answer:
                 return answer

@@ -14,6 +14,7 @@ __all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": (
         "run",
+        "attach",
         "logs",
         "approvals",
         "interrupt",
@@ -28,6 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Daemon": (
         "serve",
         "status",
+        "top",
         "metrics",
         "stop",
         "daemon",

@@ -11,7 +11,8 @@ import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.turn import Screen, Turn
+from clisup.cli.showing import Screen
+from clisup.cli.turn import Turn
 from clisup.client.images import image_block
 from clisup.client.sync import Client
 from clisup.errors import ClisupError

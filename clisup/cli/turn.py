@@ -6,33 +6,18 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from clisup.cli.answer import Answer
 from clisup.cli.asking import Asker, terminal_of_own
-from clisup.cli.describe import error_words, evidence_words, words
+from clisup.cli.describe import error_words, evidence_words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
-from clisup.cli.terminal import Ink, clip, plain
+from clisup.cli.showing import Screen, Showing
 from clisup.client.coming_back import RECONNECT_S, prompt_surely
 from clisup.client.following import Follower
-from clisup.client.sync import Client
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
 
-__all__ = ["Screen", "Turn"]
+__all__ = ["Turn"]
 
 _Event = dict[str, Any]
-_ASIDE = {
-    "tool_use": "tool",
-    "permission_denied": "denied",
-    "approval_resolved": "approval",
-    "retry": "retry",
-    "watchdog": "watchdog",
-    "stderr": "stderr",
-    "rate_limit": "rate limit",
-    "task": "task",
-    "notice": "notice",
-    "unparsed": "unparsed",
-    "gap": "gap",
-}
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
 _HINTS = {
@@ -45,25 +30,6 @@ _HINTS = {
     "spawn_failed": "see why: clisup backends",
     "crashed": "see what it said: clisup logs {session_id}",
 }
-
-
-class Screen:
-    """stdout for the answer, stderr for all the rest."""
-
-    def __init__(self) -> None:
-        self.tty = sys.stdout.isatty()
-        self._ink = Ink(sys.stderr)
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-
-    def write(self, text: str) -> None:
-        """A piece of the answer, at once. A pipe gets it as it is; a terminal gets no control characters."""
-        sys.stdout.write(plain(text) if self.tty else text)
-        sys.stdout.flush()
-
-    def note(self, text: str) -> None:
-        """A line beside the answer."""
-        print(self._ink("dim", plain(text)), file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -111,7 +77,7 @@ class Turn:
         self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
     def _show(self, events: Follower, turn_id: str) -> _Event:
-        answer = Answer(self.screen.write, self.screen.note, self._fetch, stream=self.screen.tty)
+        showing = Showing(self.path, self.session_id, self.screen, name="clisup-run")
         asker = Asker(self.path, self.session_id, self.screen.note, None if self.json else terminal_of_own())
         for event in events:
             if self.json:
@@ -119,29 +85,13 @@ class Turn:
             if event.get("turn_id") not in (turn_id, None):
                 continue
             if not self.json:
-                self._beside(event)
-                answer.take(event)
+                showing.take(event)
                 if event["type"] in _APPROVALS:
                     asker.take(event)
             if event["type"] == "turn_completed":
                 asker.close()
                 return event
         raise AssertionError("a follower never ends by itself")
-
-    def _beside(self, event: _Event) -> None:
-        """What is worth a line on stderr."""
-        kind = event["type"]
-        quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
-        if kind in _ASIDE and not quiet and not event.get("parent_tool_use_id"):
-            self.screen.note(f"{_ASIDE[kind]}: {words(event)}")
-        elif kind == "tool_result" and event.get("is_error"):
-            self.screen.note(f"tool failed: {words(event)}")
-        elif kind == "tool_result" and event.get("content") and not event.get("parent_tool_use_id"):
-            self.screen.note(f"  -> {clip(event['content'], 100)}")
-
-    def _fetch(self, blob: str) -> bytes:
-        with Client.connect(self.path, name="clisup-run") as client:
-            return client.blob(self.session_id, blob)
 
     def _verdict(self, end: _Event) -> int:
         if not self.json:

@@ -162,6 +162,10 @@ class AsyncCalls:
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
 
+    async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str((await self._sure("daemon/metrics", format=format))["text"])
+
     async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
         """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)

@@ -203,6 +203,10 @@ class Calls:
         status: dict[str, Any] = self._sure("daemon/status")
         return status
 
+    def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        return str(self._sure("daemon/metrics", format=format)["text"])
+
     def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
         """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
         from clisup.rpc.daemon_models import ReloadResult

@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "RetentionConfig",
     "TimeoutsConfig",
+    "TracingConfig",
     "parse_config",
     "problems_of",
     "refusal",
@@ -145,11 +146,24 @@ class DaemonConfig(_Table):
     retention: RetentionConfig = RetentionConfig()
 
 
+class TracingConfig(_Table):
+    """The `[tracing]` table: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
+
+    enabled: bool = False
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2048)] = "http://127.0.0.1:4318"
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], SecretStr] = {}
+    service_name: Annotated[str, Field(min_length=1, max_length=256)] = "clisup"
+    content: bool = False
+    max_queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
+
+
 class Config(_Table):
     """The whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
+    tracing: TracingConfig = TracingConfig()
 
     @property
     def defaults(self) -> frozenset[str]:
@@ -247,4 +261,4 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
         model = found if isinstance(found, type) else _Table
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
-    return ["daemon", "backends"] if model is Config else list(model.model_fields)
+    return list(model.model_fields)

@@ -106,8 +106,8 @@ KEYS: dict[str, Key] = {
         "a repository's own settings, hooks and MCP servers are taken only where \"project\" is named too"
     )),
     "backends.*.orphans": Key("next_turn", (
-        "what outlives the CLI: \"kill\", \"grace\" (as kill, until issue B brings its own budget) or "
-        "\"keep\""
+        "what outlives the CLI: \"grace\" (background work that it announced may finish within its budget, the "
+        "rest is killed), \"kill\" or \"keep\""
     )),
     "backends.*.timeouts.startup": Key("next_turn", "to the first frame"),
     "backends.*.timeouts.model_idle": Key("next_turn", "without a byte while the model is to answer"),
@@ -155,8 +155,16 @@ KEYS: dict[str, Key] = {
     "backends.*.limits.retry_wait_s": Key("next_turn", (
         "an announced wait longer than this ends the turn at once. 0: as the CLI likes"
     )),
+    "tracing.enabled": Key("at_once", "send a span of each turn and of each of its tools (docs/tracing.md); needs the extra `otel`"),
+    "tracing.endpoint": Key("at_once", "the collector, OTLP over HTTP; `/v1/traces` is appended"),
+    "tracing.headers": Key("at_once", "sent with each request, an authorization for instance; never shown"),
+    "tracing.service_name": Key("at_once", "`service.name` of the spans"),
+    "tracing.content": Key("at_once", "whether spans hold prompts, answers, and the tools' input and output"),
+    "tracing.max_queue": Key("at_once", "spans that wait to be sent; beyond it the oldest turns are dropped, and counted"),
+    "tracing.timeout_s": Key("at_once", "for one request to the collector"),
 }
 # fmt: on
+_NAMED = ("backends.*.env", "tracing.headers")  # tables whose keys are the user's own
 
 
 def key_of(name: str) -> Key | None:
@@ -165,4 +173,4 @@ def key_of(name: str) -> Key | None:
     if parts[0] == "backends" and len(parts) > 2:
         parts[1] = "*"
     pattern = ".".join(parts)
-    return KEYS.get(pattern) or (KEYS["backends.*.env"] if pattern.startswith("backends.*.env.") else None)
+    return KEYS.get(pattern) or next((KEYS[table] for table in _NAMED if pattern.startswith(f"{table}.")), None)

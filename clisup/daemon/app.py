@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import uuid
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import structlog
@@ -32,6 +32,9 @@ from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
 from clisup.host.systemd import restart_job
+
+if TYPE_CHECKING:
+    from clisup.daemon.tracing import Tracing
 
 __all__ = ["Daemon", "run_daemon"]
 
@@ -97,6 +100,7 @@ class Daemon:
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
         self.reloading = trio.Lock()
         self._process = psutil.Process()
+        self._tracing: Tracing | None = None
         self.server: Server
 
     async def run(self) -> None:
@@ -140,6 +144,8 @@ class Daemon:
             nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self.manager.services.storage.probe)
             nursery.start_soon(self.server.serve, listener)
+            self._nursery = nursery
+            self.trace()
             nursery.start_soon(self.retention.run)
             self.state = "ready"
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
@@ -155,6 +161,22 @@ class Daemon:
                 listener.close()
                 os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
+
+    def trace(self) -> None:
+        """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""
+        if self._tracing is not None:
+            self._tracing.end()
+            self._tracing = None
+        if not self.config.tracing.enabled:
+            return
+        from clisup.daemon.tracing import open_tracing
+
+        try:
+            self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
+        except WorldError as error:
+            _log.error("no traces", error=str(error))
+        else:
+            self._nursery.start_soon(self._tracing.run)
 
     async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -218,6 +240,8 @@ class Daemon:
             session.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
+            if self._tracing is not None:
+                await self._tracing.settle()
 
     async def _drain(self, nursery: trio.Nursery) -> None:
         await self._end_all("drain")

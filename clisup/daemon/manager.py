@@ -351,7 +351,7 @@ class Manager:
             )
         trash = session.dir.throw_away()
         del self._sessions[session_id]
-        for watcher in (*self.services.everywhere, *session.recorder.watchers):
+        for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
 

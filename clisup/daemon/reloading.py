@@ -19,6 +19,7 @@ from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import set_log_level
+from clisup.host.otlp import check_installed
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
@@ -71,6 +72,8 @@ def _check_serving(daemon: Daemon) -> None:
 async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     def read() -> tuple[Config, Backends]:
         config = daemon.config_file.read()
+        if config.tracing.enabled:
+            check_installed()
         return config, Backends(config, daemon.succession.env, before=daemon.backends)
 
     with trio.move_on_after(READ_LIMIT_S):
@@ -112,9 +115,12 @@ def _differences(daemon: Daemon, config: Config, backends: Backends) -> list[Cha
 
 def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     """All at once: nothing in here awaits."""
+    traces_anew = config.tracing != daemon.config.tracing
     daemon.config, daemon.configured_at = config, clock.timestamp()
     daemon.backends.take(backends)
     set_log_level(config.daemon.log_level)
     daemon.manager.renew(config)
     daemon.server.renew(config.daemon)
     daemon.retention.renew(config.daemon.retention)
+    if traces_anew:
+        daemon.trace()

@@ -54,6 +54,10 @@ def serve(flags: Flags) -> int:
     file = ConfigFile(path, named)
     config = file.read()
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
+    if config.tracing.enabled:
+        from clisup.host.otlp import check_installed
+
+        check_installed()
     if flags.check:
         Backends(config, env)
         return EXIT_OK

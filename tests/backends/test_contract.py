@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clisup.backends.base import Decoded
 from clisup.core.verdict import ExitRecord, conclude
 from tests.backends.contract import ESSENCE, essence, expected, frame_faults
 from tests.backends.recorded import PATHS, Recording, name_of
@@ -23,9 +24,8 @@ MATRIX = [
 ]
 
 
-def turn_of(recording: Recording) -> list[dict[str, Any]]:
-    """The events of a recording and its end, as a client gets them."""
-    results = recording.decode()
+def turn_of(recording: Recording, results: list[Decoded]) -> list[dict[str, Any]]:
+    """The events of a recording that was decoded, and its end, as a client gets them."""
     terminal = next((result.terminal for result in results if result.terminal), None)
     end = recording.run_end
     record = ExitRecord(end.exit_code, end.signal, reason="exit")
@@ -38,7 +38,7 @@ def turn_of(recording: Recording) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("kind", "case"), MATRIX)
 def test_the_same_script_gives_the_same_story(kind: str, case: str) -> None:
     recording = Recording(NEWEST[kind] / f"{NAMES.get(kind, {}).get(case, case)}.jsonl")
-    told = essence(turn_of(recording))
+    told = essence(turn_of(recording, recording.decode()))
     can = recording.adapter.capabilities
     assert told == expected(case, told, thinking=can.thinking)
 
@@ -54,6 +54,8 @@ def test_every_backend_is_in_the_matrix_with_every_case() -> None:
 
 @pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_the_frame_of_a_turn_that_ended_well_is_whole(path: Any) -> None:
-    events = turn_of(Recording(path))
-    if events[-1]["outcome"] == "completed" and sum(bool(one.terminal) for one in Recording(path).decode()) == 1:
+    recording = Recording(path)
+    results = recording.decode()
+    events = turn_of(recording, results)
+    if events[-1]["outcome"] == "completed" and sum(bool(one.terminal) for one in results) == 1:
         assert frame_faults(events) == []

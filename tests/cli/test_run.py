@@ -317,7 +317,7 @@ class ctrl_c_at:  # reads as a word in a with statement
         raise AssertionError("the daemon was not asked to interrupt")
 
     def __enter__(self) -> None:
-        from clisup.cli.turn import Screen
+        from clisup.cli.showing import Screen
 
         write = Screen.note
 

@@ -36,8 +36,9 @@ def test_both_clients_have_their_examples() -> None:
 @pytest.mark.parametrize(
     "program", sorted(path.name for path in (ROOT / "docs" / "examples").iterdir() if path.is_file())
 )
-def test_the_page_shows_a_whole_program_as_it_is(program: str) -> None:
-    assert f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in PAGE
+def test_a_page_shows_a_whole_program_as_it_is(program: str) -> None:
+    pages = [PAGE, *(path.read_text() for path in (ROOT / "docs" / "how-to").glob("*.md"))]
+    assert sum(f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in page for page in pages) == 1
 
 
 @pytest.mark.parametrize("code", FIRST, ids=BOTH)

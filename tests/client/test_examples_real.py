@@ -95,8 +95,12 @@ def only_session(daemon: Harness) -> str:
     return str(until(streaming, "the example's turn does not begin"))
 
 
-def test_every_example_is_run_here() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(PROGRAMS)
+ELSEWHERE = {"fleet.py": "tests/docs/test_fleet.py", "approvals_webhook.py": "tests/docs/test_webhook.py"}
+
+
+def test_every_example_is_run_here_or_has_a_file_of_tests() -> None:
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(PROGRAMS) | set(ELSEWHERE)
+    assert all((ROOT / path).is_file() for path in ELSEWHERE.values())
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -75,6 +75,7 @@ CASES: dict[str, Case] = {
     "initialize": Case(lambda c: c.server, gives=lambda server: server["backends"] == ["demo"]),
     "ping": Case(lambda c: c.ping(), {"time": "now"}, lambda time: time == "now"),
     "daemon/status": Case(lambda c: c.status(), {"daemon": {}}, lambda status: status == {"daemon": {}}),
+    "daemon/metrics": Case(lambda c: c.metrics("openmetrics"), {"text": "# EOF\n", "content_type": ""}, lambda text: text == "# EOF\n"),
     "daemon/shutdown": Case(lambda c: c.stop_daemon("detach"), {"ok": True}),
     "daemon/reload": Case(lambda c: c.reload_daemon(dry_run=True),
                           {"file": "/f", "changed": [{"key": "daemon.fsync", "what": "changed", "effect": "at_once"}]},

@@ -3,60 +3,18 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from harness import Harness
+from pty_terminal import Terminal
 from test_approvals import ASK, agent  # noqa: F401  # the fixture
 from wire import PATIENCE_S
 
 QUESTION = "[d]eny with a message: "
-
-
-class Terminal:
-    """`clisup run` as the foreground process of a new terminal."""
-
-    def __init__(self, daemon: Harness, prompt: str) -> None:
-        ours, theirs = pty.openpty()
-        argv = [sys.executable, "-m", "clisup", "run", "-b", "agent", "-C", str(daemon.cwd), prompt]
-        env = {**daemon.env, "CLISUP_SOCKET": daemon.socket, "TERM": "xterm"}
-        # A session of its own whose first terminal this is, so that it is the foreground.
-        starter = (
-            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", starter, *argv],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=env,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.ours, self.text = ours, ""
-
-    def until(self, what: str, times: int = 1) -> None:
-        """Read until it has been said so many times in all."""
-        end = time.monotonic() + PATIENCE_S
-        while self.text.count(what) < times:
-            assert time.monotonic() < end, f"no {what!r} in {self.text!r}"
-            if select.select([self.ours], [], [], 0.1)[0]:
-                try:
-                    self.text += os.read(self.ours, 65536).decode()
-                except OSError:  # the other end is closed
-                    assert self.text.count(what) >= times, f"no {what!r} in {self.text!r}"
-
-    def type(self, text: str) -> None:
-        os.write(self.ours, text.encode())
-
-    def exit_code(self) -> int:
-        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -65,7 +23,7 @@ def terminal(agent: Callable[..., Harness]) -> Iterator[Callable[..., Terminal]]
 
     def start(prompt: str) -> Terminal:
         daemon = made[0].daemon if made else agent()  # type: ignore[attr-defined]
-        made.append(Terminal(daemon, prompt))
+        made.append(Terminal(daemon, "run", "-b", "agent", "-C", str(daemon.cwd), prompt))
         made[-1].daemon = daemon  # type: ignore[attr-defined]
         return made[-1]
 

@@ -15,7 +15,7 @@ from harness import Harness, until
 
 from clisup.errors import ClisupError
 
-pytestmark = pytest.mark.cold  # the start itself is looked at: locks, refusals, what is inherited
+cold = pytest.mark.cold  # where the start itself is looked at: locks, refusals, what is inherited
 
 
 def _refused(daemon: Harness) -> tuple[int, str]:
@@ -28,6 +28,7 @@ def _refused(daemon: Harness) -> tuple[int, str]:
         process.wait()
 
 
+@cold
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("shared", ["state directory", "socket"])
 def test_of_two_daemons_one_wins_and_the_other_names_it(serve: Callable[..., Harness], shared: str) -> None:
@@ -43,6 +44,7 @@ def test_of_two_daemons_one_wins_and_the_other_names_it(serve: Callable[..., Har
         second.state = second.root / "state"
 
 
+@cold
 @pytest.mark.fault(50)
 def test_two_started_at_once_do_not_both_serve(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
@@ -53,6 +55,7 @@ def test_two_started_at_once_do_not_both_serve(serve: Callable[..., Harness]) ->
     until(daemon._serves)
 
 
+@cold
 @pytest.mark.fault(51)
 def test_a_stale_socket_is_taken_over(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
@@ -62,6 +65,7 @@ def test_a_stale_socket_is_taken_over(serve: Callable[..., Harness]) -> None:
     assert daemon.call("ping") and os.stat(daemon.socket).st_mode & 0o777 == 0o600
 
 
+@cold
 @pytest.mark.fault(51)
 def test_a_path_that_no_socket_can_have_is_refused(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
@@ -70,6 +74,7 @@ def test_a_path_that_no_socket_can_have_is_refused(serve: Callable[..., Harness]
     assert code == 78 and "107 bytes" in words
 
 
+@cold
 @pytest.mark.fault(60)
 def test_a_state_directory_that_cannot_be_is_refused(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
@@ -81,6 +86,7 @@ def test_a_state_directory_that_cannot_be_is_refused(serve: Callable[..., Harnes
     daemon.state = kept
 
 
+@cold
 @pytest.mark.parametrize("raw", ["[daemon]\nsokket = 1\n", "[backends.demo]\nmodel_idel = 1\n", "not toml"])
 def test_a_configuration_with_a_fault_is_refused(serve: Callable[..., Harness], raw: str) -> None:
     daemon = serve(start=False)
@@ -89,6 +95,7 @@ def test_a_configuration_with_a_fault_is_refused(serve: Callable[..., Harness], 
     assert code == 78 and "cannot" in words and "Traceback" not in words
 
 
+@cold
 @pytest.mark.fault(39)
 @pytest.mark.parametrize("lists", ["missing", "incomplete", "broken"])
 def test_no_scrub_list_no_start(serve: Callable[..., Harness], lists: str) -> None:
@@ -102,6 +109,7 @@ def test_no_scrub_list_no_start(serve: Callable[..., Harness], lists: str) -> No
     assert code == 78 and str(place) in words
 
 
+@cold
 @pytest.mark.fault(17)
 def test_odd_things_inherited_change_no_exit_code(serve: Callable[..., Harness], tmp_path: Path) -> None:
     daemon = serve(start=False)

@@ -1,0 +1,307 @@
+"""The full-screen view: Textual's application around a `Board`, fed by one connection, and a second while a session is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from time import monotonic
+from typing import Any, ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Footer
+from textual.worker import Worker
+
+from clisup.cli.approval_words import question_lines
+from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
+from clisup.cli.top.following import start_after
+from clisup.cli.top.head import Span, head_lines
+from clisup.cli.top.link import Feed
+from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
+from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
+from clisup.cli.top.rows import table
+from clisup.errors import ClisupError
+
+__all__ = ["ARMED_AFTER_S", "PAINT_S", "Top"]
+
+PAINT_S = 0.25
+"""The screen is drawn anew this often, and at once after a key."""
+
+ARMED_AFTER_S = 0.6
+"""A question that has just come cannot be answered yet: the key may have been meant for the one before."""
+
+_Event = dict[str, Any]
+
+
+class Top(App[int]):
+    """`path` is the daemon's socket; the rest is where the view begins."""
+
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "clisup top"
+    CSS = "Screen { layout: vertical; } ToastRack { align: right top; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,f", "follow", "follow", key_display="f"),
+        Binding("i", "interrupt", "interrupt"),
+        Binding("a", "allow", "allow"),
+        Binding("A", "always", "always", show=False),
+        Binding("d", "deny", "deny"),
+        Binding("s", "sort", "sort"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("question_mark", "keys", "help", key_display="?"),
+        Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("escape", "back", show=False),
+        *(
+            Binding(key, f"move({by})", show=False, priority=False)
+            for key, by in {"up,k": -1, "down,j": 1, "pageup": -10, "pagedown": 10, "g,home": -(10**6), "G,end": 10**6}.items()
+        ),
+    ]  # fmt: skip
+
+    def __init__(self, path: str, *, sort: str = FIRST_SORT, wanted: str = "", follow: str | None = None) -> None:
+        super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no greys in place of colours: none
+        self.board = Board()
+        self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
+        self._feed = Feed(path, "*", None, on_event=self._on_event, on_state=self._on_state)
+        self._look = asyncio.Event()
+        self._pinned: tuple[str, str] | None = None
+        self._pinned_at = 0.0
+        self._followed: tuple[str, Worker[None]] | None = None
+
+    def compose(self) -> ComposeResult:
+        self.head, self.rows, self.question, self.pane = HeadPane(), SessionsPane(), ApprovalPane(), FollowPane()
+        yield from (self.head, self.rows, self.pane, self.question, Footer(show_command_palette=False, compact=True))
+
+    def on_mount(self) -> None:
+        self.rows.focus()
+        for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
+            try:
+                asyncio.get_running_loop().add_signal_handler(number, self.exit, 128 + number)
+            except (RuntimeError, ValueError):
+                pass  # not in the main thread: a test
+        self.run_worker(self._feed.run(), group="feed", exit_on_error=True)
+        self.run_worker(self._watch(), group="status", exit_on_error=True)
+        self.set_interval(PAINT_S, self._paint)
+
+    async def on_unmount(self) -> None:
+        """Hang up before the loop is gone."""
+        working = list(self.workers)
+        for worker in working:
+            worker.cancel()
+        await asyncio.gather(*(worker.wait() for worker in working), return_exceptions=True)
+        await asyncio.sleep(0)  # a transport closes its socket in the round after it was told to
+
+    # -- what comes in -----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Ask for the status about once a second, and soon after a turn began or ended."""
+        while True:
+            self._look.clear()
+            began = monotonic()
+            try:
+                self.board.take_status(await self._feed.call("daemon/status"), monotonic())
+                if self.board.approvals_doubtful:
+                    self.board.take_approvals((await self._feed.call("approval/list"))["approvals"])
+                if self._to_follow is not None:
+                    self._follow(self._to_follow)
+            except ClisupError:
+                pass  # it is away: the feed looks for it, and the head says so
+            pause = pause_after(monotonic() - began)
+            await asyncio.sleep(pause / 2)
+            try:
+                async with asyncio.timeout(pause / 2):
+                    await self._look.wait()
+            except TimeoutError:
+                pass
+
+    def _on_event(self, event: _Event) -> None:
+        if self.board.take_event(event, monotonic()):
+            self._look.set()
+
+    def _on_state(self, connected: bool) -> None:
+        self.board.connected = connected
+        self._look.set()
+
+    # -- what is seen ------------------------------------------------------------------------------------------------
+
+    def _paint(self) -> None:
+        now = monotonic()
+        shown = self.board.shown(self._sort, self._wanted, now)
+        self.head.show([*head_lines(self.board, self.size.width - 2, now), *self._chosen_view(len(shown))])
+        self.rows.show(table(self.board, shown, self.rows.scrollable_content_region.width, now))
+        self._paint_question(now)
+        self.pane.paint()
+
+    def _chosen_view(self, shown: int) -> list[list[Span]]:
+        """A line that says what is left out, and the order, where they are not those of the beginning."""
+        parts: list[Span] = []
+        if self._wanted:
+            parts.append((f"filter: {self._wanted} ({shown} of {len(self.board.sessions)})  ", "warn"))
+        if self._sort != FIRST_SORT:
+            parts.append((f"sorted by {self._sort}", "dim"))
+        return [parts] if parts else []
+
+    def _paint_question(self, now: float) -> None:
+        event = self.board.question(self._pinned, self.rows.selected)
+        if event is None:
+            self._pinned = None
+            self.question.hide()
+            return
+        key = (event["session_id"], event["approval_id"])
+        if key != self._pinned:
+            self._pinned, self._pinned_at = key, now
+        lines = question_lines(event)
+        self.question.show(lines, len(self.board.approvals), event["session_id"][:8], self.size.height // 3)
+
+    def on_sessions_pane_chosen(self) -> None:
+        """The question shown is that of the session that was chosen, where it has one."""
+        session_id = self.rows.selected
+        asks = any(of == session_id for of, _ in self.board.approvals)
+        if asks and self._pinned is not None and self._pinned[0] != session_id:
+            self._pinned = None
+        self._paint()
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        if self.focused is self.pane.log_lines:
+            self.pane.scroll(by)
+        else:
+            self.rows.move(by)
+
+    async def action_back(self) -> None:
+        """Close what is open: the followed events, then the filter."""
+        if self._followed is not None:
+            self._stop_following()
+        elif self._wanted:
+            self._wanted = ""
+        self._paint()
+
+    def action_sort(self) -> None:
+        orders = list(SORTS)
+        self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+        self._say(f"sorted by {self._sort}")
+        self._paint()
+
+    def action_filter(self) -> None:
+        def done(value: str | None) -> None:
+            if value is not None:
+                self._wanted = value.strip()
+                self._paint()
+
+        asked = "Only sessions with all of these words (nothing: all of them):"
+        self.push_screen(Ask("filter", asked, self._wanted), done)
+
+    def action_keys(self) -> None:
+        self.push_screen(Help())
+
+    def action_interrupt(self) -> None:
+        session = self.board.session(self.rows.selected)
+        if session is None or not session.get("turn_id"):
+            self._say("nothing runs in this session", bad=True)
+            return
+        session_id, turn_id = session["session_id"], session["turn_id"]
+
+        def done(mode: str | None) -> None:
+            if mode is not None:
+                asked = {"session_id": session_id, "turn_id": turn_id, "mode": mode}
+                self.run_worker(self._tell("session/interrupt", f"{turn_id} of {session_id[:8]}", asked))
+
+        self.push_screen(Confirm(f"End {turn_id} of {session_id[:8]} ({session['backend']})?"), done)
+
+    def action_allow(self) -> None:
+        self._answer("allow")
+
+    def action_always(self) -> None:
+        self._answer("always")
+
+    def action_deny(self) -> None:
+        self._answer("deny")
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, word: str) -> None:
+        """What a key says to the question on the screen. Nobody allows what was not all to be seen."""
+        event = self.board.approvals.get(self._pinned) if self._pinned else None
+        if event is None:
+            self._say("no approval waits", bad=True)
+        elif monotonic() - self._pinned_at < ARMED_AFTER_S:
+            self._say("this question has just come: look, and press again")
+        elif word != "deny" and not self.question.whole:
+            self.push_screen(Whole(question_lines(event)), lambda said: self._respond(event, said))
+        else:
+            self._respond(event, word)
+
+    def _respond(self, event: _Event, word: str | None) -> None:
+        if word == "deny":
+            asked = "What is the model told? (nothing: only that it may not; claude alone hands it on)"
+            self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
+        elif word is not None:
+            more = {"remember": True} if word == "always" else {}
+            self._send_answer(event, {"decision": "allow", **more})
+
+    def _deny(self, event: _Event, text: str | None) -> None:
+        if text is not None:
+            more = {"message": text.strip()} if text.strip() else {}
+            self._send_answer(event, {"decision": "deny", **more})
+
+    def _send_answer(self, event: _Event, answer: dict[str, Any]) -> None:
+        named = {"session_id": event["session_id"], "approval_id": event["approval_id"], **answer}
+        self.run_worker(self._tell("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
+
+    async def _tell(self, method: str, what: str, params: dict[str, Any]) -> None:
+        """Ask the daemon for what a key meant, and say what became of it."""
+        try:
+            result = await self._feed.call(method, patient=True, **params)
+        except ClisupError as error:
+            self._say(error.message, bad=True)
+            return
+        self._say(f"{what}: {result.get('outcome') or 'done'}")
+        self._look.set()
+
+    def _say(self, text: str, *, bad: bool = False) -> None:
+        self.notify(text, severity="error" if bad else "information", timeout=6 if bad else 3, markup=False)
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    def action_follow(self) -> None:
+        """Follow the chosen session; the one that is followed already is let go."""
+        chosen = self.rows.selected
+        if chosen is None:
+            return
+        if self._followed is not None and self._followed[0] == chosen:
+            self._stop_following()
+        else:
+            self._follow(chosen)
+
+    def _follow(self, session_id: str) -> None:
+        self._to_follow = None
+        self._stop_following()
+        session = self.board.session(session_id)
+        if session is None:
+            self._say(f"session {session_id[:8]} is not open: clisup logs shows it", bad=True)
+            return
+        self.rows.selected = session_id
+        self.pane.begin(f"{session_id[:8]} {session['backend']}")
+        feed = Feed(
+            self._path, session_id, start_after(session),
+            on_event=self.pane.take, on_state=self._on_followed, deltas=True,
+        )  # fmt: skip
+        self._followed = session_id, self.run_worker(self._follow_until_gone(feed), group="follow")
+
+    async def _follow_until_gone(self, feed: Feed) -> None:
+        try:
+            await feed.run()
+        except ClisupError as error:  # it was deleted
+            self.pane.write([(error.message, "bad")])
+
+    def _on_followed(self, connected: bool) -> None:
+        if not connected:
+            self.pane.write([("reconnecting ...", "warn")])
+
+    def _stop_following(self) -> None:
+        if self._followed is not None:
+            self._followed[1].cancel()
+            self._followed = None
+            self.pane.display = False
+            self.rows.focus()

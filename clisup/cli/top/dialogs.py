@@ -1,0 +1,124 @@
+"""Questions over the view: does this turn end, what is a denied model told, the whole of a tool's input, and the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+__all__ = ["Ask", "Confirm", "Help", "Whole"]
+
+HELP = """\
+up, down, k, j     choose a session            PgUp, PgDn, g, G   a page, first, last
+Enter, f           follow its events           Esc                close what is open
+Tab                to the events and back, to scroll them
+
+i                  interrupt its turn (asks first)
+a                  allow the tool call that is shown; one that is cut is shown whole first
+A                  allow it, and ask the CLI not to ask again, where it offers that
+d                  deny it, with a message for the model or without
+
+s                  sort by the next of: attention, session, idle, age, memory, tokens, cost
+/                  filter: words of the id, backend, phase, model, directory, labels (k=v)
+?                  this help                   q, Ctrl-C          leave; what runs goes on
+
+A session that waits for a word is yellow, one that works is green, one that waits for a slot cyan.
+"""
+
+
+class _Dialog(ModalScreen[str | None]):
+    """Dismissed with a word, or with None where it was left."""
+
+    DEFAULT_CSS = """
+    _Dialog { align: center middle; }
+    _Dialog > Vertical { width: auto; max-width: 96%; height: auto; max-height: 90%; border: round $primary;
+                         padding: 0 2; background: $surface; }
+    _Dialog Static { width: auto; max-width: 100%; }
+    _Dialog Input { width: 64; max-width: 100%; }
+    _Dialog VerticalScroll { height: auto; max-height: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+    title_text = ""
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def action_say(self, word: str) -> None:
+        self.dismiss(word)
+
+    def _box(self, title: str, keys: str, *parts: Static | Input | VerticalScroll) -> Vertical:
+        box = Vertical(*parts)
+        box.border_title, box.border_subtitle = title, keys
+        return box
+
+
+class Confirm(_Dialog):
+    """Dismissed with `graceful`, `kill` or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "say('graceful')", show=False),
+        Binding("K", "say('kill')", show=False),
+        Binding("n,q", "leave", show=False),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        yield self._box("interrupt", "y yes   K kill its processes   n no", Static(self._question, markup=False))
+
+
+class Ask(_Dialog):
+    """One line of text: dismissed with it (it may be empty), or with None."""
+
+    def __init__(self, title: str, question: str, value: str = "") -> None:
+        super().__init__()
+        self._title, self._question, self._value = title, question, value
+
+    def compose(self) -> ComposeResult:
+        field = Input(self._value, compact=True)
+        yield self._box(self._title, "Enter   Esc leaves", Static(self._question, markup=False), field)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+
+class Whole(_Dialog):
+    """A tool's whole input, to scroll: dismissed with `allow`, `always`, `deny` or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "say('allow')", show=False),
+        Binding("A", "say('always')", show=False),
+        Binding("d", "say('deny')", show=False),
+        Binding("q", "leave", show=False),
+    ]
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        text = Static(Text("\n".join(self._lines)))
+        yield self._box("waits for a word", "a allow   A always   d deny   Esc leaves", VerticalScroll(text))
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+
+class Help(_Dialog):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,question_mark,enter", "leave", show=False)]
+
+    def compose(self) -> ComposeResult:
+        yield self._box("clisup top", "Esc", VerticalScroll(Static(HELP, markup=False)))

@@ -1,0 +1,213 @@
+"""The parts of the screen: the head, the table of sessions, the approval that waits, and the events that are followed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.containers import Vertical
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import RichLog, Static
+
+from clisup.cli.top.following import Piece, Tail, pieces
+from clisup.cli.top.head import Span
+from clisup.cli.top.rows import Table
+
+__all__ = ["FOLLOWED_LINES", "ApprovalPane", "FollowPane", "HeadPane", "SessionsPane", "painted"]
+
+FOLLOWED_LINES = 1000
+"""Lines of followed events that are kept; the oldest go."""
+
+_TAIL_LINES = 3
+_LEAST_ROOM = 40
+_STYLES = {
+    "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red",
+    "asking": "bold yellow", "running": "green", "waiting": "cyan", "resting": "dim",
+    "text": "", "tool": "cyan", "alarm": "red", "turn": "bold", "note": "dim",
+}  # fmt: skip
+
+
+def painted(spans: Sequence[Span]) -> Text:
+    """Spans of text and tone as one line; nothing in a text is markup."""
+    return Text.assemble(*((text, _STYLES[tone]) for text, tone in spans), no_wrap=True, end="")
+
+
+class HeadPane(Static):
+    """Who runs and how busy it is."""
+
+    DEFAULT_CSS = "HeadPane { height: auto; max-height: 5; padding: 0 1; background: $panel; }"
+
+    def show(self, lines: Sequence[Sequence[Span]]) -> None:
+        self.update(Text("\n").join(painted(line) for line in lines))
+
+
+class SessionsPane(ScrollView, can_focus=True):
+    """The table. It draws the rows that are seen, so that a thousand sessions cost no more than twenty."""
+
+    DEFAULT_CSS = """
+    SessionsPane { height: 1fr; min-height: 4; padding: 0 1; overflow-x: hidden; background: $background;
+                   scrollbar-size-vertical: 1; }
+    SessionsPane:focus { background-tint: $foreground 0%; }
+    """
+
+    class Chosen(Message):
+        """Somebody chose another row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Table("", [])
+        self.selected: str | None = None
+
+    @property
+    def _at(self) -> int:
+        return next((at for at, line in enumerate(self.table.lines) if line.session_id == self.selected), -1)
+
+    def show(self, table: Table) -> None:
+        """New rows. The choice stays with its session; where that is gone, with its place."""
+        before = max(0, self._at)
+        self.table = table
+        if self._at < 0:
+            self.selected = table.lines[min(before, len(table.lines) - 1)].session_id if table.lines else None
+        self.virtual_size = Size(len(table.head), len(table.lines) + 1)
+        self.refresh()
+
+    def move(self, by: int) -> None:
+        """Choose another row, `by` rows further down."""
+        if self.table.lines:
+            self._choose(min(max(0, self._at + by), len(self.table.lines) - 1))
+
+    def _choose(self, at: int) -> None:
+        self.selected = self.table.lines[at].session_id
+        # The head stands on the first line of the screen, over a row: one more than the row itself has to be seen.
+        self.scroll_to_region(Region(0, at, 1, 2), animate=False, force=True, x_axis=False)
+        self.refresh()
+        self.post_message(self.Chosen())
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        if y == 0:
+            return _strip(self.table.head, Style(bold=True, underline=True), width)
+        at = y - 1 + self.scroll_offset.y
+        if at >= len(self.table.lines):
+            if at == 0:
+                return _strip("No sessions: clisup run -b BACKEND PROMPT opens one.", Style(dim=True), width)
+            return Strip.blank(width, Style())
+        line = self.table.lines[at]
+        chosen = line.session_id == self.selected
+        style = Style.parse(_STYLES[line.tone] or "none") + Style(reverse=chosen, dim=False if chosen else None)
+        return _strip(line.text, style, width)
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.y - 1 + self.scroll_offset.y
+        if event.y > 0 and at < len(self.table.lines):
+            self._choose(at)
+
+
+def _strip(text: str, style: Style, width: int) -> Strip:
+    return Strip([Segment(text, style)]).adjust_cell_length(width, style)  # padding without a style breaks the filter
+
+
+class ApprovalPane(Static):
+    """The tool call that waits: what it is, and the keys that answer it. `whole` says whether all of its input is seen."""
+
+    DEFAULT_CSS = """
+    ApprovalPane { height: auto; border: round $warning; padding: 0 1; display: none; }
+    """
+    whole = True
+
+    def show(self, lines: Sequence[str], count: int, session: str, room: int) -> None:
+        """`lines` of a question in a session, of `count` that wait; `room` lines of the screen are for it."""
+        room = max(2, room - 2)
+        self.whole = len(lines) <= room
+        shown = (
+            [*lines]
+            if self.whole
+            else [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: a shows them all"]
+        )
+        width = max(10, self.size.width - 4)
+        text = Text("\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in shown))
+        if any(len(line) > width for line in lines):
+            self.whole = False
+        text.highlight_regex(r"^approval: .*", "bold yellow")
+        self.border_title = f"waits for a word in {session}" + (f" (1 of {count})" if count > 1 else "")
+        self.border_subtitle = "a allow   A always   d deny" if self.whole else "a see all of it   d deny"
+        self.update(text)
+        self.display = True
+
+    def hide(self) -> None:
+        self.display = False
+
+
+class FollowPane(Vertical):
+    """A session's events in words, and beneath them the text that is being written."""
+
+    DEFAULT_CSS = """
+    FollowPane { height: 1fr; border-top: solid $primary; display: none; padding: 0 1; }
+    FollowPane RichLog { height: 1fr; background: transparent; scrollbar-size-vertical: 1; }
+    FollowPane Static { height: auto; max-height: 3; color: $text-muted; display: none; }
+    """
+
+    def __init__(self) -> None:
+        self.log_lines = RichLog(max_lines=FOLLOWED_LINES, wrap=False, markup=False, min_width=0, auto_scroll=False)
+        self._writing = Static("", markup=False)
+        self._tail = Tail()
+        self._lines: deque[Sequence[Piece]] = deque(maxlen=FOLLOWED_LINES)
+        super().__init__(self.log_lines, self._writing)
+        self.log_lines.can_focus = True
+
+    def begin(self, title: str) -> None:
+        """Follow something new."""
+        self.log_lines.clear()
+        self._lines.clear()
+        self._tail = Tail()
+        self.border_title = title
+        self.display = True
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One event. Deltas go into the text that is being written, all others into lines that stay."""
+        if not self._tail.take(event):
+            self.write(pieces(event))
+
+    def write(self, line: Sequence[Piece]) -> None:
+        """A line, shown with the next `paint`."""
+        if line:
+            self._lines.append(line)
+
+    def scroll(self, by: int) -> None:
+        """Look at other lines; the pane scrolls along again once its end is in sight."""
+        self.log_lines.scroll_relative(y=by, animate=False)
+
+    def paint(self) -> None:
+        """Show what came since. Called a few times a second, not for each piece."""
+        log = self.log_lines
+        if not self.display or not log.size.width:
+            return
+        if self._lines:
+            at_end = log.max_scroll_y - log.scroll_offset.y <= 1
+            for line in self._lines:
+                log.write(_hanging(line, log.scrollable_content_region.width), scroll_end=False)
+            self._lines.clear()
+            if at_end:
+                log.scroll_end(animate=False)
+        text = self._tail.shown(max(20, self.size.width - 4) * _TAIL_LINES)
+        self._writing.display = bool(text)
+        self._writing.update(Text(text))
+
+
+def _hanging(line: Sequence[Piece], width: int) -> Text:
+    """The line folded to `width`; what goes over begins beneath the words, where there is room for that."""
+    *fixed, (said, tone) = line
+    indent = sum(len(text) for text, _ in fixed)
+    room = width - indent if width - indent >= _LEAST_ROOM else width
+    first, *more = wrap(said, room, drop_whitespace=True) or [""]
+    pad = " " * (width - room and indent)
+    return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])

@@ -1,0 +1,131 @@
+"""Writes what pages show of the code's own tables: `python -m tests.docs.generate` after the code has changed.
+
+- docs/protocol.md and docs/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
+  means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
+- docs/architecture.md: the diagram between its marks is the transition table of `clisup/core/lifecycle.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from clisup.core.lifecycle import TRANSITIONS, SessionState
+from clisup.errors import KINDS
+from clisup.rpc import models
+from clisup.rpc.methods import METHODS
+from tests import test_docs as reference
+
+ROOT = Path(__file__).resolve().parents[2]
+UNEXPLAINED = "(what does it mean?)"
+BEGIN, END = "<!-- made by python -m tests.docs.generate -->\n", "<!-- end of what is made -->\n"
+_TABLE = re.compile(
+    r"(?P<head>^\| (?:param|field) \| type \| meaning \|\n\|[-| ]+\|\n)(?P<rows>(?:^\|.*\n)+)",
+    re.MULTILINE,
+)
+
+
+def made(page: str) -> str:
+    """The page's text with all that is generated made anew."""
+    text = (ROOT / page).read_text()
+    if page == "docs/architecture.md":
+        return between_marks(text, state_diagram())
+    if page == "docs/protocol.md":
+        text = _error_table(text)
+    return re.sub(
+        r"^(?P<mark>###?) `(?P<name>[^`]+)`\n(?P<body>.*?)(?=^#{1,3} |\Z)",
+        lambda found: (
+            f"{found['mark']} `{found['name']}`\n{_section(page, found['mark'], found['name'], found['body'])}"
+        ),
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+
+
+def _section(page: str, mark: str, name: str, body: str) -> str:
+    candidates = _candidates(page, mark, name)
+
+    def rewritten(found: re.Match[str]) -> str:
+        told = dict(re.findall(r"^\| `([^`]+)` \| .*? \| (.*) \|$", found["rows"], re.MULTILINE))
+        fitting = [fields for column, fields in candidates if found["head"].startswith(f"| {column} |")]
+        best = max(fitting, key=lambda fields: (len(set(fields) & set(told)), -len(fields)), default={})
+        if not set(best) & set(told):
+            return found[0]  # a table of something else
+        rows = [f"| `{field}` | {type_} | {told.get(field, UNEXPLAINED)} |\n" for field, type_ in best.items()]
+        return found["head"] + "".join(rows)
+
+    return _TABLE.sub(rewritten, body)
+
+
+def _candidates(page: str, mark: str, name: str) -> list[tuple[str, dict[str, str]]]:
+    """What the tables of this section may be of: the name of the first column, and the fields."""
+    if page == "docs/events.md":
+        classes = reference.EVENT_CLASSES if mark == "##" else reference.SHARED
+        return [("field", reference.fields_of(classes[name]))] if name in classes else []
+    method = METHODS.get(name)
+    if method is None or mark != "###":
+        return []
+    results = [method.result] if method.result else reference.BY_HAND[name] or []
+    given = [*(results if isinstance(results, list) else [results])]
+    if name == "session/list":
+        given.append(models.SessionSummary)
+    return [("param", reference.fields_of(method.params)), *(("field", _own_fields(model)) for model in given)]
+
+
+def _own_fields(model: type[BaseModel]) -> dict[str, str]:
+    fields = reference.fields_of(model)
+    if model is models.SessionDetail:  # a summary and a bit: the page says so
+        return {name: type_ for name, type_ in fields.items() if name not in models.SessionSummary.model_fields}
+    return fields
+
+
+def _error_table(text: str) -> str:
+    told = dict(re.findall(r"^\| `([a-z_]+)` \| -\d+ \| (?:yes|no) \| (.*) \|$", text, re.MULTILINE))
+    on_wire = list(KINDS)[: list(KINDS).index("daemon_not_running")]
+    rows = [
+        f"| `{kind}` | {KINDS[kind].code} | {'yes' if KINDS[kind].retryable else 'no'} | {told.get(kind, UNEXPLAINED)} |\n"
+        for kind in on_wire
+    ]
+    return re.sub(
+        r"(^\| kind \| code \|.*\n\|[-| ]+\|\n)(?:^\|.*\n)+",
+        lambda found: found[1] + "".join(rows),
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def between_marks(text: str, block: str) -> str:
+    """The text with `block` between the marks."""
+    head, _, rest = text.partition(BEGIN)
+    return head + BEGIN + block + END + rest.partition(END)[2]
+
+
+def state_diagram() -> str:
+    """The life of a session as a Mermaid diagram; arrows that lead back to where they come from are left out."""
+    arrows: dict[tuple[SessionState, SessionState], list[str]] = {}
+    for (state, cause), after in TRANSITIONS.items():
+        if after is not state:
+            arrows.setdefault((state, after), []).append(str(cause).replace("_", " "))
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {SessionState.IDLE}"]
+    lines += [f"    {state} --> {after}: {', '.join(causes)}" for (state, after), causes in arrows.items()]
+    lines += [f"    {SessionState.CLOSED} --> [*]", "```", ""]
+    return "\n".join(lines)
+
+
+GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md")
+
+
+def main() -> int:
+    for page in GENERATED:
+        before, after = (ROOT / page).read_text(), made(page)
+        if before != after:
+            (ROOT / page).write_text(after)
+            print(f"{page}: written anew")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""A home of its own in which the commands of a page are typed into one bash, beside a real daemon.
+
+Pages speak of claude, codex, gemini and qwen: here these names are backends of the kind `demo` (`ALIASES`), which needs no login
+and no model. A session's id on a page (four hex digits, or a whole UUID) stands for the session that was opened last; where
+there is none yet, one with three turns is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+
+ALIASES = ("claude", "codex", "gemini", "qwen")
+PATIENCE_S = 60.0
+ENDLESS_S = 3
+"""How long a command that follows is left running; it must not fail within it."""
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+SHORT_ID = re.compile(r"(?<![\w./:-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{4}(?![\w:.-])")
+APPROVAL_ID = re.compile(r"\b([0-9a-f]{8}/)?\d+:\d+\b")
+CONFIG = "".join(f'[backends.{name}]\nkind = "demo"\n\n' for name in ALIASES)
+
+
+def until(what: Callable[[], Any], why: str) -> Any:
+    end = time.monotonic() + PATIENCE_S
+    while not (value := what()):
+        assert time.monotonic() < end, f"waited in vain: {why}"
+        time.sleep(0.02)
+    return value
+
+
+class Scene:
+    """`run` types a line and gives its exit code; what it said is in `said`."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="cd", dir="/tmp"))
+        self.home, self.work = self.root / "home", self.root / "home" / "work"
+        for directory in (self.work, self.root / "bin", self.root / "run", self.home / ".config" / "clisup"):
+            directory.mkdir(parents=True)
+        (self.root / "run").chmod(stat.S_IRWXU)
+        (self.home / ".config" / "clisup" / "config.toml").write_text(CONFIG)
+        for name, line in {"clisup": f"{sys.executable} -m clisup", "python": sys.executable}.items():
+            program = self.root / "bin" / name
+            program.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
+            program.chmod(0o755)
+        self.env = {
+            "PATH": f"{self.root}/bin:{os.environ.get('PATH', os.defpath)}",
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "XDG_RUNTIME_DIR": str(self.root / "run"),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "CLISUP_SOCKET": self.socket,
+        }
+        self.log = self.root / "said"
+        self._mark = 0
+        self._status, status = os.pipe()
+        with self.log.open("ab") as log:
+            argv = ["bash", "--noprofile", "--norc"]
+            self._bash = subprocess.Popen(
+                argv, env=self.env, cwd=self.work, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(status,)
+            )
+        self._say_status = status
+        self._count = 0
+
+    @property
+    def socket(self) -> str:
+        return str(self.root / "run" / "clisup" / "clisup.sock")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # -- the shell
+
+    def run(self, line: str) -> int:
+        """Type it, wait for the prompt to come back; its exit code."""
+        self._count += 1
+        self._mark = self.log.stat().st_size
+        script = self.root / f"line{self._count}"
+        script.write_text(line + "\n")
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(f'source {script} </dev/null; echo "$?" >&{self._say_status}\n'.encode())
+        self._bash.stdin.flush()
+        ready, _, _ = select.select([self._status], [], [], PATIENCE_S)
+        assert ready, f"{line!r} does not end: {self.said}"
+        return int(os.read(self._status, 64))
+
+    @property
+    def said(self) -> str:
+        """By the last line, on both streams, and by what runs in the background meanwhile."""
+        with self.log.open("rb") as log:
+            log.seek(self._mark)
+            return log.read().decode(errors="replace")
+
+    # -- the daemon
+
+    def serves(self) -> bool:
+        try:
+            with Client.connect(self.socket) as client:
+                return bool(client.ping())
+        except (OSError, ClisupError):
+            return False
+
+    def start(self) -> None:
+        assert self.run("clisup serve 2>>~/serve.log &") == 0
+        self.await_served()
+
+    def await_served(self) -> None:
+        until(self.serves, "no daemon serves")
+
+    def await_gone(self) -> None:
+        until(lambda: not self.serves(), "the daemon does not stop")
+
+    def client(self) -> Client:
+        return Client.connect(self.socket)
+
+    # -- what ids stand for
+
+    def newest(self) -> str:
+        """The session that was opened last. Where there is none, one with three turns."""
+        with self.client() as client:
+            sessions = client.call("session/list", state=None)["sessions"]
+            if sessions:
+                return str(sessions[0]["session_id"])
+            session = client.open("claude", str(self.work), labels={"job": "nightly"})
+            for text in ("Say hello.", '@tool Bash {"command":"echo hi"}\nDone.', "Say it again."):
+                session.prompt(text)
+            return session.id
+
+    def ask_for_leave(self) -> None:
+        """A turn that waits for an approval, in a session of its own."""
+        with self.client() as client:
+            session = client.open("claude", str(self.work), mode="live")
+            session.prompt('@ask Bash {"command":"echo hi"}\nDone.', wait=False)
+            until(session.open_approvals, "nothing asks")
+
+    def approval(self) -> str:
+        """`SESSION/ID` of one that waits; where none does, one is asked for."""
+        with self.client() as client:
+            if not client.open_approvals():
+                self.ask_for_leave()
+            found = client.open_approvals()[0]
+        return f"{found.session_id[:8]}/{found.approval_id}"
+
+    def real(self, line: str) -> str:
+        """The line with the ids of this daemon in place of the page's."""
+        if APPROVAL_ID.search(line) and "approvals" in line:
+            return APPROVAL_ID.sub(self.approval(), line)
+        for pattern in (UUID, SHORT_ID):
+            if pattern.search(line):
+                line = pattern.sub(self.newest(), line)
+        return line
+
+    # -- what else a page speaks of
+
+    def name_recording(self, name: str) -> None:
+        """The recording that the page has just made, under the name that it would have with the real CLI."""
+        for path in self.work.glob("claude-1*"):
+            path.rename(self.work / (name + path.name[path.name.index(".", path.name.rindex("-t")) :]))
+
+    # -- the end
+
+    def close(self) -> None:
+        """Nothing that was started here may be left."""
+        if self.serves():
+            with self.client() as client:
+                client.stop_daemon("kill")
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
+        try:
+            self._bash.wait(PATIENCE_S)
+            until(lambda: not self._mine(), f"left behind: {self._mine()}")
+        finally:
+            for pid in self._mine():
+                os.kill(pid, signal.SIGKILL)
+            os.close(self._status)
+            os.close(self._say_status)
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def _mine(self) -> list[int]:
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    if str(self.root).encode() in Path(f"/proc/{name}/environ").read_bytes():
+                        found.append(int(name))
+                except OSError:
+                    continue
+        return found

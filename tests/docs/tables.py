@@ -1,0 +1,41 @@
+"""What is special about a line of the pages: those that no test can run, those that end otherwise than with 0, those that never end.
+
+Every other line is run as it stands. Each pattern is searched for in the line; a pattern that no line has is a failure, so
+these tables cannot outlive the pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.docs.scene import Scene
+
+NOT_RUN: dict[str, str] = {
+    # pattern -> why. What `clisup` itself is asked for in such a line is parsed all the same.
+    r"^git clone ": "the test has the clone already; CI begins with it",
+    r"\bmake [a-z0-9]+": "a make target: CI runs demo, test and e2e; the others take minutes and have tests of their own",
+    r"tests\.(zoo|chaos|crowd|fuzz|soak)\.run": "a lane of minutes, with tests of its own in tests/",
+    r"tests/e2e|tests\.e2e|tests/backends/test_": "recording a real CLI takes npm and the network; `make e2e` does it",
+    r"^git diff tests": "looks at the checkout that the line before wrote to",
+    r"pip install|-m venv": "installing takes the network; tests/test_packaging.py builds and unpacks the wheel",
+    r"^export PATH=": "the scene has a clisup of its own first on its PATH",
+    r"^nc -U ": "interactive; the requests typed into it are checked against the method table",
+    r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does these steps",
+    r"-b kestrel": "a made-up CLI; tests/backends/test_adding_a_backend.py runs the adapter",
+}
+ENDS_WITH: dict[str, int] = {
+    # pattern -> the exit code that the line ends with here, with demo in the place of the real CLI
+}
+ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
+"""Lines that run until Ctrl-C: they get it after `ENDLESS_S`, and must not have failed by then."""
+
+BEFORE: dict[str, Callable[[Scene], object]] = {
+    # pattern -> what has to be there before the line
+    r"^clisup replay claude-2\.1\.329-t4\.jsonl": lambda scene: scene.name_recording("claude-2.1.329-t4"),
+}
+
+
+def found(table: dict[str, object], line: str) -> str | None:
+    """The pattern of the table that is in the line."""
+    return next((pattern for pattern in table if re.search(pattern, line, re.MULTILINE)), None)

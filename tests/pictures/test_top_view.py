@@ -1,0 +1,267 @@
+"""`clisup top` without a terminal (Textual's pilot) over a real daemon, the demo backend behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from clisup.cli.top.app import Top
+from clisup.cli.top.panes import FOLLOWED_LINES
+from tests.pictures.scene import ASKS, Scene
+
+BOUND_S = 60.0
+Play = Callable[[Top, Pilot[Any]], Awaitable[None]]
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.close()
+
+
+def play(scene: Scene, what: Play, size: tuple[int, int] = (120, 35), **options: Any) -> None:
+    """Run the view in this process, on asyncio, as the command does."""
+
+    async def run() -> None:
+        top = Top(scene.daemon.socket, **options)
+        async with top.run_test(size=size, notifications=True) as pilot:
+            await what(top, pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], Any], why: str = "") -> Any:
+    end = time.monotonic() + BOUND_S
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited in vain: {why}\n{screen(pilot.app)}"
+        await pilot.pause(0.05)
+    return found
+
+
+def screen(app: Any) -> str:
+    """What is seen, as text."""
+    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
+
+
+async def see(pilot: Pilot[Any], *texts: str) -> None:
+    for text in texts:
+        await until(pilot, lambda text=text: text in screen(pilot.app), text)
+
+
+async def ask_in(scene: Scene, pilot: Pilot[Any]) -> str:
+    session_id = scene.open("asking", f"{ASKS}\nAfter it.", mode="live", permission_mode="default")
+    await see(pilot, "git push --force-with-lease origin main", "waits for a word")
+    await until(pilot, lambda: time.monotonic() - pilot.app._pinned_at > 1, "it may be answered")
+    return session_id
+
+
+def ended(scene: Scene, session_id: str) -> list[str]:
+    page = scene.daemon.call("session/events", session_id=session_id, after_seq=0, limit=1000)
+    return [event["outcome"] for event in page["events"] if event["type"] == "turn_completed"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+def test_a_turn_is_seen_running_and_ending_on_a_screen_of_any_size(scene: Scene, size: tuple[int, int]) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        await see(pilot, "No sessions", "● ready", "turns 0/")
+        session_id = scene.open("seen", f"@stream 5 14 0.01\n@wait-file {scene.go}")
+        await see(pilot, session_id[:8], "t1", "turns 1/", "events/s", "next timer model")
+        lines = screen(top).split("\n")
+        assert len(lines) == size[1] and all(len(line) == size[0] for line in lines)
+        scene.go.touch()
+        await see(pilot, "turn_completed", "idle", "done 1")
+
+    play(scene, look, size)
+
+
+def test_a_follows_an_approval_is_allowed_by_one_key(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = await ask_in(scene, pilot)
+        assert scene.status()["sessions"][0]["phase"] == "approval"
+        await pilot.press("a")
+        await until(pilot, lambda: ended(scene, session_id) == ["completed"], "it was allowed")
+        await until(pilot, lambda: "waits for a word" not in screen(top), "the question goes")
+        resolved = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
+        assert [(e["decision"], e["actor"]["client"]) for e in resolved] == [("allow", "clisup-top")]
+
+    play(scene, look)
+
+
+def test_a_denial_asks_for_a_message(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = await ask_in(scene, pilot)
+        await pilot.press("d")
+        await see(pilot, "What is the model told?")
+        await pilot.press(*"not now", "enter")
+        await until(pilot, lambda: ended(scene, session_id), "it was denied")
+        (resolved,) = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
+        assert (resolved["decision"], resolved["message"]) == ("deny", "not now")
+
+    play(scene, look)
+
+
+def events(scene: Scene, session_id: str) -> list[dict[str, Any]]:
+    return list(scene.daemon.call("session/events", session_id=session_id, after_seq=0, limit=1000)["events"])
+
+
+def test_a_question_that_has_just_come_is_not_answered_by_a_key_that_was_under_way(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        await ask_in(scene, pilot)
+        top._pinned_at = time.monotonic() + BOUND_S
+        await pilot.press("a")
+        await see(pilot, "press again")
+        assert len(scene.daemon.call("approval/list")["approvals"]) == 1
+
+    play(scene, look)
+
+
+def test_what_is_not_all_to_be_seen_is_shown_whole_before_it_is_allowed(scene: Scene) -> None:
+    lines = "\\n".join(f"echo {n}" for n in range(30)) + "\\nrm -rf /nonexistent"
+
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        prompt = f'@ask Bash {{"command": "{lines}"}}'
+        session_id = scene.open("asking", prompt, mode="live", permission_mode="default")
+        await see(pilot, "more lines: a shows them all")
+        await until(pilot, lambda: time.monotonic() - top._pinned_at > 1, "it may be answered")
+        await pilot.press("a")
+        await until(pilot, lambda: "Whole" in type(top.screen).__name__, "the whole")
+        await pilot.press("end")
+        await see(pilot, "rm -rf /nonexistent")
+        assert ended(scene, session_id) == []
+        await pilot.press("d")
+        await see(pilot, "What is the model told?")
+        await pilot.press("enter")
+        await until(pilot, lambda: ended(scene, session_id), "it was denied")
+
+    play(scene, look)
+
+
+def test_a_turn_is_interrupted_by_key_after_a_question(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = scene.open("hanging", "I begin.\n@stall")
+        await see(pilot, "t1")
+        await pilot.press("i")
+        await see(pilot, f"End t1 of {session_id[:8]} (demo)?")
+        await pilot.press("n")
+        assert ended(scene, session_id) == []
+        await pilot.press("i")
+        await see(pilot, "End t1")
+        await pilot.press("y")
+        await until(pilot, lambda: ended(scene, session_id) == ["interrupted"], "it ends")
+        await pilot.press("i")
+        await see(pilot, "nothing runs in this session")
+
+    play(scene, look)
+
+
+def test_following_shows_events_in_words_and_the_text_that_is_being_written(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        scene.open("followed", f"@bash echo made\nSo far so good.\n@stream 3 14 0.01\n@wait-file {scene.go}\nAnd more.")
+        await see(pilot, "t1")
+        await pilot.press("f")
+        await see(pilot, "turn_started", "tool_use", "Bash echo made", "chunk 000002")
+        scene.go.touch()
+        await see(pilot, "And more.", "turn_completed")
+        await pilot.press("escape")
+        await until(pilot, lambda: not top.pane.display, "it closes")
+
+    play(scene, look)
+
+
+def test_the_followed_lines_are_a_ring_and_none_is_shown_twice(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = scene.open("flood", "\n".join(f"@tool Read {{}} => line {n}" for n in range(600)))
+        await until(pilot, lambda: ended_by_get(scene, session_id), "it is done")
+        await see(pilot, "idle")
+        await pilot.press("f")
+        await see(pilot, "turn_completed")
+        assert len(top.pane.log_lines.lines) <= FOLLOWED_LINES
+        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
+        assert re.findall(r"line (\d+)$", text, re.MULTILINE)[-3:] == ["597", "598", "599"], text[-2000:]
+
+    play(scene, look)
+
+
+def ended_by_get(scene: Scene, session_id: str) -> bool:
+    return bool(scene.daemon.call("session/get", session_id=session_id)["state"] == "idle")
+
+
+def test_it_says_reconnecting_while_the_daemon_is_away_and_then_goes_on_without_doubling_a_line(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        scene.open("kept", f"Before.\n@bash echo one\n@wait-file {scene.go}\nAfterwards.")
+        await see(pilot, "t1")
+        await pilot.press("enter")
+        await see(pilot, "Bash echo one")
+        scene.daemon.kill()
+        await see(pilot, "reconnecting")
+        await asyncio.to_thread(scene.daemon.start)
+        await until(pilot, lambda: top.board.connected, "it is back")
+        await see(pilot, "● ready")
+        scene.go.touch()
+        await see(pilot, "Afterwards.", "done 1")
+        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
+        assert text.count("turn_started") == text.count("turn_completed") == 1
+        assert len(re.findall(r"message +Afterwards\.$", text, re.MULTILINE)) == 1
+
+    play(scene, look)
+
+
+def test_the_keys_that_look_choose_sort_filter_and_help(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        ids = [scene.open(f"job-{n}", "hello") for n in range(3)]
+        await see(pilot, *(id_[:8] for id_ in ids), "done 3")
+        first = top.rows.selected
+        await pilot.press("j")
+        second = top.rows.selected
+        await pilot.press("down", "k")
+        assert second == top.rows.selected != first
+        await pilot.press("s")
+        await see(pilot, "sorted by session")
+        assert top.rows.selected == second, "the choice stays with its session"
+        await pilot.press("slash", *"job=job-1", "enter")
+        await see(pilot, "(1 of 3)")
+        await until(pilot, lambda: top.rows.selected == ids[1], "the one that is left")
+        await pilot.press("escape")
+        await until(pilot, lambda: "(1 of 3)" not in screen(top), "no filter")
+        await pilot.press("question_mark")
+        await see(pilot, "allow the tool call that is shown")
+        await pilot.press("escape", "q")
+
+    play(scene, look)
+
+
+def test_it_takes_two_connections_at_most_and_asks_about_once_a_second(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        scene.open("one", f"@wait-file {scene.go}")
+        await see(pilot, "t1")
+        await pilot.press("f")
+        await see(pilot, "turn_started")
+        names = [c["name"] for c in scene.status()["clients"]]
+        assert names.count("clisup-top") == 2
+        await pilot.press("f")
+        await until(
+            pilot, lambda: [c["name"] for c in scene.status()["clients"]].count("clisup-top") == 1, "one is left"
+        )
+
+    play(scene, look)
+
+
+def test_a_thousand_rows_are_drawn_as_far_as_they_are_seen(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        await see(pilot, "No sessions")
+        ids = [scene.daemon.call("session/new", backend="demo", cwd="/")["session_id"] for _ in range(60)]
+        await until(pilot, lambda: len(top.rows.table.lines) == 60, "all are there")
+        await pilot.press("G")
+        await until(pilot, lambda: top.rows.table.lines[-1].session_id[:8] in screen(top), "the last is seen")
+        assert top.rows.selected == top.rows.table.lines[-1].session_id and top.rows.selected in ids
+        await pilot.press("g")
+        await until(pilot, lambda: top.rows.table.lines[0].session_id[:8] in screen(top), "the first is seen")
+
+    play(scene, look, (80, 24))
