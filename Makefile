@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak docs record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak docs man pictures record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,12 @@ soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TUR
 docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
 	$(BIN)/python -m tests.docs.generate
 	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py
+
+man: $(READY)  ## write the manual pages in man/ anew, from the command tree
+	$(BIN)/clisup man --directory man
+
+pictures: $(READY)  ## draw docs/images anew: clisup top over a real daemon with the demo backend
+	$(BIN)/python -m tests.pictures.top
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

@@ -31,6 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
+    # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
+    "clisup.installing": CORE | SHARED | {"clisup.host"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
@@ -47,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.core.config_keys",
         "clisup.core.config_schema",
         "clisup.recordings",
+        "clisup.installing",
     },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
@@ -117,7 +120,13 @@ CLOCKS = {
     "date": {"today"},
 }
 CLOCK_FILES = {"clisup.host.clock"}
-SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.systemd", "clisup.host.trial"}
+SPAWN_FILES = {
+    "clisup.host.keepers",
+    "clisup.host.executables",
+    "clisup.host.service_manager",
+    "clisup.host.systemd",
+    "clisup.host.trial",
+}
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
     "trio": {"run_process"},

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from clisup.core import events
-from clisup.core.config import BackendConfig, DaemonConfig, parse_config
+from clisup.core.config import BackendConfig, DaemonConfig, TracingConfig, parse_config
 from clisup.core.config_changes import flat
 from clisup.core.config_keys import EFFECTS, KEYS
 from clisup.core.events import EVENT_TYPES, Event, EventBase
@@ -188,7 +188,7 @@ def test_the_pages_point_to_files_that_are_there(page: str) -> None:
 
 
 def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
-    tables = {"daemon": DaemonConfig, "backends.*": BackendConfig}
+    tables = {"daemon": DaemonConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
     defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table())}
     found = {}
     for heading, text in sections("configuration.md", "##").items():

@@ -34,6 +34,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
+    if instruction := os.environ.get("_CLISUP_COMPLETE"):
+        from clisup.cli.completion import complete
+
+        return complete(instruction)
     if args == ["version"] or args == ["--version"]:
         from clisup.cli.version import show_version
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 
 import click
 
@@ -34,6 +35,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "stop",
         "daemon",
         "config",
+        "install",
+        "uninstall",
     ),
     "Backends": (
         "backends",
@@ -46,6 +49,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Other": (
         "demo",
+        "completion",
+        "man",
         "version",
     ),
 }
@@ -67,6 +72,10 @@ class Commands(click.Group):
         module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name)}")
         found = getattr(module, cmd_name if cmd_name in _FILES else "command")
         assert isinstance(found, click.Command)
+        if "_CLISUP_COMPLETE" in os.environ:
+            from clisup.cli.completion import teach
+
+            teach(found)
         return found
 
     def resolve_command(

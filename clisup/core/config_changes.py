@@ -56,7 +56,7 @@ def changes(old: Config, new: Config) -> list[Change]:
     for key in [*after, *(key for key in before if key not in after)]:
         backend = key.split(".")[1] if key.startswith("backends.") else None
         row = key_of(key)
-        empty = key.endswith((".env", ".headers")) and (before.get(key) == {} or after.get(key) == {})
+        empty = key.endswith((".env", ".env_files", ".headers")) and (before.get(key) == {} or after.get(key) == {})
         if backend in come or backend in gone or row is None or empty:  # the names in it speak for it
             continue
         if key not in before or key not in after:

@@ -102,6 +102,9 @@ KEYS: dict[str, Key] = {
     "backends.*.pass_env": Key("next_turn", "names (or PREFIX_*) let through on purpose"),
     "backends.*.request_env": Key("next_turn", "names that a client's request may set"),
     "backends.*.env": Key("next_turn", "set on purpose, after the scrub: { ANTHROPIC_API_KEY = \"...\" }"),
+    "backends.*.env_files": Key("next_turn", (
+        "as env, with values from elsewhere: { NAME = \"~/file\" } (0600) or { NAME = \"credential:...\" } (docs/systemd.md)"
+    )),
     "backends.*.setting_sources": Key("next_turn", (
         "a repository's own settings, hooks and MCP servers are taken only where \"project\" is named too"
     )),
@@ -164,7 +167,9 @@ KEYS: dict[str, Key] = {
     "tracing.timeout_s": Key("at_once", "for one request to the collector"),
 }
 # fmt: on
-_NAMED = ("backends.*.env", "tracing.headers")  # tables whose keys are the user's own
+
+
+_NAMED = ("backends.*.env", "backends.*.env_files", "tracing.headers")  # tables whose keys are the user's own
 
 
 def key_of(name: str) -> Key | None:

@@ -18,6 +18,7 @@ from clisup.daemon.backends import Backends
 from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
+from clisup.host.credentials import with_credentials
 from clisup.host.log import set_log_level
 from clisup.host.otlp import check_installed
 
@@ -71,10 +72,11 @@ def _check_serving(daemon: Daemon) -> None:
 
 async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     def read() -> tuple[Config, Backends]:
-        config = daemon.config_file.read()
+        succession = daemon.succession
+        config = with_credentials(daemon.config_file.read(), succession.credentials, succession.env)
         if config.tracing.enabled:
             check_installed()
-        return config, Backends(config, daemon.succession.env, before=daemon.backends)
+        return config, Backends(config, succession.env, before=daemon.backends)
 
     with trio.move_on_after(READ_LIMIT_S):
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
