@@ -24,6 +24,7 @@ from clisup.rpc import models
 from clisup.rpc.methods import METHODS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+CONFIGURATION_TABLE = r"(^\| key \| default \|.*\n\|[-| ]+\|\n)((?:^\|.*\n)+)"
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", Any: "any JSON", type(None): "null"}
 SHARED: dict[str, type[BaseModel]] = {
     "Usage": Usage,
@@ -187,18 +188,25 @@ def test_the_pages_point_to_files_that_are_there(page: str) -> None:
 # -- the configuration
 
 
-def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
+def configuration_rows() -> dict[str, list[str]]:
+    """Key of a table ("backends.*.timeouts"; "[]" at its end for the tables of a list) -> its rows."""
     tables = {"daemon": DaemonConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
     defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table())}
-    found = {}
+    rows: dict[str, list[str]] = {}
+    for key, row in KEYS.items():
+        table, _, name = key.rpartition(".")
+        default = f"`{json.dumps(_whole(defaults[key]))}`" if key in defaults else "-"
+        rows.setdefault(table, []).append(f"| `{name}` | {default} | {EFFECTS[row.effect]} | {row.text} |\n")
+    return rows
+
+
+def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
+    found: dict[str, list[str]] = {}
     for heading, text in sections("configuration.md", "##").items():
-        rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
         name = heading.strip("[]").replace("backends.NAME", "backends.*")
-        for key, default, effect, words in rows:
-            of_rule = name.endswith("approvals") and default == "-"
-            found[f"{name}{'.rules[]' if of_rule else ''}.{key}"] = (default, effect, words)
-    shown = {key: f"`{json.dumps(_whole(value))}`" for key, value in defaults.items()}
-    assert found == {key: (shown.get(key, "-"), EFFECTS[row.effect], row.text) for key, row in KEYS.items()}
+        for number, rows in enumerate(re.findall(CONFIGURATION_TABLE, text, re.MULTILINE)):
+            found[f"{name}.rules[]" if number else name] = rows[1].splitlines(keepends=True)
+    assert found == configuration_rows()
 
 
 def _whole(value: Any) -> Any:

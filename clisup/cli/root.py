@@ -34,9 +34,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "metrics",
         "stop",
         "daemon",
-        "config",
         "install",
         "uninstall",
+        "config",
     ),
     "Backends": (
         "backends",
