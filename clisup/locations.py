@@ -13,6 +13,9 @@ __all__ = ["SOCKET_PATH_LIMIT", "config_file", "default_socket", "default_state_
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes with the closing NUL (unix(7))."""
 
+SYSTEM_SOCKETS = "/run/clisup"
+"""Below it, by the user's name, is the socket of clisup@.service."""
+
 
 def default_state_dir(env: Mapping[str, str], uid: int) -> str:
     """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
@@ -44,10 +47,15 @@ def config_file(env: Mapping[str, str]) -> str:
 
 
 def socket_for_client(env: Mapping[str, str], uid: int) -> str:
-    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one."""
+    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one.
+
+    Where nothing is there and the system runs a daemon for this user (clisup@.service), that one's.
+    """
     path = config_file(env)
-    if env.get("CLISUP_SOCKET") or not os.path.exists(path):
+    if env.get("CLISUP_SOCKET"):
         return default_socket(env, uid)
+    if not os.path.exists(path):
+        return _or_of_the_system(default_socket(env, uid), uid)
     import tomllib
 
     try:
@@ -64,4 +72,16 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
         return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
     if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
         env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
-    return default_socket(env, uid)
+    return _or_of_the_system(default_socket(env, uid), uid)
+
+
+def _or_of_the_system(own: str, uid: int) -> str:
+    if not os.path.isdir(SYSTEM_SOCKETS) or os.path.exists(own):
+        return own
+    import pwd
+
+    try:
+        other = os.path.join(SYSTEM_SOCKETS, pwd.getpwuid(uid).pw_name, "clisup.sock")
+    except KeyError:
+        return own
+    return other if os.path.exists(other) else own

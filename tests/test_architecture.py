@@ -31,12 +31,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
+    # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
+    "clisup.installing": CORE | SHARED | {"clisup.host"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
+    "clisup.client": SHARED
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
-    "clisup.cli": SHARED | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings"},
+    # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
+    "clisup.cli": SHARED
+    | {
+        "clisup.client",
+        "clisup.daemon.start",
+        "clisup.daemon.alone",
+        "clisup.daemon.config_view",
+        "clisup.core.config_keys",
+        "clisup.core.config_schema",
+        "clisup.recordings",
+        "clisup.installing",
+    },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -106,7 +120,13 @@ CLOCKS = {
     "date": {"today"},
 }
 CLOCK_FILES = {"clisup.host.clock"}
-SPAWN_FILES = {"clisup.host.keepers", "clisup.host.executables", "clisup.host.systemd", "clisup.host.trial"}
+SPAWN_FILES = {
+    "clisup.host.keepers",
+    "clisup.host.executables",
+    "clisup.host.service_manager",
+    "clisup.host.systemd",
+    "clisup.host.trial",
+}
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
     "trio": {"run_process"},

@@ -1,9 +1,8 @@
-"""What is shipped: a wheel that works where no checkout is, and a unit that systemd takes."""
+"""What is shipped: a wheel that works where no checkout is."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,10 +42,17 @@ def test_a_checkout_finds_the_lists_beside_the_package(tmp_path: Path) -> None:
     assert Path(_python(FIND, ROOT, tmp_path)) == ROOT / "scrub_lists"
 
 
-def test_a_wheel_brings_the_keeper_the_demo_and_the_unit(unpacked: Path) -> None:
-    wanted = ("keeper/keeper.py", "demo/__main__.py", "systemd_units/clisup.service", "py.typed")
+def test_a_wheel_brings_the_keeper_the_demo_and_the_units(unpacked: Path) -> None:
+    units = tuple(f"systemd_units/{file.name}" for file in (ROOT / "systemd").iterdir())
+    wanted = ("keeper/keeper.py", "demo/__main__.py", "py.typed", *units)
     for name in (*wanted, "backends/known_fields/claude.json"):
         assert (unpacked / "clisup" / name).is_file(), name
+
+
+def test_an_installed_clisup_finds_its_units(unpacked: Path, tmp_path: Path) -> None:
+    find = "from clisup.host.unit_store import shipped_unit; print(shipped_unit('clisup@.service'), end='')"
+    assert _python(find, unpacked, tmp_path) == (ROOT / "systemd" / "clisup@.service").read_text().strip()
+    assert _python(find, ROOT, tmp_path) == (ROOT / "systemd" / "clisup@.service").read_text().strip()
 
 
 def test_a_wheel_names_the_command_and_the_backends(unpacked: Path) -> None:
@@ -61,16 +67,6 @@ def test_a_demo_turn_needs_nothing_of_the_checkout(unpacked: Path, tmp_path: Pat
     argv = [sys.executable, "-I", "-S", str(main), "-p", "--output-format", "stream-json", "--verbose"]
     done = subprocess.run(argv, env=env, cwd=tmp_path, input="hello", capture_output=True, text=True, check=True)
     assert "You said: hello" in done.stdout
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
-def test_systemd_takes_the_unit_without_a_word(tmp_path: Path) -> None:
-    unit = (ROOT / "systemd" / "clisup.service").read_text().replace("%h/.local/share/clisup/bin/clisup", "/bin/true")
-    (tmp_path / "clisup.service").write_text(unit)
-    argv = ["systemd-analyze", "verify", "--user", str(tmp_path / "clisup.service")]
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_file_of_the_project_refers_to_what_only_its_makers_have() -> None:

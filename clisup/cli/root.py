@@ -34,6 +34,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "metrics",
         "stop",
         "daemon",
+        "install",
+        "uninstall",
+        "config",
     ),
     "Backends": (
         "backends",

@@ -38,12 +38,32 @@ def command(mode: str) -> int:
       clisup stop --mode detach && clisup serve &
     """
     with Client.connect(name="clisup-stop") as client:
-        path, pid = client.path, client.server.get("server", {}).get("pid")
+        path, server = client.path, client.server.get("server", {})
         client.call("daemon/shutdown", mode=mode)
-    print(f"stopping the daemon (pid {pid}); {_MEANING[mode]}", file=sys.stderr)
+        print(f"stopping the daemon (pid {server.get('pid')}); {_MEANING[mode]}", file=sys.stderr)
+        if server.get("activated"):
+            _wait_for_the_end(client, path)
+    if server.get("activated"):  # to knock again would start the next daemon
+        print("stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)")
+        return 0
     _wait_until_gone(path)
     print("stopped")
     return 0
+
+
+def _wait_for_the_end(client: Client, path: str) -> None:
+    """Until it hangs up, which is among the last things that a daemon does."""
+    until = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < until:
+        try:
+            client.call("ping")
+        except ClisupError as error:
+            if error.kind == "daemon_not_running":  # the connection is lost; another call would make a new one
+                return
+            if error.kind not in ("overloaded", "shutting_down"):
+                raise
+        time.sleep(_PAUSE_S)
+    raise _too_slow(path)
 
 
 def _wait_until_gone(path: str) -> None:
@@ -55,7 +75,11 @@ def _wait_until_gone(path: str) -> None:
             if error.kind == "daemon_not_running":
                 return
         time.sleep(_PAUSE_S)
-    raise WorldError(
+    raise _too_slow(path)
+
+
+def _too_slow(path: str) -> WorldError:
+    return WorldError(
         f"cannot see the daemon at {path} end, because turns still run after {STOP_TIMEOUT_S:g} s",
         kind="overloaded",
         hint="see them: clisup status; end them: clisup stop --mode kill",

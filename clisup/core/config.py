@@ -29,6 +29,7 @@ __all__ = [
     "parse_config",
     "problems_of",
     "refusal",
+    "with_env",
 ]
 
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
@@ -98,6 +99,7 @@ class BackendConfig(_Table):
     pass_env: list[str] = []
     request_env: list[Name] = []
     env: dict[Name, SecretStr] = {}
+    env_files: dict[Name, Annotated[str, Field(min_length=1, max_length=4096)]] = {}
     setting_sources: str | None = "user"
     orphans: Literal["keep", "grace", "kill"] = "grace"
     approvals: ApprovalsConfig = ApprovalsConfig()
@@ -197,6 +199,11 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
     backends = _DEFAULTS | config.backends
     named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
     return config.model_copy(update={"backends": named})
+
+
+def with_env(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
+    """The same backend with these values, which came from files, among those that are set on purpose."""
+    return backend.model_copy(update={"env": backend.env | {name: SecretStr(value) for name, value in values.items()}})
 
 
 def refusal(

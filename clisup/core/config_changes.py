@@ -56,8 +56,8 @@ def changes(old: Config, new: Config) -> list[Change]:
     for key in [*after, *(key for key in before if key not in after)]:
         backend = key.split(".")[1] if key.startswith("backends.") else None
         row = key_of(key)
-        empty_env = key.endswith(".env") and (before.get(key) == {} or after.get(key) == {})
-        if backend in come or backend in gone or row is None or empty_env:  # names of `env` speak for it
+        empty = key.endswith((".env", ".env_files", ".headers")) and (before.get(key) == {} or after.get(key) == {})
+        if backend in come or backend in gone or row is None or empty:  # the names in it speak for it
             continue
         if key not in before or key not in after:
             found.append(Change(key, "added" if key in after else "removed", row.effect))
@@ -76,7 +76,7 @@ def kept_back(old: Config, new: Config) -> Config:
     """The new configuration, but with the old values of what cannot change while the daemon runs."""
     stay: dict[str, dict[str, Any]] = {}
     for key, row in KEYS.items():
-        if row.effect in ("restart", "start"):
+        if row.effect == "start":
             table, name = key.split(".")
             stay.setdefault(table, {})[name] = getattr(getattr(old, table), name)
     return new.model_copy(update={t: getattr(new, t).model_copy(update=kept) for t, kept in stay.items()})

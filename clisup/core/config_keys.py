@@ -10,17 +10,16 @@ from typing import Literal, NamedTuple
 
 __all__ = ["EFFECTS", "KEYS", "Effect", "Key", "key_of"]
 
-Effect = Literal["at_once", "next_turn", "next_connection", "restart", "start"]
+Effect = Literal["at_once", "next_turn", "next_connection", "start"]
 
 EFFECTS: dict[Effect, str] = {
     "at_once": "at once",
     "next_turn": "next turn",
     "next_connection": "next connection",
-    "restart": "restart in place",
     "start": "stop and start",
 }
 """In words. `next_turn`: turns that begin from now on; one that runs ends as it began, and a live process that was started
-with another value is replaced before the next turn. `restart`: with `clisup daemon restart`. `start`: not even by that, which
+with another value is replaced before the next turn. `start`: not while this daemon runs, and not by a restart in place, which
 keeps the socket and the state directory."""
 
 
@@ -103,6 +102,9 @@ KEYS: dict[str, Key] = {
     "backends.*.pass_env": Key("next_turn", "names (or PREFIX_*) let through on purpose"),
     "backends.*.request_env": Key("next_turn", "names that a client's request may set"),
     "backends.*.env": Key("next_turn", "set on purpose, after the scrub: { ANTHROPIC_API_KEY = \"...\" }"),
+    "backends.*.env_files": Key("next_turn", (
+        "as env, with values from elsewhere: { NAME = \"~/file\" } (0600) or { NAME = \"credential:...\" } (docs/systemd.md)"
+    )),
     "backends.*.setting_sources": Key("next_turn", (
         "a repository's own settings, hooks and MCP servers are taken only where \"project\" is named too"
     )),
@@ -156,18 +158,18 @@ KEYS: dict[str, Key] = {
     "backends.*.limits.retry_wait_s": Key("next_turn", (
         "an announced wait longer than this ends the turn at once. 0: as the CLI likes"
     )),
-    "tracing.enabled": Key("restart", "send a span of each turn and of each of its tools (docs/tracing.md); needs the extra `otel`"),
-    "tracing.endpoint": Key("restart", "the collector, OTLP over HTTP; `/v1/traces` is appended"),
-    "tracing.headers": Key("restart", "sent with each request, an authorization for instance; never shown"),
-    "tracing.service_name": Key("restart", "`service.name` of the spans"),
-    "tracing.content": Key("restart", "whether spans hold prompts, answers, and the tools' input and output"),
-    "tracing.max_queue": Key("restart", "spans that wait to be sent; beyond it the oldest turns are dropped, and counted"),
-    "tracing.timeout_s": Key("restart", "for one request to the collector"),
+    "tracing.enabled": Key("at_once", "send a span of each turn and of each of its tools (docs/tracing.md); needs the extra `otel`"),
+    "tracing.endpoint": Key("at_once", "the collector, OTLP over HTTP; `/v1/traces` is appended"),
+    "tracing.headers": Key("at_once", "sent with each request, an authorization for instance; never shown"),
+    "tracing.service_name": Key("at_once", "`service.name` of the spans"),
+    "tracing.content": Key("at_once", "whether spans hold prompts, answers, and the tools' input and output"),
+    "tracing.max_queue": Key("at_once", "spans that wait to be sent; beyond it the oldest turns are dropped, and counted"),
+    "tracing.timeout_s": Key("at_once", "for one request to the collector"),
 }
 # fmt: on
 
 
-_NAMED = ("backends.*.env", "tracing.headers")  # tables whose keys are the user's own
+_NAMED = ("backends.*.env", "backends.*.env_files", "tracing.headers")  # tables whose keys are the user's own
 
 
 def key_of(name: str) -> Key | None:

@@ -148,7 +148,7 @@ def _daemon(facts: MachineFacts) -> Verdict:
 def _cgroup(facts: MachineFacts) -> Verdict:
     if facts.cgroup is not None:
         return ok(f"one for each run, below {facts.cgroup}")
-    fix = "run it as a systemd service with Delegate=yes (docs/operations.md); without, clisup finds processes by /proc"
+    fix = "run it as a systemd service with Delegate=yes (clisup install --user); without, clisup finds processes by /proc"
     return warn(
         "none can be made: what a tool leaves behind is found by its marker, and memory limits do not count", fix
     )
@@ -163,7 +163,7 @@ def _systemd(facts: MachineFacts) -> Verdict:
     if mode is None:
         return ok(f"{service.unit}; the manager does not answer")
     if mode != "process":
-        fix = f"KillMode=process in {service.unit} (systemd/clisup.service has it)"
+        fix = f"KillMode=process in {service.unit} (the one of clisup install has it)"
         return fail(f"{service.unit} has KillMode={mode}: systemd ends every turn when the daemon restarts", fix)
     if service.user and not service.lingers:
         return warn(

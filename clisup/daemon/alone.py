@@ -18,6 +18,7 @@ from clisup.errors import ConfigurationError, WorldError
 from clisup.host import clock
 from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
+from clisup.host.credentials import with_credentials
 from clisup.host.drift_store import load_drift
 from clisup.host.env_name_store import load_checks, save_checks
 from clisup.host.hardening import taken_environment
@@ -38,7 +39,7 @@ def examine(flags: Flags, name: str | None, cwd: str) -> list[dict[str, Any]]:
     path, named = config_path(flags, env)
     config, backends, problem = parse_config({}), None, None
     try:
-        config = read_config(path, required=named)
+        config = with_credentials(read_config(path, required=named), None, env)
         backends = Backends(config, env)
     except ConfigurationError as error:
         problem = (error.message, error.hint)
@@ -69,7 +70,7 @@ def find_name_drift(flags: Flags, name: str, progress: Progress) -> dict[str, An
     """
     env = taken_environment()
     path, named = config_path(flags, env)
-    config = read_config(path, required=named)
+    config = with_credentials(read_config(path, required=named), None, env)
     backend = Backends(config, env).get(name)
     files = program_files(backend.argv())
     version = trio.run(_version, backend) or "unknown"

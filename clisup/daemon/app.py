@@ -16,6 +16,7 @@ from clisup import __version__
 from clisup.core.config import Config
 from clisup.core.config_changes import Change
 from clisup.core.finding import Finding
+from clisup.daemon.announcing import Announcer, Vitals, status_line
 from clisup.daemon.backends import Backends
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
@@ -27,10 +28,12 @@ from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
+from clisup.host.notify import Notifier
 from clisup.host.systemd import restart_job
 
 if TYPE_CHECKING:
@@ -100,6 +103,11 @@ class Daemon:
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
         self.reloading = trio.Lock()
         self._process = psutil.Process()
+        self.activated = ACTIVATED in succession.inherited
+        self.notifier = Notifier.of(succession.env)
+        self._vitals = Vitals()
+        self._announcer = Announcer(self.notifier, self._vitals, self._look)
+        self.manager: Manager
         self._tracing: Tracing | None = None
         self.server: Server
 
@@ -113,6 +121,7 @@ class Daemon:
         self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._announcer.run)
                 for pid in inherited_keepers() if old else []:
                     nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
@@ -127,7 +136,7 @@ class Daemon:
         return {
             "state": self._state_lock.fileno(),
             "socket": self._socket_lock.fileno(),
-            "listener": self._listener.fileno(),
+            ACTIVATED if self.activated else "listener": self._listener.fileno(),
         }
 
     async def _live(self, nursery: trio.Nursery) -> None:
@@ -137,16 +146,19 @@ class Daemon:
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
                                  self.manager.services.figures)  # fmt: skip
             _calm_collector()
-            listener = self._listener = bind_listener(self.socket_path, self.succession.inherited.get("listener"))
+            held = self.succession.inherited
+            listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
-            nursery.start_soon(self._heed_signals, nursery)
-            nursery.start_soon(self.manager.watch_suspends)
+            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals, nursery)
+            nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.figures)
-            nursery.start_soon(self.manager.services.storage.probe)
-            nursery.start_soon(self.server.serve, listener)
-            self._trace(nursery)
-            nursery.start_soon(self.retention.run)
+            nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
+            nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
+            self._nursery = nursery
+            self.trace()
+            nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
+            await self._announcer.ready()
             _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
                       adopted=self.manager.adopted)  # fmt: skip
             await self._stopping.wait()
@@ -158,23 +170,25 @@ class Daemon:
             nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
             if not self.succession.due:
                 listener.close()
-                os.unlink(self.socket_path)
+                if not self.activated:  # systemd's stays, with whoever waits in it
+                    os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
-    def _trace(self, nursery: trio.Nursery) -> None:
+    def trace(self) -> None:
+        """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""
+        if self._tracing is not None:
+            self._tracing.end()
+            self._tracing = None
         if not self.config.tracing.enabled:
             return
         from clisup.daemon.tracing import open_tracing
-        from clisup.host.otlp import OtlpSender
 
-        about = {
-            "service.name": self.config.tracing.service_name,
-            "service.version": __version__,
-            "service.instance.id": self.instance_id,
-        }
-        sender = OtlpSender(self.config.tracing, about)
-        self._tracing = open_tracing(self.manager, self.config.tracing, sender)
-        nursery.start_soon(self._tracing.run)
+        try:
+            self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
+        except WorldError as error:
+            _log.error("no traces", error=str(error))
+        else:
+            self._nursery.start_soon(self._tracing.run)
 
     async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -199,7 +213,14 @@ class Daemon:
 
     async def reload(self, *, dry_run: bool = False) -> list[Change]:
         """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
-        return await reload(self, dry_run=dry_run)
+        if dry_run or self.state != "ready":
+            return await reload(self, dry_run=dry_run)
+        self.notifier.reloading()
+        try:
+            return await reload(self, dry_run=False)
+        finally:
+            if self.state == "ready":  # what stops or starts anew meanwhile has its own words
+                self.notifier.ready(self._look()[1])
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
@@ -210,6 +231,7 @@ class Daemon:
         await self.succession.prepare()
         if self._stop_mode is None:
             self.succession.due = True
+            self.notifier.reloading()  # to the manager it is one: the successor says that it is over
             self.stop("detach")
 
     def stop(self, mode: StopMode, **why: str) -> None:
@@ -219,6 +241,9 @@ class Daemon:
             self._stop_mode = mode
         self.state = "draining"
         self.manager.stopping = self.manager.services.storage.stopping = True
+        if not self.succession.due:
+            self.notifier.stopping()
+            self._announcer.tell()
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -253,6 +278,20 @@ class Daemon:
     def _keeper_pids(self) -> set[int]:
         return {pid for session in self.manager if (pid := session.keeper_pid()) is not None}
 
+    def _look(self) -> tuple[str, str]:
+        """The state, and the line of `systemctl status`."""
+        if self.state == "starting":
+            return self.state, status_line(state=self.state, sessions=0, running=0)
+        services, sessions = self.manager.services, [s for s in self.manager if s.state != "closed"]
+        line = status_line(
+            state=self.state,
+            sessions=len(sessions),
+            running=sum(session.ledger.current is not None for session in sessions),
+            waiting=services.slots.waiting,
+            storage=services.storage.state,
+        )
+        return self.state, line
+
     # -- what people look at -----------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
@@ -263,6 +302,7 @@ class Daemon:
             "pid": os.getpid(),
             "instance_id": self.instance_id,
             "started_at": self.started_at,
+            "activated": self.activated,
         }
 
     async def status(self) -> dict[str, Any]:

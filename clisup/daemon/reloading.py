@@ -18,7 +18,9 @@ from clisup.daemon.backends import Backends
 from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
+from clisup.host.credentials import with_credentials
 from clisup.host.log import set_log_level
+from clisup.host.otlp import check_installed
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
@@ -70,8 +72,11 @@ def _check_serving(daemon: Daemon) -> None:
 
 async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     def read() -> tuple[Config, Backends]:
-        config = daemon.config_file.read()
-        return config, Backends(config, daemon.succession.env, before=daemon.backends)
+        succession = daemon.succession
+        config = with_credentials(daemon.config_file.read(), succession.credentials, succession.env)
+        if config.tracing.enabled:
+            check_installed()
+        return config, Backends(config, succession.env, before=daemon.backends)
 
     with trio.move_on_after(READ_LIMIT_S):
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
@@ -112,9 +117,12 @@ def _differences(daemon: Daemon, config: Config, backends: Backends) -> list[Cha
 
 def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     """All at once: nothing in here awaits."""
+    traces_anew = config.tracing != daemon.config.tracing
     daemon.config, daemon.configured_at = config, clock.timestamp()
     daemon.backends.take(backends)
     set_log_level(config.daemon.log_level)
     daemon.manager.renew(config)
     daemon.server.renew(config.daemon)
     daemon.retention.renew(config.daemon.retention)
+    if traces_anew:
+        daemon.trace()

@@ -58,7 +58,7 @@ class Server:
         self._holdings.limit = config.max_held_bytes
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled."""
+        """Accept until cancelled. Whoever closes the listener has cancelled this first."""
         sock = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._turnstile.run)
@@ -66,6 +66,9 @@ class Server:
                 try:
                     client, _ = await sock.accept()
                 except OSError as error:
+                    if listener.fileno() < 0:
+                        # A client came in the very moment of the stop: we were woken before the cancellation, and run after the close.
+                        await trio.sleep_forever()
                     if error.errno not in _EXHAUSTED:
                         raise
                     _log.error("cannot accept", error=error.strerror)

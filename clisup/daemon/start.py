@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from clisup.errors import EXIT_OK
+from clisup.errors import EXIT_OK, ConfigurationError
+from clisup.host.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.host.hardening import (
     carry_environment_over,
     execute_anew,
     harden,
+    taken,
     taken_descriptors,
-    taken_environment,
 )
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir
@@ -41,19 +42,25 @@ def serve(flags: Flags) -> int:
     """
     check_system()
     carry_environment_over(sys.argv[1:])
-    env, descriptors = taken_environment(), taken_descriptors()
+    carried = taken()
+    descriptors = taken_descriptors() | activated_descriptors(carried.env)
+    env = without_activation(carried.env)
 
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
     from clisup.host.config_file import ConfigFile
+    from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
 
     path, named = config_path(flags, env)
+    credentials = read_credentials(env, carried.credentials)
     file = ConfigFile(path, named)
-    config = file.read()
+    config = with_credentials(file.read(), credentials, env)
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
+    if ACTIVATED in descriptors:
+        place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
     if config.tracing.enabled:
         from clisup.host.otlp import check_installed
 
@@ -66,7 +73,7 @@ def serve(flags: Flags) -> int:
     harden()
     again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
     again += ["--config", path] if named else []
-    succession = Succession(tuple(again), env, descriptors)
+    succession = Succession(tuple(again), env, descriptors, credentials)
     daemon = Daemon(
         config,
         Backends(config, env),
@@ -78,7 +85,8 @@ def serve(flags: Flags) -> int:
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")
-        execute_anew(again, env, daemon.descriptors())
+        daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
+        execute_anew(again, succession.carried, daemon.descriptors())
     return EXIT_OK
 
 
@@ -101,6 +109,17 @@ def place_of(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) 
     own = {**env, "CLISUP_STATE_DIR": state}
     sock = flags.socket or env.get("CLISUP_SOCKET") or _expand(socket, env) or default_socket(own, uid)
     return Place(state, os.path.abspath(sock))
+
+
+def _activated_place(place: Place, path: str, flags: Flags, configured: str, env: Mapping[str, str]) -> Place:
+    """Where systemd listens goes before a default. Raises `ConfigurationError` where clients were told another place."""
+    asked = flags.socket or env.get("CLISUP_SOCKET") or configured
+    if asked and os.path.realpath(place.socket) != os.path.realpath(path):
+        raise ConfigurationError(
+            f"cannot serve {path}, which systemd listens at, because clients are told {place.socket}",
+            hint="make ListenStream= of the socket unit and daemon.socket (CLISUP_SOCKET, --socket) the same, or leave the latter out",
+        )
+    return Place(place.state_dir, path)
 
 
 def _expand(path: str, env: Mapping[str, str]) -> str:

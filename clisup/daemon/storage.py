@@ -39,6 +39,11 @@ class Storage:
         """Nothing was refused lately."""
         return self._health.state == "ok"
 
+    @property
+    def state(self) -> str:
+        """`ok`, or what is wrong with it."""
+        return self._health.state
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Every write of state: a `WorldError(storage_failed)` with an errno passes through and is counted."""

@@ -7,9 +7,10 @@ meanwhile waits; keepers and their CLIs do not notice. Connections end, and clie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clisup.errors import ConfigurationError
+from clisup.host.hardening import Carried
 from clisup.host.trial import try_start
 
 __all__ = ["Succession"]
@@ -17,16 +18,25 @@ __all__ = ["Succession"]
 
 @dataclass
 class Succession:
-    """How the successor is to be started, what was inherited from a predecessor, and whether one is due."""
+    """How the successor is to be started, what was inherited from a predecessor, and whether one is due.
+
+    `credentials` are systemd's, by name, as they were when the service started: they travel in memory, like the environment.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     inherited: Mapping[str, int]
+    credentials: Mapping[str, str] = field(default_factory=dict)
     due: bool = False
+
+    @property
+    def carried(self) -> Carried:
+        """What the successor takes for its own."""
+        return Carried(self.env, self.credentials)
 
     async def prepare(self) -> None:
         """Make sure that a successor would start. Raises `ConfigurationError` that says why not; then nothing changes."""
-        if (reason := await try_start(self.argv, self.env)) is not None:
+        if (reason := await try_start(self.argv, self.carried)) is not None:
             raise ConfigurationError(
                 f"cannot restart, because the daemon would not start again: {reason}",
                 kind="unsupported",

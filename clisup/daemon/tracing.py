@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
+from clisup import __version__
 from clisup.core.config import TracingConfig
 from clisup.core.cursors import begin_after
 from clisup.core.journal import event_type
@@ -24,7 +25,7 @@ from clisup.daemon.recorder import Recorder
 from clisup.errors import ClisupError
 from clisup.host.cursor_store import Cursor, CursorStore
 from clisup.host.files import make_private_dir
-from clisup.host.otlp import SpanSender
+from clisup.host.otlp import OtlpSender, SpanSender
 
 if TYPE_CHECKING:
     from clisup.daemon.manager import Manager
@@ -46,7 +47,7 @@ class _Ended(NamedTuple):
     spans: list[Span]
 
 
-def open_tracing(manager: Manager, config: TracingConfig, sender: SpanSender) -> Tracing:
+def open_tracing(manager: Manager, config: TracingConfig, *, instance_id: str) -> Tracing:
     """Begin to trace: what ended after the places that are kept, else what ends from now on. Raises `WorldError(storage_failed)`."""
     home = os.path.join(manager.state_dir, "tracing")
     make_private_dir(home)
@@ -58,7 +59,12 @@ def open_tracing(manager: Manager, config: TracingConfig, sender: SpanSender) ->
     cursor = cursor or store.make(PLACES)
     cursor.seqs, cursor.all_known = {**places}, True  # those of sessions that are gone are forgotten here
     cursor.save()
-    tracing = Tracing(manager, config, sender, cursor)
+    about = {
+        "service.name": config.service_name,
+        "service.version": __version__,
+        "service.instance.id": instance_id,
+    }
+    tracing = Tracing(manager, config, OtlpSender(config, about), cursor)
     manager.services.at_ends.add(tracing)
     for session in manager:
         tracing.stir(session.recorder)
@@ -81,6 +87,7 @@ class Tracing:
         self._queue: deque[_Ended] = deque()
         self._made = trio.Event()
         self._busy = False
+        self._scope = trio.CancelScope()
         self._away = False  # the collector took nothing at the last time
 
     # -- what the daemon tells ---------------------------------------------------------------------------------------
@@ -98,13 +105,20 @@ class Tracing:
     # -- its task ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read and send, until cancelled; what has not been sent by then is sent by the next daemon."""
+        """Read and send, until it is ended; what has not been sent by then, the next one sends."""
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send)
-                await self._follow()
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._send)
+                    await self._follow()
         finally:
             self._sender.close()
+
+    def end(self) -> None:
+        """No more from now on."""
+        self._manager.services.at_ends.discard(self)
+        self._figures.spans_queued = 0
+        self._scope.cancel()
 
     async def settle(self) -> None:
         """Wait until all that has ended is sent; not for a collector that is away. The caller bounds it all the same."""

@@ -8,55 +8,91 @@ all but root.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import resource
 import signal
 import sys
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-__all__ = ["carry_environment_over", "execute_anew", "harden", "taken_descriptors", "taken_environment"]
+__all__ = [
+    "Carried",
+    "carried_file",
+    "carry_environment_over",
+    "clean_environment",
+    "execute_anew",
+    "harden",
+    "taken",
+    "taken_descriptors",
+    "taken_environment",
+]
 
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR")
 PR_SET_DUMPABLE = 4
 NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
+
+
+class Carried(NamedTuple):
+    """What travels from process image to process image in memory alone: the environment, and systemd's credentials by name."""
+
+    env: Mapping[str, str]
+    credentials: Mapping[str, str] = {}
 
 
 def carry_environment_over(argv: list[str]) -> None:
     """Execute the daemon anew with a clean environment; returns only where that has been done already."""
     if _FD_VARIABLE not in os.environ:
-        execute_anew(argv, os.environ, {})
+        execute_anew(argv, Carried(os.environ), {})
 
 
-def execute_anew(argv: list[str], env: Mapping[str, str], descriptors: Mapping[str, int]) -> NoReturn:
+def carried_file(carried: Carried) -> int:
+    """A memory file with it, for a process that gets the descriptor and `clean_environment`; /proc shows nothing of it."""
+    fd = os.memfd_create("clisup-environment", os.MFD_CLOEXEC)
+    data = json.dumps({"env": dict(carried.env), "credentials": dict(carried.credentials)})
+    view = memoryview(data.encode("utf-8", "surrogateescape"))
+    while view:
+        view = view[os.write(fd, view) :]
+    return fd
+
+
+def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
+    """The almost empty environment beside a `carried_file`."""
+    return {**{name: env[name] for name in _KEPT if name in env}, _FD_VARIABLE: str(fd)}
+
+
+def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, int]) -> NoReturn:
     """Execute `clisup` with these arguments in this very process: same pid, same locks, and the named descriptors stay open.
 
-    `env` is what the daemon's own successor will take for its environment; /proc shows almost nothing of it.
+    `carried` is what the daemon's own successor will take for its environment.
     """
-    fd = os.memfd_create("clisup-environment", 0)
-    os.write(fd, json.dumps(dict(env)).encode("utf-8", "surrogateescape"))
+    fd = carried_file(carried)
     for number in (fd, *descriptors.values()):
         os.set_inheritable(number, True)
-    clean = {name: env[name] for name in _KEPT if name in env}
-    clean[_FD_VARIABLE] = str(fd)
+    clean = clean_environment(carried.env, fd)
     if descriptors:
         clean[_KEPT_FDS] = json.dumps(dict(descriptors))
     # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 
 
-def taken_environment() -> Mapping[str, str]:
-    """The environment that the daemon was started with. Reads the memory file once, then closes it."""
+def taken() -> Carried:
+    """What was carried to this process. Reads the memory file once, then closes it."""
     number = os.environ.pop(_FD_VARIABLE, None)
     if number is None:
-        return dict(os.environ)
-    fd = int(number)
-    data = os.pread(fd, os.fstat(fd).st_size, 0)
-    os.close(fd)
-    return dict(json.loads(data.decode("utf-8", "surrogateescape")))
+        return Carried(dict(os.environ))
+    with open(int(number), "rb") as file:
+        file.seek(0)
+        found = json.loads(file.read().decode("utf-8", "surrogateescape"))
+    return Carried(found["env"], found["credentials"])
+
+
+def taken_environment() -> Mapping[str, str]:
+    """The environment alone, for a command that does without a daemon."""
+    return taken().env
 
 
 def taken_descriptors() -> dict[str, int]:
@@ -68,7 +104,9 @@ def taken_descriptors() -> dict[str, int]:
 
 
 def harden() -> None:
-    """Undumpable, no core, private files, ordinary signals, enough descriptors."""
+    """Undumpable, no core, private files, ordinary signals, enough descriptors. A SIGABRT, which is what a watchdog sends, leaves
+    a traceback on stderr."""
+    faulthandler.enable(2)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -13,6 +13,7 @@ from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["BACKLOG", "bind_listener", "take_lock"]
 
+_ACCEPTS = 0x10000  # __SO_ACCEPTCON in the flags of /proc/net/unix (proc(5))
 BACKLOG = 1024  # a restart in place takes a second or two, and who connects then waits here
 
 
@@ -34,7 +35,8 @@ def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
 def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     """Bind and listen. Call it under the socket's lock: then a socket file that is there already is a stale one.
 
-    `inherited` is the listening descriptor of the daemon that was this process before: who connected meanwhile waits there.
+    `inherited` is the listening descriptor of the daemon that was this process before, or systemd's: who connected meanwhile
+    waits there.
     Raises `ConfigurationError` for a path that cannot be used, `WorldError(storage_failed)` where the system refuses.
     """
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
@@ -46,6 +48,7 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
         return socket.socket(fileno=inherited)
     _check_directory(os.path.dirname(path))
     _check_place(path)
+    _check_nobody_listens(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     scratch = f"{path}.{os.getpid()}"
     scratch = scratch if len(os.fsencode(scratch)) <= SOCKET_PATH_LIMIT else path
@@ -95,6 +98,23 @@ def _check_place(path: str) -> None:
         raise ConfigurationError(
             f"cannot listen on {path}, because something that is no socket is there",
             hint="move it away, or give another --socket",
+        )
+
+
+def _check_nobody_listens(path: str) -> None:
+    """Under the lock no clisup can; but systemd does where the socket unit is up, and would be cut off from its clients.
+
+    A daemon of ours that was killed is not found here: it has bound a scratch name, and the kernel shows that one (unix(7)).
+    """
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            rows = [line.split(maxsplit=7) for line in file]
+    except OSError:
+        return
+    if any(len(row) == 8 and int(row[3], 16) & _ACCEPTS and row[7].rstrip("\n") == path for row in rows[1:]):
+        raise ConfigurationError(
+            f"cannot listen on {path}, because another process does (systemd, for clisup.socket?)",
+            hint="systemctl --user start clisup, or stop clisup.socket first; or give another --socket",
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from clisup.core.config import Config
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.host.config_file import read_config
+from clisup.host.credentials import with_credentials
 from clisup.recordings.taking import Machine
 
 __all__ = ["state_dir_of", "this_machine"]
@@ -18,7 +19,8 @@ __all__ = ["state_dir_of", "this_machine"]
 def this_machine(env: Mapping[str, str], config: str | None) -> Machine:
     """This machine, and the configuration as `clisup serve` would read it. Raises `ConfigurationError`."""
     path, named = config_path(Flags(config=config), env)
-    return Machine(read_config(path, required=named), env, env.get("HOME", ""), _user(), socket.gethostname())
+    settings = with_credentials(read_config(path, required=named), None, env)
+    return Machine(settings, env, env.get("HOME", ""), _user(), socket.gethostname())
 
 
 def _user() -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from session_probe import SessionProbe
 from toml_text import toml
-from wire import PATIENCE_S, Hangup, Wire
+from wire import PATIENCE_S, Hangup, Wire, pauses
 from zygote import Forked, Zygote
 
 from clisup.host.cgroups import CgroupHome, remove
@@ -33,10 +33,10 @@ DEFAULTS: dict[str, Any] = {
 
 def until(what: Callable[[], Any], why: str | Callable[[], str] = "", patience: float = PATIENCE_S) -> Any:
     """Poll until `what()` is true, and give it. A `why` that costs something to say is a function."""
-    end = time.monotonic() + patience
+    end, pause = time.monotonic() + patience, pauses()
     while not (value := what()):
         assert time.monotonic() < end, f"waited in vain: {(why() if callable(why) else why) or what}"
-        time.sleep(0.01)
+        time.sleep(next(pause))
     return value
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wire import PATIENCE_S
+from wire import PATIENCE_S, pauses
 
 if TYPE_CHECKING:
     from harness import Harness
@@ -42,12 +42,19 @@ class SessionProbe:
         return [e for e in events if type_ in (None, e["type"]) and fields.items() <= e.items()]
 
     def await_event(self, type_: str, nth: int = 1, **fields: Any) -> dict[str, Any]:
-        """The nth event like this, as soon as it is there."""
-        end = time.monotonic() + PATIENCE_S
-        while len(found := self.events(type_, **fields)) < nth:
+        """The nth event like this, as soon as it is there. What was read once is not asked for again."""
+        end, pause, seq = time.monotonic() + PATIENCE_S, pauses(), 0
+        while True:
+            page = self.call("events", after_seq=seq, limit=1000)
+            for event in page["events"]:
+                assert event["seq"] == seq + 1, "a hole or a double"
+                seq += 1
+                nth -= event["type"] == type_ and fields.items() <= event.items()
+                if nth == 0:
+                    return dict(event)
             assert time.monotonic() < end, f"no {type_} {fields} in {[_short(e) for e in self.events()]}"
-            time.sleep(0.01)
-        return found[nth - 1]
+            if page["eof"]:
+                time.sleep(next(pause))
 
     def end_of(self, turn_id: str) -> dict[str, Any]:
         """The turn's one end."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from harness import Harness, until
 from wire import Wire
 
+from clisup.core.config import DaemonConfig
+from clisup.core.figures import Figures
+from clisup.daemon.server import Server
 from clisup.errors import ClisupError
 
 
@@ -129,3 +135,22 @@ def test_who_waits_for_a_turn_that_does_not_end_is_told(
         daemon.start()
     daemon.await_successor(before)
     assert session.ask("whatever", key="2")["turn_id"] == "t2" and session.end_of("t1")["outcome"] == "completed"
+
+
+async def test_a_client_that_comes_in_the_moment_of_the_stop_is_no_fault(tmp_path: Path) -> None:
+    """The listener is closed behind the cancellation; who accepts may have been woken before it, by that client."""
+    for n in range(30):  # which of the two tasks that are woken at once runs first is chance
+        path, other = str(tmp_path / str(n)), socket.socketpair()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        listener.setblocking(False)
+        with socket.socket(socket.AF_UNIX) as client, other[0], other[1]:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(Server(DaemonConfig(), {}, set, Figures()).serve, listener)
+                await trio.testing.wait_all_tasks_blocked()
+                client.connect(path)
+                other[0].send(b"x")
+                await trio.lowlevel.wait_readable(other[1])
+                nursery.cancel_scope.cancel()
+                listener.close()

@@ -155,7 +155,7 @@ def test_a_map_for_one_session_is_refused(daemon: Harness) -> None:
 def test_whoever_joins_in_mid_flood_sees_what_is_stored(serve: Callable[..., Harness], options: dict[str, Any]) -> None:
     daemon = serve()
     session = daemon.new()
-    session.prompt("@stream 3000 60 0.0005\nbye")
+    session.prompt("@stream 1500 60 0.0005\nbye")
     wires: list[tuple[Wire, int]] = []
     chance = random.Random(7)
     for _ in range(12):

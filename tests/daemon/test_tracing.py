@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -200,9 +201,7 @@ def test_what_a_killed_daemon_had_not_got_rid_of_is_sent_once_by_the_next(
     assert len(collector.spans) == 8, "what was taken is not sent again"
 
 
-def test_switched_off_nothing_is_sent_and_nothing_is_loaded(
-    traced: Callable[..., Harness], collector: Collector
-) -> None:
+def test_switched_off_nothing_is_sent(traced: Callable[..., Harness], collector: Collector) -> None:
     daemon = traced()
     session = daemon.new()
     session.ask("one")
@@ -213,8 +212,15 @@ def test_switched_off_nothing_is_sent_and_nothing_is_loaded(
     daemon.start()
     session.ask("two")
     assert counts(daemon) == {"queued": 0, "exported": 0, "failed": 0, "dropped": 0}
-    assert "opentelemetry" not in Path(f"/proc/{daemon.pid}/maps").read_text()
     assert len(collector.spans) == 1
+
+
+def test_a_daemon_loads_neither_library_before_somebody_wants_it() -> None:
+    code = "import sys, clisup.daemon.app, clisup.daemon.handlers, clisup.daemon.start\n"
+    code += "print([name for name in ('opentelemetry', 'prometheus_client', 'requests') if name in sys.modules])\n"
+    code += "import clisup.daemon.tracing, clisup.daemon.metrics\nprint('opentelemetry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "False"]
 
 
 def test_turns_of_before_tracing_was_first_switched_on_are_left_alone(
@@ -235,6 +241,31 @@ def test_turns_of_before_tracing_was_first_switched_on_are_left_alone(
     assert span["attributes"]["clisup.turn.id"] == running
     assert span["end_ns"] == ns(end)
     assert span["end_ns"] - span["start_ns"] == pytest.approx(end["duration_s"] * 1e9, abs=1)
+
+
+def test_a_reload_switches_it_on_points_it_elsewhere_and_switches_it_off(
+    serve: Callable[..., Harness], collector: Collector
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    with Collector() as other:
+        for number, (keys, where) in enumerate([
+            ({"endpoint": collector.url, "headers": {"X-Key": "a"}}, collector),
+            ({"endpoint": other.url}, other),
+            ({"enabled": False}, None),
+        ]):  # fmt: skip
+            daemon.configure(raw=table(**keys))
+            changed = {change["key"]: change["effect"] for change in daemon.call("daemon/reload")["changed"]}
+            assert changed and all(
+                key.startswith("tracing.") and effect == "at_once" for key, effect in changed.items()
+            )
+            assert ("tracing.headers.X-Key" in changed) == (number < 2)
+            session.ask("hello")
+            if where is not None:
+                until(lambda where=where: where.spans)
+        assert (len(collector.spans), len(other.spans)) == (1, 1)
+    assert counts(daemon)["exported"] == 2
+    daemon.configure(raw="")
 
 
 def test_nobody_there_costs_the_turns_nothing_and_is_counted(serve: Callable[..., Harness]) -> None:

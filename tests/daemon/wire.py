@@ -6,12 +6,21 @@ import json
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Self
 
 from clisup.errors import error_from_wire
 
 PATIENCE_S = 40.0
 """Far above what anything here takes: a loaded machine must not fail a test."""
+
+
+def pauses() -> Iterator[float]:
+    """How long to sleep between two looks: what comes soon is seen at once, what takes long is not asked for all the time."""
+    pause = 0.005
+    while True:
+        yield pause
+        pause = min(pause * 1.25, 0.03)
 
 
 class Hangup(Exception):

@@ -2,6 +2,7 @@
 
 - docs/protocol.md and docs/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
+- docs/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/architecture.md: the diagram between its marks is the transition table of `clisup/core/lifecycle.py`.
 """
 
@@ -33,6 +34,8 @@ def made(page: str) -> str:
     text = (ROOT / page).read_text()
     if page == "docs/architecture.md":
         return between_marks(text, state_diagram())
+    if page == "docs/configuration.md":
+        return _configuration(text)
     if page == "docs/protocol.md":
         text = _error_table(text)
     return re.sub(
@@ -84,7 +87,7 @@ def _own_fields(model: type[BaseModel]) -> dict[str, str]:
 
 def _error_table(text: str) -> str:
     told = dict(re.findall(r"^\| `([a-z_]+)` \| -\d+ \| (?:yes|no) \| (.*) \|$", text, re.MULTILINE))
-    on_wire = list(KINDS)[: list(KINDS).index("configuration")]
+    on_wire = list(KINDS)[: list(KINDS).index("daemon_not_running")]
     rows = [
         f"| `{kind}` | {KINDS[kind].code} | {'yes' if KINDS[kind].retryable else 'no'} | {told.get(kind, UNEXPLAINED)} |\n"
         for kind in on_wire
@@ -95,6 +98,23 @@ def _error_table(text: str) -> str:
         text,
         flags=re.MULTILINE,
     )
+
+
+def _configuration(text: str) -> str:
+    """Each section `[table]` with its rows; a second table in it is that of the list of rules."""
+    rows = reference.configuration_rows()
+
+    def section(found: re.Match[str]) -> str:
+        name = found["name"].replace("backends.NAME", "backends.*")
+        names = iter([name, f"{name}.rules[]"])
+        return re.sub(
+            reference.CONFIGURATION_TABLE,
+            lambda table: table[1] + "".join(rows.get(next(names), [])),
+            found[0],
+            flags=re.MULTILINE,
+        )
+
+    return re.sub(r"^## `\[(?P<name>[^`]+)\]`\n.*?(?=^## |\Z)", section, text, flags=re.MULTILINE | re.DOTALL)
 
 
 def between_marks(text: str, block: str) -> str:
@@ -115,7 +135,7 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md")
+GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md", "docs/configuration.md")
 
 
 def main() -> int:

@@ -11,21 +11,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 sys.path.insert(0, str(Path(__file__).parent))
 from harness import until
-from service import Service, install, units
-from systemd_lab import LabRefused, SystemdLab, refusal
+from service import KEPT, Service, install, units
+from systemd_lab import LabRefused, SystemdLab, needed, refusal
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SystemdLab]:
     if (reason := refusal()) is not None:
-        pytest.skip(reason)
-    lab = SystemdLab(units(), until)
+        needed(reason)
+    lab = SystemdLab(units(), until, KEPT)
     try:
         with lab:
             install(lab)
             yield lab
     except LabRefused as error:
-        pytest.skip(f"systemd cannot run in namespaces here: {error}")
+        needed(f"systemd cannot run in namespaces here: {error}")
 
 
 @pytest.fixture(scope="module")

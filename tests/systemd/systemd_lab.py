@@ -1,7 +1,7 @@
 """A real systemd of one's own, system and user manager, in namespaces: nothing of it reaches the machine, nothing stays.
 
-It sees the machine's files read-only, its own directory, a /run of its own and one cgroup of v2. Its end is SIGKILL to pid 1
-of its pid namespace, which takes everybody with it.
+It sees the machine's files read-only, its own directory, a /run and an /etc/systemd/system of its own and one cgroup of v2.
+Its end is SIGKILL to pid 1 of its pid namespace, which takes everybody with it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import signal
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
+
+import pytest
 
 from clisup.host import cgroups
 
 SYSTEMD = "/usr/lib/systemd/systemd"
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "systemctl")
-BOOT_LIMIT_S = 20.0
-ASK_LIMIT_S = 60.0
+BOOT_LIMIT_S = 40.0
+ASK_LIMIT_S = 120.0
 
 ENTER = """\
 #!/bin/sh
@@ -35,9 +37,19 @@ set -e
 mount --bind {root} {root}
 mount -o remount,bind,ro /
 mount -t tmpfs -o mode=755 tmpfs /run
+# A /tmp that can be written, which PrivateTmp= needs; what is ours below the machine's own is let in.
+for path in {kept}; do mkdir -p /run/kept$path; mount --rbind $path /run/kept$path; done
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+for path in {kept}; do mkdir -p $path; mount --rbind /run/kept$path $path; umount -l /run/kept$path; done
+mkdir /run/clisup
+mount --bind {root}/clisup /run/clisup
+mount --bind {root}/etc /etc/systemd/system
 umount -R -l /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-exec env -i container=lab PATH="$PATH" HOME={root}/home SYSTEMD_UNIT_PATH={root}/system \\
+# As on any machine that systemd has booted; among the lab's own mounts alone. Credentials come into a unit's directory by it.
+mount --make-rshared /
+exec env -i container=lab PATH="$PATH" HOME={root}/home SYSTEMD_UNIT_PATH={root}/system:/etc/systemd/system \\
   {systemd} --system --log-target=console --show-status=no
 """
 TARGET = "[Unit]\nDescription=%n of a lab\nDefaultDependencies=no\n"
@@ -46,7 +58,7 @@ USER_MANAGER = """\
 Type=notify
 User=%i
 ExecStart={systemd} --user --log-target=console
-Environment=HOME={root}/home XDG_RUNTIME_DIR={root}/run SYSTEMD_UNIT_PATH={root}/user
+Environment=HOME={root}/home XDG_RUNTIME_DIR={root}/run SYSTEMD_UNIT_PATH={root}/user:{root}/home/.config/systemd/user
 Slice=user-%i.slice
 Delegate=yes
 KillMode=mixed
@@ -58,23 +70,33 @@ class LabRefused(Exception):
 
 
 class SystemdLab:
-    """`units` are put where both managers look for them. `home` and `run` are $HOME and $XDG_RUNTIME_DIR of the user manager."""
+    """`units` are put where both managers look for them. `home` and `run` are $HOME and $XDG_RUNTIME_DIR of the user manager.
 
-    def __init__(self, units: dict[str, str], until: Callable[..., object]) -> None:
+    `kept` are paths that have to be seen in the lab wherever they are; of the machine's /tmp nothing else is.
+    """
+
+    def __init__(self, units: dict[str, str], until: Callable[..., object], kept: Sequence[str] = ()) -> None:
         self._until = until
         self.root = Path(tempfile.mkdtemp(prefix="sd", dir="/tmp"))
         self.home, self.run, self.log = self.root / "home", self.root / "run", self.root / "log"
         self.cgroup = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self.root.chmod(0o711)  # services of other users have their sockets and homes in it
         for directory in (self.home, self.run, self.root / "system", self.root / "user"):
             directory.mkdir(mode=0o700)
+        for directory in (self.root / "clisup", self.root / "etc"):
+            directory.mkdir(mode=0o755)
         for manager in ("system", "user"):
-            for name in ("default", "basic", "sysinit", "shutdown"):
+            for name in ("default", "basic", "sysinit", "shutdown", "sockets", "multi-user"):
                 (self.root / manager / f"{name}.target").write_text(TARGET)
             for name, text in units.items():
                 (self.root / manager / name).write_text(text)
         (self.root / "system" / "user@.service").write_text(USER_MANAGER.format(root=self.root, systemd=SYSTEMD))
-        for name, text in (("enter", ENTER), ("init", INIT.format(root=self.root, systemd=SYSTEMD))):
+        kept = " ".join(
+            dict.fromkeys(path for path in (str(self.root), *kept) if path.startswith(("/tmp/", "/var/tmp/")))
+        )
+        init = INIT.format(root=self.root, systemd=SYSTEMD, kept=kept)
+        for name, text in (("enter", ENTER), ("init", init)):
             (self.root / name).write_text(text)
             (self.root / name).chmod(0o700)
 
@@ -164,6 +186,13 @@ class SystemdLab:
         mounts = Path("/proc/self/mountinfo").read_text()
         assert str(self.root) not in mounts, "a mount of the lab has got out"
         assert not self.root.exists(), f"{self.root} cannot be removed"
+
+
+def needed(reason: str) -> NoReturn:
+    """What the tests need and this machine lacks. CI has what can be installed; no machine has to let one make namespaces."""
+    if os.environ.get("CLISUP_CI") and "not installed" in reason:
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def refusal() -> str | None:

@@ -213,6 +213,6 @@ def _hanging(line: Sequence[Piece], width: int) -> Text:
     *fixed, (said, tone) = line
     indent = sum(len(text) for text, _ in fixed)
     room = width - indent if width - indent >= _LEAST_ROOM else width
-    first, *more = wrap(said, room, drop_whitespace=True) or [""]
+    first, *more = wrap(said, room, break_on_hyphens=False) or [""]
     pad = " " * (width - room and indent)
     return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])

@@ -1,0 +1,113 @@
+"""`clisup install` and `uninstall` where no systemd is, or the wrong user asks: a reason and a way on, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="what sudo and root may do can be tried by root alone")
+
+
+def clisup(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    given = {"PATH": os.environ["PATH"], "HOME": str(home), **env}
+    return subprocess.run(
+        [sys.executable, "-m", "clisup", *words], env=given, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def executable(tmp_path: Path) -> str:
+    file = tmp_path / "clisup"
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_a_dry_run_needs_no_systemd_and_writes_nothing(tmp_path: Path, executable: str) -> None:
+    done = clisup(tmp_path, "install", "--user", "--dry-run", "--executable", executable, PATH="/nonexistent")
+    assert done.returncode == 0, done.stderr
+    assert f"would write {tmp_path}/.config/systemd/user/clisup.service\n" in done.stdout
+    assert "would run systemctl --user enable clisup.socket clisup.service\n" in done.stdout
+    assert not (tmp_path / ".config").exists()
+
+
+def test_without_systemctl_it_says_what_to_do_instead(tmp_path: Path, executable: str) -> None:
+    done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH="/nonexistent")
+    assert done.returncode == 78
+    assert "there is no systemctl here" in done.stderr
+    assert "run `clisup serve` under the supervisor that you have" in done.stderr
+    assert not (tmp_path / ".config").exists()
+
+
+def test_a_manager_that_does_not_answer_is_told_with_its_own_words(tmp_path: Path, executable: str) -> None:
+    fake = tmp_path / "bin" / "systemctl"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH=str(fake.parent))
+    assert done.returncode == 78
+    assert "(Failed to connect to bus: No medium found)" in done.stderr and "su and sudo" in done.stderr
+    assert not (tmp_path / ".config").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "cannot tell which manager is meant"),
+        (["--user", "--system"], "cannot tell which manager is meant"),
+        (["--user", "--for", "alice"], "cannot make a user's unit for somebody else"),
+        (["--system", "--for", "nobody-of-this-name"], "there is no such user"),
+        (["--system"], "whose daemon"),
+    ],
+)
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_what_cannot_be_meant_is_a_usage_error(tmp_path: Path, command: str, words: list[str], why: str) -> None:
+    done = clisup(tmp_path, command, *words)
+    assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+    assert "hint: " in done.stderr
+
+
+@ROOT_ONLY
+def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
+    done = clisup(tmp_path, "install", "--user", SUDO_USER="alice")
+    assert done.returncode == 2
+    assert "sudo clisup install --system --for alice" in done.stderr
+
+
+@ROOT_ONLY
+def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
+    done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--executable", "/root/bin/clisup", "--dry-run")
+    assert done.returncode == 2
+    assert "no absolute path of an executable" in done.stderr
+    relative = clisup(tmp_path, "install", "--user", "--executable", "bin/clisup", "--dry-run")
+    assert relative.returncode == 2
+
+
+def test_the_steps_are_there_for_programs(tmp_path: Path, executable: str) -> None:
+    done = clisup(tmp_path, "install", "--user", "--dry-run", "--now", "--json", "--executable", executable)
+    told = json.loads(done.stdout)
+    assert told["dry_run"] is True
+    assert [step["action"] for step in told["steps"]] == ["write", "write", "run", "run", "run"]
+    assert all(step.keys() == {"action", "target", "detail"} for step in told["steps"])
+
+
+def test_with_nothing_installed_there_is_nothing_to_remove(tmp_path: Path) -> None:
+    done = clisup(tmp_path, "uninstall", "--user", "--dry-run")
+    assert (done.returncode, "no unit of clisup's is there" in done.stdout) == (0, True)
+
+
+def test_what_was_edited_is_not_written_over(tmp_path: Path, executable: str) -> None:
+    unit = tmp_path / ".config" / "systemd" / "user" / "clisup.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/mine\n")
+    done = clisup(tmp_path, "install", "--user", "--dry-run", "--executable", executable)
+    assert done.returncode == 2
+    assert "it was edited since it was installed" in done.stderr
+    forced = clisup(tmp_path, "install", "--user", "--dry-run", "--force", "--executable", executable)
+    assert "(was edited; --force)" in forced.stdout
+    assert unit.read_text() == "[Service]\nExecStart=/mine\n"

@@ -1,0 +1,135 @@
+"""What the service manager hears of a daemon's life, in its order; and when it hears nothing any more."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.lowlevel
+from harness import Harness, until
+
+from clisup.daemon.announcing import Announcer, Vitals, status_line
+from clisup.host.notify import Notifier
+
+
+class Manager:
+    """A notify socket, and all that was said to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sock.bind(str(path))
+        self.heard: list[str] = []
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+        self.env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
+
+    def _listen(self) -> None:
+        while (data := self.sock.recv(4096)) != b"end":
+            self.heard += data.decode().split("\n")
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"end", self.sock.getsockname())
+        self.thread.join()
+        self.sock.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.close()
+
+
+def test_a_daemon_is_ready_when_it_serves_and_lives_until_it_stops(
+    serve: Callable[..., Harness], manager: Manager
+) -> None:
+    daemon = serve(env=manager.env)
+    until(lambda: "READY=1" in manager.heard)
+    assert manager.heard.index("READY=1") + 1 == manager.heard.index("STATUS=0 sessions, 0 turns running")
+    assert daemon.identity()["activated"] is False
+    until(lambda: manager.heard.count("WATCHDOG=1") >= 3)
+    daemon.stop()
+    until(lambda: "STOPPING=1" in manager.heard)
+    assert "EXTEND_TIMEOUT_USEC=30000000" in manager.heard[manager.heard.index("STOPPING=1") :]
+
+
+def test_a_restart_in_place_is_a_reload(serve: Callable[..., Harness], manager: Manager) -> None:
+    daemon = serve(env=manager.env)
+    before = daemon.identity()["instance_id"]
+    with daemon.wire() as wire:
+        wire.call("daemon/restart")
+    daemon.await_successor(before)
+    until(lambda: manager.heard.count("READY=1") == 2)
+    order = [line for line in manager.heard if line in ("READY=1", "RELOADING=1", "STOPPING=1")]
+    assert order == ["READY=1", "RELOADING=1", "READY=1"]
+    alive = manager.heard.count("WATCHDOG=1")
+    until(lambda: manager.heard.count("WATCHDOG=1") > alive + 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"state": "starting", "sessions": 0, "running": 0}, "starting: taking up sessions"),
+        ({"state": "ready", "sessions": 1, "running": 0}, "1 session, 0 turns running"),
+        ({"state": "ready", "sessions": 9, "running": 1, "waiting": 2}, "9 sessions, 1 turn running, 2 waiting"),
+        ({"state": "ready", "sessions": 0, "running": 0, "storage": "full"}, "0 sessions, 0 turns running, storage full"),
+        ({"state": "draining", "sessions": 9, "running": 3}, "draining: 3 turns"),
+    ],
+)  # fmt: skip
+def test_the_status_is_one_line(facts: dict[str, object], line: str) -> None:
+    assert status_line(**facts) == line  # type: ignore[arg-type]
+
+
+class Told(Notifier):
+    def __init__(self) -> None:
+        super().__init__("/nowhere", watchdog_s=0.02)
+        self.lives = 0
+        self.refusals = 2
+
+    def watchdog(self) -> bool:
+        self.lives += 1
+        return True
+
+    def _send(self, **fields: str | int) -> bool:
+        self.refusals -= 1
+        return self.refusals < 0
+
+
+async def test_a_task_that_has_ended_is_the_end_of_the_signs_of_life() -> None:
+    told, vitals, end = Told(), Vitals(), trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(vitals.keep, "serve", end.wait)
+        nursery.start_soon(Announcer(told, vitals, lambda: ("ready", "x")).run)
+        while told.lives < 3:
+            await trio.sleep(0.01)
+        end.set()
+        while vitals.ok:
+            await trio.lowlevel.checkpoint()
+        lives = told.lives
+        for _ in range(5):
+            await trio.sleep(told.watchdog_s or 0)
+        assert told.lives == lives
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_task_that_fails_is_no_sign_of_life_either() -> None:
+    vitals = Vitals()
+
+    async def fail() -> None:
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        await vitals.keep("serve", fail)
+    assert not vitals.ok
+
+
+async def test_that_it_is_ready_is_said_until_the_manager_has_taken_it() -> None:
+    told = Told()
+    with trio.fail_after(30):
+        await Announcer(told, Vitals(), lambda: ("ready", "x")).ready()
+    assert told.refusals < 0
