@@ -22,6 +22,8 @@ NOT_RUN: dict[str, str] = {
     r"^export PATH=": "the scene has a clisup of its own first on its PATH",
     r"^nc -U ": "interactive; the requests typed into it are checked against the method table",
     r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does these steps",
+    r"^clisup (top|attach)\b": "needs a terminal; tests/daemon/test_attach.py gives them one",
+    r"\bman -l": "man is not installed everywhere; tests/cli/test_man.py has it read the pages where it is",
     r"-b kestrel": "a made-up CLI; tests/backends/test_adding_a_backend.py runs the adapter",
 }
 ENDS_WITH: dict[str, int] = {
