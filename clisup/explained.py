@@ -59,6 +59,7 @@ ERRORS: dict[str, Explained | None] = {
     "daemon_already_running": _machine("daemon"),
     "unsupported_system": _machine("kernel"),
     "spawn_failed": _backend("executable", "argv", "environment"),
+    "service_manager": _machine("systemd"),
     "usage": NOTHING,
 }
 """By the kinds of `clisup.errors`."""
@@ -85,6 +86,7 @@ TURN_ERRORS: dict[str, Explained | None] = {
     "turn_timeout": NOTHING,
     "cancelled": NOTHING,
     "spawn_failed": _backend("executable", "argv", "environment"),
+    "service_manager": _machine("systemd"),
     "output_limit": NOTHING,
     "protocol": _backend("version", "drift"),
     "crashed": _backend("version", "argv", "root"),
