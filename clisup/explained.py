@@ -86,7 +86,6 @@ TURN_ERRORS: dict[str, Explained | None] = {
     "turn_timeout": NOTHING,
     "cancelled": NOTHING,
     "spawn_failed": _backend("executable", "argv", "environment"),
-    "service_manager": _machine("systemd"),
     "output_limit": NOTHING,
     "protocol": _backend("version", "drift"),
     "crashed": _backend("version", "argv", "root"),
