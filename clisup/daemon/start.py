@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
@@ -21,6 +21,9 @@ from clisup.host.hardening import (
 )
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir
+
+if TYPE_CHECKING:
+    from clisup.core.config import Config
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
@@ -61,10 +64,7 @@ def serve(flags: Flags) -> int:
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if ACTIVATED in descriptors:
         place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
-    if config.tracing.enabled:
-        from clisup.host.otlp import check_installed
-
-        check_installed()
+    _check_tracing(config)
     if flags.check:
         Backends(config, env)
         return EXIT_OK
@@ -88,6 +88,14 @@ def serve(flags: Flags) -> int:
         daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
         execute_anew(again, succession.carried, daemon.descriptors())
     return EXIT_OK
+
+
+def _check_tracing(config: Config) -> None:
+    """Raises `ConfigurationError` where traces are wanted and the extra is not installed."""
+    if config.tracing.enabled:
+        from clisup.host.otlp import check_installed
+
+        check_installed()
 
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:

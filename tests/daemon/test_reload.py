@@ -216,6 +216,23 @@ def test_the_scrub_lists_are_read_anew(serve: Callable[..., Harness], tmp_path: 
     assert daemon.call("daemon/reload")["changed"] == []
 
 
+def test_a_file_with_another_value_is_a_change(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    key.chmod(0o600)
+    demo = {"mode": "live", "env_files": {"MY_API_KEY": str(key)}}
+    daemon = serve(demo=demo)
+    session = daemon.new()
+    session.ask("hello")
+    assert reload(daemon, demo=demo) == []
+    key.write_text("another-canary-1")
+    assert reload(daemon, demo=demo) == [("backends.demo.env.MY_API_KEY", "changed", "next_turn")]
+    session.ask("hello")
+    assert len(pids(session)) == 2
+    key.unlink()
+    assert refusal(daemon, demo=demo).kind == "configuration"
+
+
 def test_pass_env_holds_for_the_next_turn(serve: Callable[..., Harness]) -> None:
     daemon = serve(env={"RELOAD_FACT": "x"})
     session = daemon.new()
