@@ -184,6 +184,30 @@ def test_a_resting_process_is_let_go_by_its_new_limit(serve: Callable[..., Harne
     assert session.ask("again")["outcome"] == "completed"
 
 
+def test_a_session_with_another_credential_waits_no_longer_for_the_account_of_before(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    assert daemon.new().ask("@limit 3600")["error"]["kind"] == "quota_exceeded"
+    session = daemon.new()
+    session.prompt("hello")
+    until(lambda: session.get()["held"])
+    reload(daemon, demo={"env": {"MY_API_KEY": SECRET}})
+    assert session.end_of("t1")["outcome"] == "completed"
+    limited = [row for row in daemon.call("daemon/status")["accounts"] if row["account"] == "demo"]
+    assert [row["waiting"] for row in limited] == [[]]
+
+
+def test_turns_that_wait_for_an_account_go_on_where_none_is_to_wait(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    assert daemon.new().ask("@limit 3600")["error"]["kind"] == "quota_exceeded"
+    session = daemon.new()
+    session.prompt("hello")
+    until(lambda: session.get()["held"])
+    reload(daemon, daemon={"limit_hold_s": 0})
+    assert session.end_of("t1")["outcome"] == "completed"
+
+
 def test_fewer_live_processes_are_kept(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo={"mode": "live"})
     sessions = [daemon.new() for _ in range(2)]
