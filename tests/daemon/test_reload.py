@@ -313,6 +313,8 @@ def test_the_socket_and_the_state_directory_stay_and_are_told_each_time(
     assert reload(daemon, daemon=wanted) == [*stays, ("daemon.max_queue", "changed", "at_once")]
     assert reload(daemon, daemon=wanted) == stays
     assert daemon.call("daemon/status")["daemon"]["socket"] == daemon.socket
+    last = log_of(daemon, "configuration reloaded")[-1]
+    assert (last["changed"], last["needs_stop_and_start"]) == ([], ["daemon.socket", "daemon.state_dir"])
     assert not (tmp_path / "s").exists() and not (tmp_path / "state").exists()
 
 
