@@ -100,7 +100,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     # metrics and traces
     "turn not traced": _event("error", "session exception", "its journal makes no spans", limited=True),
     "no traces": _event("error", "error", "tracing cannot be begun; turns go on"),
-    "spans not taken": _event("warning", "endpoint", "the collector is away: spans wait"),
+    "spans not taken": _event("warning", "endpoint", "the collector is away: these spans are given up, and counted"),
     "spans taken again": _event("info", "endpoint", "it is back"),
     # accounts, storage, retention, drift
     "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
@@ -21,9 +21,6 @@ from clisup.host.hardening import (
 )
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir
-
-if TYPE_CHECKING:
-    from clisup.core.config import Config
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
