@@ -291,14 +291,18 @@ def test_another_daemon_in_its_place_is_followed_from_now_on(scene: Scene) -> No
     play(scene, look)
 
 
+def listen(other: socket.socket, path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+    other.bind(path)
+    other.listen()
+
+
 def test_a_daemon_that_lets_nobody_in_any_longer_ends_the_view_with_its_reason(scene: Scene) -> None:
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         await see(pilot, "No sessions")
         scene.daemon.stop()
         with socket.socket(socket.AF_UNIX) as other:
-            Path(scene.daemon.socket).unlink(missing_ok=True)
-            other.bind(scene.daemon.socket)
-            other.listen()
+            listen(other, scene.daemon.socket)
             connection, _ = await asyncio.to_thread(other.accept)
             with connection:
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
