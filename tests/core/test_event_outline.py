@@ -56,7 +56,7 @@ def test_of_an_unknown_event_there_is_the_envelope_alone() -> None:
     [
         (["--api-key", "v1", "--model", "m"], ["v1"]),
         (["--token=v1", "-x"], ["v1"]),
-        (["--header", "Authorization: v1"], ["Authorization: v1"]),
+        (["--header", "Authorization: v1"], ["Authorization: v1", "v1"]),
         (["-c", "api_key=v1"], ["v1"]),
         (["https://me:v1@host/x"], ["v1"]),
         (["--password", "--verbose"], []),
