@@ -53,7 +53,7 @@ soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TUR
 
 docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
 	$(BIN)/python -m tests.docs.generate
-	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py
+	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py tests/core/test_config_keys.py
 
 man: $(READY)  ## write the manual pages in man/ anew, from the command tree
 	$(BIN)/clisup man --directory man

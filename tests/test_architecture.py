@@ -32,21 +32,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.recordings": CORE
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
+    # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
+    "clisup.installing": CORE | SHARED | {"clisup.host"},
     # As recordings: what a command collects, with a daemon or in the place of one.
     "clisup.bundle": CORE
     | SHARED
     | {"clisup.host", "clisup.client", "clisup.daemon.alone", "clisup.daemon.backends", "clisup.daemon.start"}
     | {"clisup.recordings"},
-    # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
-    "clisup.installing": CORE | SHARED | {"clisup.host"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models"},
+    "clisup.client": SHARED
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
+    # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
     "clisup.cli": SHARED
-    | {"clisup.client", "clisup.daemon.start", "clisup.daemon.alone", "clisup.recordings", "clisup.bundle"}
-    | {"clisup.installing"},
+    | {
+        "clisup.client",
+        "clisup.daemon.start",
+        "clisup.daemon.alone",
+        "clisup.daemon.config_view",
+        "clisup.core.config_keys",
+        "clisup.core.config_schema",
+        "clisup.recordings",
+        "clisup.installing",
+        "clisup.bundle",
+    },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -117,9 +128,9 @@ CLOCKS = {
 }
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
+    "clisup.host.executables",
     "clisup.host.journal_tail",
     "clisup.host.keepers",
-    "clisup.host.executables",
     "clisup.host.service_manager",
     "clisup.host.systemd",
     "clisup.host.trial",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -13,6 +14,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from clisup.core import events
+from clisup.core.config import BackendConfig, DaemonConfig, TracingConfig, parse_config
+from clisup.core.config_changes import flat
+from clisup.core.config_keys import EFFECTS, KEYS
 from clisup.core.events import EVENT_TYPES, Event, EventBase
 from clisup.core.usage import Usage
 from clisup.errors import KINDS
@@ -20,6 +24,7 @@ from clisup.rpc import models
 from clisup.rpc.methods import METHODS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+CONFIGURATION_TABLE = r"(^\| key \| default \|.*\n\|[-| ]+\|\n)((?:^\|.*\n)+)"
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", Any: "any JSON", type(None): "null"}
 SHARED: dict[str, type[BaseModel]] = {
     "Usage": Usage,
@@ -178,3 +183,36 @@ def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
 def test_the_pages_point_to_files_that_are_there(page: str) -> None:
     for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):
         assert (DOCS / target).exists(), f"{page} points to {target}"
+
+
+# -- the configuration
+
+
+def configuration_rows() -> dict[str, list[str]]:
+    """Key of a table ("backends.*.timeouts"; "[]" at its end for the tables of a list) -> its rows."""
+    tables = {"daemon": DaemonConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
+    defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table())}
+    rows: dict[str, list[str]] = {}
+    for key, row in KEYS.items():
+        table, _, name = key.rpartition(".")
+        default = f"`{json.dumps(_whole(defaults[key]))}`" if key in defaults else "-"
+        rows.setdefault(table, []).append(f"| `{name}` | {default} | {EFFECTS[row.effect]} | {row.text} |\n")
+    return rows
+
+
+def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
+    found: dict[str, list[str]] = {}
+    for heading, text in sections("configuration.md", "##").items():
+        name = heading.strip("[]").replace("backends.NAME", "backends.*")
+        for number, rows in enumerate(re.findall(CONFIGURATION_TABLE, text, re.MULTILINE)):
+            found[f"{name}.rules[]" if number else name] = rows[1].splitlines(keepends=True)
+    assert found == configuration_rows()
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def test_the_example_of_a_configuration_is_one() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
+    assert parse_config(tomllib.loads(example)).daemon.max_running == 4

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from clisup.cli.daemon_log import log
+from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
+from clisup.core.config_keys import EFFECTS
 from clisup.errors import ClisupError, WorldError
 
 __all__ = ["command"]
@@ -23,16 +27,53 @@ _PAUSE_S = 0.05
 @click.group("daemon", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Restart the daemon in place.
+    """Have the daemon read its configuration anew, or start anew in place.
 
     To start and to end it: clisup serve, clisup stop.
 
     \b
     Example:
+      clisup daemon reload
       clisup daemon restart
     """
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
+
+
+@command.command("reload")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
+def reload(dry_run: bool, as_json: bool) -> int:
+    """Have the daemon read its configuration file anew.
+
+    All of it is taken up or, where something in it is wrong, nothing. Running turns go on as they began. The table says
+    when each change takes effect: at once; with the next turn of a session (a live process is replaced before it where it has
+    to be); with the next connection; or only when the daemon is stopped and started. SIGHUP does the same.
+
+    Exit codes: 78 for a configuration that cannot be used, 75 where an open session's backend would go.
+
+    \b
+    Example:
+      clisup config check && clisup daemon reload
+      clisup daemon reload --dry-run
+    """
+    with Client.connect(name="clisup-reload") as client:
+        answer = client.call("daemon/reload", dry_run=dry_run)
+    print(json.dumps(answer) if as_json else "\n".join(_reloaded(answer, dry_run)))
+    return 0
+
+
+def _reloaded(answer: dict[str, Any], dry_run: bool) -> Iterator[str]:
+    changed = answer["changed"]
+    if not changed:
+        yield f"nothing has changed: {plain(answer['file'])}"
+        return
+    did = "would change" if dry_run else "changed"
+    yield f"{len(changed)} {'key' if len(changed) == 1 else 'keys'} {did}: {plain(answer['file'])}"
+    rows = [[plain(c["key"]), c["what"], EFFECTS.get(c["effect"], c["effect"])] for c in changed]
+    yield table(["KEY", "WHAT", "TAKES EFFECT"], rows)
+    if any(c["effect"] == "start" for c in changed):
+        yield "\nThe socket and the state directory stay what they are: to change them, clisup stop, then clisup serve."
 
 
 command.add_command(log)

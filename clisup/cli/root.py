@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "daemon",
         "install",
         "uninstall",
+        "config",
     ),
     "Backends": (
         "backends",

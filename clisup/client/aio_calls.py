@@ -14,6 +14,7 @@ from clisup.client.answers import Approval, Decision, answering, approvals_of, r
 from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
+from clisup.rpc.daemon_models import ReloadResult
 from clisup.rpc.models import (
     BackendEnvResult,
     BackendInfo,
@@ -169,6 +170,10 @@ class AsyncCalls:
     async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
         """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
         return str((await self._sure("daemon/metrics", format=format))["text"])
+
+    async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
+        """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
+        return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clisup.client.following import Follower
     from clisup.client.options import EventOptions, SessionOptions
     from clisup.client.session import Session
+    from clisup.rpc.daemon_models import ReloadResult
     from clisup.rpc.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
 
     _T = TypeVar("_T")
@@ -210,6 +211,12 @@ class Calls:
     def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
         """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
         return str(self._sure("daemon/metrics", format=format)["text"])
+
+    def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
+        """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
+        from clisup.rpc.daemon_models import ReloadResult
+
+        return self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
     def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -102,3 +102,49 @@ def test_the_group_alone_shows_its_commands(clisup: Run) -> None:
 
 def test_its_command_has_an_example_too(clisup: Run) -> None:
     assert "clisup daemon restart" in clisup("daemon", "restart", "--help").out.split("Example:")[1]
+
+
+# -- reload
+
+
+def reloads(daemon: FakeDaemon, *effects: str) -> None:
+    names = [f"daemon.key_{number}" for number in range(len(effects))]
+    rows = [{"key": name, "what": "changed", "effect": effect} for name, effect in zip(names, effects, strict=True)]
+    daemon.handlers["daemon/reload"] = lambda peer, params: {"file": "/etc/clisup.toml", "changed": rows}
+
+
+def test_reload_shows_what_has_changed_and_when_it_takes_effect(clisup: Run, daemon: FakeDaemon) -> None:
+    reloads(daemon, "at_once", "next_turn", "next_connection", "start", "later_version")
+    ran = clisup("daemon", "reload")
+    head, titles, *rows = ran.out.splitlines()
+    assert (ran.code, head) == (0, "5 keys changed: /etc/clisup.toml")
+    assert titles.split() == ["KEY", "WHAT", "TAKES", "EFFECT"]
+    words = ["at once", "next turn", "next connection", "stop and start", "later_version"]
+    assert all(row.endswith(word) for row, word in zip(rows, words, strict=False))
+    assert "clisup stop, then clisup serve" in rows[-1]
+    assert daemon.calls("daemon/reload") == [{"dry_run": False}]
+
+
+def test_reload_without_a_change_says_so(clisup: Run, daemon: FakeDaemon) -> None:
+    reloads(daemon)
+    assert clisup("daemon", "reload") == (0, "nothing has changed: /etc/clisup.toml\n", "")
+
+
+def test_a_dry_run_is_told_to_the_daemon(clisup: Run, daemon: FakeDaemon) -> None:
+    reloads(daemon, "at_once")
+    assert clisup("daemon", "reload", "--dry-run").out.startswith("1 key would change")
+    assert daemon.calls("daemon/reload") == [{"dry_run": True}]
+
+
+def test_reload_as_json_is_the_daemons_answer(clisup: Run, daemon: FakeDaemon) -> None:
+    reloads(daemon, "at_once")
+    assert json.loads(clisup("daemon", "reload", "--json").out)["changed"][0]["effect"] == "at_once"
+
+
+def test_a_configuration_that_cannot_be_used_is_exit_78(clisup: Run, daemon: FakeDaemon) -> None:
+    def refuse(peer: Peer, params: dict[str, Any]) -> Any:
+        raise ConfigurationError("cannot use /etc/clisup.toml, because 'x' (line 3) is wrong", hint="correct it")
+
+    daemon.handlers["daemon/reload"] = refuse
+    ran = clisup("daemon", "reload")
+    assert (ran.code, ran.out) == (78, "") and "(line 3)" in ran.err and "hint: correct it" in ran.err

@@ -2,6 +2,7 @@
 
 - docs/protocol.md and docs/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
+- docs/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/architecture.md: the diagram between its marks is the transition table of `clisup/core/lifecycle.py`.
 """
 
@@ -33,6 +34,8 @@ def made(page: str) -> str:
     text = (ROOT / page).read_text()
     if page == "docs/architecture.md":
         return between_marks(text, state_diagram())
+    if page == "docs/configuration.md":
+        return _configuration(text)
     if page == "docs/protocol.md":
         text = _error_table(text)
     return re.sub(
@@ -97,6 +100,23 @@ def _error_table(text: str) -> str:
     )
 
 
+def _configuration(text: str) -> str:
+    """Each section `[table]` with its rows; a second table in it is that of the list of rules."""
+    rows = reference.configuration_rows()
+
+    def section(found: re.Match[str]) -> str:
+        name = found["name"].replace("backends.NAME", "backends.*")
+        names = iter([name, f"{name}.rules[]"])
+        return re.sub(
+            reference.CONFIGURATION_TABLE,
+            lambda table: table[1] + "".join(rows.get(next(names), [])),
+            found[0],
+            flags=re.MULTILINE,
+        )
+
+    return re.sub(r"^## `\[(?P<name>[^`]+)\]`\n.*?(?=^## |\Z)", section, text, flags=re.MULTILINE | re.DOTALL)
+
+
 def between_marks(text: str, block: str) -> str:
     """The text with `block` between the marks."""
     head, _, rest = text.partition(BEGIN)
@@ -115,7 +135,7 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md")
+GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md", "docs/configuration.md")
 
 
 def main() -> int:

@@ -1,0 +1,170 @@
+"""What `clisup config` shows without a daemon: what is wrong with a configuration, and every value with its origin."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import SecretStr
+
+from clisup.core.config import Config
+from clisup.core.config_changes import SECRET, flat
+from clisup.core.config_keys import Effect, key_of
+from clisup.core.config_origin import Origin, Path, lines_of
+from clisup.core.redact import Redactor
+from clisup.daemon.backends import Backends
+from clisup.daemon.start import Flags, Place, config_path, place_of
+from clisup.errors import ConfigurationError
+from clisup.host.config_file import ConfigFile
+from clisup.host.credentials import with_credentials
+from clisup.host.hardening import taken_environment
+from clisup.host.otlp import check_installed
+from clisup.locations import SOCKET_PATH_LIMIT
+
+__all__ = ["Checked", "Flags", "Shown", "Value", "check_configuration", "show_configuration"]
+
+_TOML_LINE = re.compile(r"\(at line (\d+)")
+
+
+class Checked(NamedTuple):
+    """A file, whether it is there, and what is wrong: `{key, line, message, nearest, hint}`, what is not known left out."""
+
+    file: str
+    exists: bool
+    problems: list[dict[str, Any]]
+
+
+class Value(NamedTuple):
+    """One key: its value as JSON can say it (a secret as `[set]`), and where that comes from."""
+
+    key: str
+    value: Any
+    origin: Origin
+    effect: Effect
+
+
+class Shown(NamedTuple):
+    """A file, whether it is there, the daemon's socket, and every value. `plain` are backends of which nobody said anything."""
+
+    file: str
+    exists: bool
+    socket: str
+    values: list[Value]
+    plain: frozenset[str]
+
+
+def check_configuration(flags: Flags) -> Checked:
+    """Look for all that keeps a daemon from starting with this configuration. Never raises for a wrong one."""
+    env = taken_environment()
+    file = ConfigFile(*config_path(flags, env))
+    try:
+        text = file.text()
+        config = file.read()
+    except ConfigurationError as error:
+        return Checked(file.path, os.path.exists(file.path), _told(error))
+    lines = lines_of(text or "")
+    problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
+    problems += filter(None, (_place_problem(_place(flags, config, env), lines), _tracing_problem(config, lines)))
+    return Checked(file.path, text is not None, problems)
+
+
+def _told(error: ConfigurationError) -> list[dict[str, Any]]:
+    """The problems that an error knows of one by one, else itself."""
+    if told := error.data.get("problems"):
+        told.sort(key=lambda problem: problem.get("line", 0))
+        return [{name: value for name, value in problem.items() if name != "path"} for problem in told]
+    found = _TOML_LINE.search(error.message)
+    return [{"message": error.message, "hint": error.hint, **({"line": int(found[1])} if found else {})}]
+
+
+def _backend_problem(
+    config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]
+) -> dict[str, Any] | None:
+    try:
+        alone = config.model_copy(update={"backends": {name: config.backends[name]}})
+        Backends(with_credentials(alone, None, env), env)
+    except ConfigurationError as error:
+        line = lines.get(("backends", name))
+        told = {"key": error.data.get("key", f"backends.{name}"), "message": error.message, "hint": error.hint}
+        return {**told, **({"line": line} if line else {})}
+    return None
+
+
+def _place_problem(place: Place, lines: Mapping[Path, int]) -> dict[str, Any] | None:
+    length = len(os.fsencode(place.socket))
+    if length <= SOCKET_PATH_LIMIT:
+        return None
+    line = lines.get(("daemon", "socket"))
+    message = f"the socket's path has {length} bytes, and {SOCKET_PATH_LIMIT} is the most: {place.socket}"
+    return {"key": "daemon.socket", "message": message, "hint": "choose a shorter one"} | (
+        {"line": line} if line else {}
+    )
+
+
+def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> dict[str, Any] | None:
+    try:
+        if config.tracing.enabled:
+            check_installed()
+    except ConfigurationError as error:
+        told = {"key": "tracing.enabled", "message": error.message, "hint": error.hint}
+        line = lines.get(("tracing", "enabled"))
+        return {**told, **({"line": line} if line else {})}
+    return None
+
+
+def show_configuration(flags: Flags) -> Shown:
+    """Every value that a daemon would have that is started here and now. Raises `ConfigurationError`."""
+    env = taken_environment()
+    file = ConfigFile(*config_path(flags, env))
+    text, config = file.text(), file.read()
+    place = _place(flags, config, env)
+    lines = lines_of(text or "")
+    values = list(_values(config, lines, place, flags, env))
+    return Shown(file.path, text is not None, place.socket, values, config.defaults)
+
+
+def _values(
+    config: Config, lines: Mapping[Path, int], place: Place, flags: Flags, env: Mapping[str, str]
+) -> Iterator[Value]:
+    hide = Redactor()
+    for key, value in flat(config):
+        row = key_of(key)
+        assert row is not None, f"{key} is in no row of the table of keys"
+        origin = _origin(key, value, lines)
+        if key in ("daemon.socket", "daemon.state_dir"):
+            name = key.removeprefix("daemon.")
+            origin = _place_origin(name, getattr(flags, name), env, origin)
+            yield Value(key, getattr(place, name), origin, row.effect)
+        else:
+            yield Value(key, _sayable(value, hide), origin, row.effect)
+
+
+def _origin(key: str, value: Any, lines: Mapping[Path, int]) -> Origin:
+    line = lines.get(tuple(key.split(".")))
+    return Origin("default") if line is None or value == "" else Origin("file", None, line)
+
+
+def _place_origin(name: str, flag: str | None, env: Mapping[str, str], otherwise: Origin) -> Origin:
+    variable = f"CLISUP_{name.upper()}"
+    if flag:
+        return Origin("flag", f"--{name.replace('_', '-')}")
+    return Origin("environment", variable) if env.get(variable) else otherwise
+
+
+def _sayable(value: Any, hide: Redactor) -> Any:
+    """JSON, without secrets: those that are marked as such, and what looks like one."""
+    if isinstance(value, SecretStr):
+        return SECRET
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_sayable(item, hide) for item in value]
+    if isinstance(value, dict):
+        return {name: _sayable(item, hide) for name, item in value.items()}
+    return value
+
+
+def _place(flags: Flags, config: Config, env: Mapping[str, str]) -> Place:
+    return place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
