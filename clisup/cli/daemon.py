@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.daemon_log import log
 from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
 from clisup.core.config_keys import EFFECTS
@@ -73,6 +74,9 @@ def _reloaded(answer: dict[str, Any], dry_run: bool) -> Iterator[str]:
     yield table(["KEY", "WHAT", "TAKES EFFECT"], rows)
     if any(c["effect"] == "start" for c in changed):
         yield "\nThe socket and the state directory stay what they are: to change them, clisup stop, then clisup serve."
+
+
+command.add_command(log)
 
 
 @command.command("restart")

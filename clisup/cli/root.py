@@ -18,6 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "attach",
         "logs",
         "approvals",
+        "wait",
         "interrupt",
         "steer",
         "sessions",
@@ -33,6 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "top",
         "metrics",
         "stop",
+        "gc",
         "daemon",
         "install",
         "uninstall",
@@ -42,6 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "backends",
         "env",
         "doctor",
+        "debug",
     ),
     "Recordings": (
         "record",

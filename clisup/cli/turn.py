@@ -14,8 +14,9 @@ from clisup.cli.showing import Screen, Showing
 from clisup.client.coming_back import RECONNECT_S, prompt_surely
 from clisup.client.following import Follower
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
+from clisup.explained import TURN_ERRORS, doctor_hint
 
-__all__ = ["Turn"]
+__all__ = ["Turn", "exit_code_of_turn"]
 
 _Event = dict[str, Any]
 _APPROVALS = ("approval_requested", "approval_resolved")
@@ -30,6 +31,13 @@ _HINTS = {
     "spawn_failed": "see why: clisup backends",
     "crashed": "see what it said: clisup logs {session_id}",
 }
+
+
+def exit_code_of_turn(end: _Event) -> int:
+    """What `clisup run` ends with, from a turn's `turn_completed`."""
+    if end["outcome"] != "completed":
+        return _EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED)
+    return EXIT_DENIED if end.get("denied") else EXIT_OK
 
 
 @dataclass
@@ -103,10 +111,12 @@ class Turn:
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
-        hint = _HINTS.get((error or {}).get("kind", ""), "")
+        kind = str((error or {}).get("kind", ""))
+        hint = _HINTS.get(kind, "")
         hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
-                        code=_EXIT_CODES[end["outcome"]], hint=hint)  # fmt: skip
+                        code=_EXIT_CODES[end["outcome"]], hint=hint,
+                        doctor=doctor_hint(TURN_ERRORS.get(kind), self.backend))  # fmt: skip
 
     def _uncertain(self, end: _Event) -> TurnEnded:
         """Neither sent again nor called done: whether it may be sent again is the reader's to say."""

@@ -14,14 +14,17 @@ from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.approvals import find_asking
+from clisup.daemon.clearing import Clearing
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
+from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -76,6 +79,11 @@ class _Handlers:
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
+    async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
+        lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
+        dropped = LOG.outlet.dropped if LOG.outlet is not None else 0
+        return _json(d.LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
+
     async def daemon_metrics(self, connection: Connection, params: d.MetricsParams) -> bytes:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
         from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
@@ -84,7 +92,8 @@ class _Handlers:
         return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: d.ShutdownParams) -> bytes:
-        self._daemon.stop(params.mode)
+        peer = connection.peer
+        self._daemon.stop(params.mode, why=f"a client asked for it (uid {peer.uid}, pid {peer.pid})")
         return _json(m.Done())
 
     async def daemon_reload(self, connection: Connection, params: d.ReloadParams) -> bytes:
@@ -97,6 +106,9 @@ class _Handlers:
         running = sum(session.ledger.current is not None for session in self._manager)
         await self._daemon.restart()
         return _json(m.RestartResult(running=running, instance_id=self._daemon.instance_id))
+
+    async def daemon_gc(self, connection: Connection, params: GcParams) -> bytes:
+        return _json(await Clearing(self._manager, self._daemon.retention, self._daemon.socket_path).run(params))
 
     # -- backends ----------------------------------------------------------------------------------------------------
 
@@ -138,6 +150,7 @@ class _Handlers:
             wanted = wanted[ids.index(params.cursor) + 1 :] if params.cursor in ids else []
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
+        await self._manager.look_at_memory()
         return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
@@ -150,6 +163,7 @@ class _Handlers:
                 last += [json.loads(event.event) for event in events]
         finally:
             reader.close()
+        await self._manager.look_at_memory()
         detail = {
             "timers": session.timers(),
             "watch": session.watch(),

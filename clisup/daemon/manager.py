@@ -12,13 +12,14 @@ from typing import Any
 import psutil
 import structlog
 import trio
+from pydantic import ValidationError
 
 from clisup.backends.base import Capabilities
 from clisup.core.config import Config
 from clisup.core.events import Actor, SessionForked
 from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec, params_digest
+from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest
 from clisup.core.usage import Usage
 from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
@@ -40,6 +41,7 @@ from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers, end_unsupervised
 from clisup.host.native_writers import OwnProcesses
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
+from clisup.host.stored_sessions import check_spec
 from clisup.host.transcript_copies import CopyInProgress
 from clisup.rpc.models import SessionForkParams, SessionNewParams
 
@@ -98,12 +100,13 @@ class Manager:
 
     async def _set_aside(self, session_id: str, error: Exception) -> None:
         """It is reported and its files stay as they are; a CLI of it that still runs is ended, for nobody could watch it."""
-        reason = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+        reason = _why(error)
         ended = await end_unsupervised(self.state_dir, session_id)
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
-        _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended)
+        fault = None if isinstance(error, ClisupError) else error
+        _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
 
     async def _end_leftovers(self) -> None:
         """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""
@@ -118,30 +121,18 @@ class Manager:
             await trio.sleep(SUSPEND_LOOK_S)
             now = clock.suspended()
             if now - before > SUSPEND_NOISE_S:
-                _log.warning("resumed", suspended_s=round(now - before, 1))
+                _log.warning("machine resumed", suspended_s=round(now - before, 1))
                 for session in self:
                     session.resumed(now - before)
             before = now
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)
-        spec = directory.load_spec()
-        if spec is None and not os.path.exists(directory.journal):
+        spec = check_spec(directory)
+        if spec is None:
             CopyInProgress(directory).undo()
             directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
-        if spec is None or spec.session_id != session_id:
-            raise WorldError(
-                f"cannot read session {session_id}, because its session.json is missing, damaged or another session's",
-                kind="storage_failed",
-                hint="restore it, or move the session's directory away",
-            )
-        if spec.version > SPEC_VERSION:
-            raise UsageError(
-                f"cannot read session {session_id}, because a newer clisup wrote it (version {spec.version})",
-                kind="unsupported",
-                hint="use that version, or move the session's directory away",
-            )
         CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
@@ -291,6 +282,9 @@ class Manager:
             session.recorder.close()
             raise
         self._sessions[spec.session_id] = session
+        _log.info(
+            "session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.config.mode
+        )
         self._nursery.start_soon(session.serve)
         return session
 
@@ -351,9 +345,16 @@ class Manager:
             )
         trash = session.dir.throw_away()
         del self._sessions[session_id]
+        _log.info("session deleted", session=session_id)
         for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
+
+    async def look_at_memory(self) -> None:
+        """Bring the sessions' `rss_bytes` up to date, or nearly so."""
+        await self.services.memory.refresh(
+            lambda: {s.id: s.run.keeper_pid for s in self if s.run is not None and s.run.keeper_pid is not None}
+        )
 
     def totals(self) -> dict[str, Any]:
         """Sums over all sessions."""
@@ -366,6 +367,16 @@ class Manager:
             "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
             "cost_usd": round(sum(costs), 6) if costs else None,
         }
+
+
+def _why(error: Exception) -> str:
+    """What may be told of a session that cannot be loaded: never what stands in its files."""
+    if isinstance(error, ClisupError):
+        return str(error)
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_input=False, include_url=False)[0]
+        return f"its session.json is wrong at {problem['loc'][0]!r}: {problem['msg']}"
+    return f"its files make no sense ({type(error).__name__}; the log says where)"
 
 
 def _tell_origin(session: Session) -> None:

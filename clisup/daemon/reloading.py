@@ -14,7 +14,7 @@ import trio
 from clisup.core.config import Config
 from clisup.core.config_changes import Change, changes, kept_back
 from clisup.core.lifecycle import SessionState
-from clisup.daemon.backends import Backends
+from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
@@ -56,7 +56,7 @@ async def heed_hangup(daemon: Daemon) -> None:
     try:
         await daemon.reload()
     except ClisupError as error:
-        _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=str(error))
+        _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=error.message)
     except Exception:
         _log.exception("reload failed inside the daemon")
 
@@ -128,6 +128,7 @@ def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     traces_anew = config.tracing != daemon.config.tracing
     daemon.config, daemon.configured_at = config, clock.timestamp()
     daemon.backends.take(backends)
+    hide_secrets(daemon.backends)
     set_log_level(config.daemon.log_level)
     daemon.manager.renew(config)
     daemon.server.renew(config.daemon)

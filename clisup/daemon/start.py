@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
@@ -22,9 +22,6 @@ from clisup.host.hardening import (
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir
 
-if TYPE_CHECKING:
-    from clisup.core.config import Config
-
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 
@@ -34,7 +31,7 @@ class Flags(NamedTuple):
     config: str | None = None
     socket: str | None = None
     state_dir: str | None = None
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_format: Literal["auto", "console", "json", "journald"] = "auto"
     check: bool = False
 
 
@@ -56,6 +53,7 @@ def serve(flags: Flags) -> int:
     from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
+    from clisup.host.otlp import check_installed
 
     path, named = config_path(flags, env)
     credentials = read_credentials(env, carried.credentials)
@@ -64,24 +62,18 @@ def serve(flags: Flags) -> int:
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if ACTIVATED in descriptors:
         place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
-    _check_tracing(config)
+    if config.tracing.enabled:
+        check_installed()
     if flags.check:
         Backends(config, env)
         return EXIT_OK
-    configure_logging(config.daemon.log_level, flags.log_format)
+    configure_logging(config.daemon.log_level, flags.log_format, env)
     arm(env.get(VARIABLE, ""))
     harden()
-    again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
-    again += ["--config", path] if named else []
+    again = _successors_words(flags, place, path if named else None)
     succession = Succession(tuple(again), env, descriptors, credentials)
-    daemon = Daemon(
-        config,
-        Backends(config, env),
-        succession,
-        state_dir=place.state_dir,
-        socket_path=place.socket,
-        config_file=file,
-    )
+    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir,
+                    socket_path=place.socket, config_file=file)  # fmt: skip
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")
@@ -90,12 +82,10 @@ def serve(flags: Flags) -> int:
     return EXIT_OK
 
 
-def _check_tracing(config: Config) -> None:
-    """Raises `ConfigurationError` where traces are wanted and the extra is not installed."""
-    if config.tracing.enabled:
-        from clisup.host.otlp import check_installed
-
-        check_installed()
+def _successors_words(flags: Flags, place: Place, config: str | None) -> list[str]:
+    """What `clisup` is told when it takes over in place: where this one serves, whatever the configuration says by then."""
+    words = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
+    return [*words, "--config", config] if config is not None else words
 
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:

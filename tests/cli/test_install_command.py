@@ -72,6 +72,12 @@ def test_what_cannot_be_meant_is_a_usage_error(tmp_path: Path, command: str, wor
     assert "hint: " in done.stderr
 
 
+def test_a_user_without_a_home_has_no_daemon(tmp_path: Path) -> None:
+    done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--dry-run")
+    assert done.returncode == 2
+    assert "is not there" in done.stderr
+
+
 @ROOT_ONLY
 def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--user", SUDO_USER="alice")
@@ -81,7 +87,7 @@ def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
 
 @ROOT_ONLY
 def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
-    done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--executable", "/root/bin/clisup", "--dry-run")
+    done = clisup(tmp_path, "install", "--system", "--for", "daemon", "--executable", "/root/bin/clisup", "--dry-run")
     assert done.returncode == 2
     assert "no absolute path of an executable" in done.stderr
     relative = clisup(tmp_path, "install", "--user", "--executable", "bin/clisup", "--dry-run")

@@ -55,6 +55,11 @@ async def see(pilot: Pilot[Any], *texts: str) -> None:
         await until(pilot, lambda text=text: text in screen(pilot.app), text)
 
 
+def followed(top: Top) -> str:
+    """The lines that are kept of the followed session."""
+    return "\n".join(strip.text for strip in top.pane.log_lines.lines)
+
+
 async def ask_in(scene: Scene, pilot: Pilot[Any]) -> str:
     session_id = scene.open("asking", f"{ASKS}\nAfter it.", mode="live", permission_mode="default")
     await see(pilot, "git push --force-with-lease origin main", "waits for a word")
@@ -181,9 +186,9 @@ def test_the_followed_lines_are_a_ring_and_none_is_shown_twice(scene: Scene) -> 
         await until(pilot, lambda: ended_by_get(scene, session_id), "it is done")
         await see(pilot, "idle")
         await pilot.press("f")
-        await see(pilot, "turn_completed")
+        await until(pilot, lambda: "turn_completed" in followed(top), "the end of it")
+        text = followed(top)
         assert len(top.pane.log_lines.lines) <= FOLLOWED_LINES
-        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
         assert re.findall(r"line (\d+)$", text, re.MULTILINE)[-3:] == ["597", "598", "599"], text[-2000:]
 
     play(scene, look)
@@ -205,8 +210,9 @@ def test_it_says_reconnecting_while_the_daemon_is_away_and_then_goes_on_without_
         await until(pilot, lambda: top.board.connected, "it is back")
         await see(pilot, "● ready")
         scene.go.touch()
-        await see(pilot, "Afterwards.", "done 1")
-        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
+        await until(pilot, lambda: "turn_completed" in followed(top), "the end of it")
+        await see(pilot, "done 1")
+        text = followed(top)
         assert text.count("turn_started") == text.count("turn_completed") == 1
         assert len(re.findall(r"message +Afterwards\.$", text, re.MULTILINE)) == 1
 

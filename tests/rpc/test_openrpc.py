@@ -18,7 +18,7 @@ from clisup.core.events import EVENT_TYPES
 from clisup.errors import KINDS
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.openrpc import NEVER_YET, OF_CONNECTIONS, OWN_ERRORS, document, errors_of
-from clisup.rpc.schemas import BY_HAND, events_schema
+from clisup.rpc.schemas import BY_HAND, events_schema, status_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -49,6 +49,10 @@ def schemas_within(value: Any) -> Iterator[dict[str, Any]]:
 def test_the_copies_beside_the_pages_are_those_of_the_code() -> None:
     held("openrpc.json", DOCUMENT)
     held("events.json", EVENTS)
+
+
+def test_the_schema_of_the_status_is_the_models() -> None:
+    held("status.json", status_schema())
 
 
 def test_the_document_is_valid_by_the_official_meta_schema() -> None:
@@ -124,7 +128,7 @@ def test_every_kind_of_error_belongs_to_a_method_or_a_connection_or_is_known_not
     for name, method in METHODS.items():
         told |= set(errors_of(name, method))
     assert told == on_wire
-    assert on_wire == set(list(KINDS)[: list(KINDS).index("configuration")])
+    assert on_wire == set(list(KINDS)[: list(KINDS).index("daemon_not_running")])
     assert set(OWN_ERRORS) <= set(METHODS)
 
 

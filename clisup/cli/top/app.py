@@ -234,7 +234,7 @@ class Top(App[int]):
 
     def _respond(self, event: _Event, word: str | None) -> None:
         if word == "deny":
-            asked = "What is the model told? (nothing: only that it may not; claude alone hands it on)"
+            asked = "What is the model told? (claude alone hands it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
         elif word is not None:
             more = {"remember": True} if word == "always" else {}
