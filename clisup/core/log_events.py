@@ -100,7 +100,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     # metrics and traces
     "turn not traced": _event("error", "session exception", "its journal makes no spans", limited=True),
     "no traces": _event("error", "error", "tracing cannot be begun; turns go on"),
-    "spans not taken": _event("warning", "endpoint", "the collector is away: spans wait"),
+    "spans not taken": _event("warning", "endpoint", "the collector is away: these spans are given up, and counted"),
     "spans taken again": _event("info", "endpoint", "it is back"),
     # accounts, storage, retention, drift
     "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),
@@ -109,6 +109,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "storage works again": _event("warning", "refused", "it takes them again"),
     "journal renewed": _event("warning", "session backend", "a sync failed; the state is written anew"),
     "retention removed": _event("info", "parts sessions bytes", "what was too old or too much is gone"),
+    "cleared": _event("info", "sessions failed", "what somebody asked to be cleared away is gone"),
     "retention failed": _event("error", "error", "it could not be removed; the next pass tries again", limited=True),
     "drift": _event("warning", "kind version frames fields", "a CLI says what this clisup does not know"),
     "drift not stored": _event("warning", "error", "the disk refused the count", limited=True),

@@ -126,6 +126,7 @@ def test_a_flag_goes_before_a_variable_that_before_the_file_and_that_before_the_
     clisup: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLISUP_SOCKET")
+    monkeypatch.delenv("CLISUP_STATE_DIR")
 
     def origin(*flags: str) -> tuple[str, str]:
         value = values(clisup("config", "show", "--json", "--config", str(file), *flags))["daemon.state_dir"]
