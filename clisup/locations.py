@@ -8,7 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-__all__ = ["SOCKET_PATH_LIMIT", "config_file", "default_socket", "default_state_dir", "socket_for_client"]
+__all__ = [
+    "SOCKET_PATH_LIMIT",
+    "config_file",
+    "default_socket",
+    "default_state_dir",
+    "socket_for_client",
+    "state_dir_for_client",
+]
 
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes with the closing NUL (unix(7))."""
@@ -51,11 +58,28 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
 
     Where nothing is there and the system runs a daemon for this user (clisup@.service), that one's.
     """
-    path = config_file(env)
     if env.get("CLISUP_SOCKET"):
         return default_socket(env, uid)
+    daemon = _daemon_table(env)
+    if daemon.get("socket"):
+        return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
+    if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
+        env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
+    return _or_of_the_system(default_socket(env, uid), uid)
+
+
+def state_dir_for_client(env: Mapping[str, str], uid: int) -> str:
+    """Where a daemon that is not there would keep its state: as `default_state_dir`, but the configuration file's word counts."""
+    if not env.get("CLISUP_STATE_DIR") and (configured := _daemon_table(env).get("state_dir")):
+        return os.path.abspath(os.path.expanduser(str(configured)))
+    return default_state_dir(env, uid)
+
+
+def _daemon_table(env: Mapping[str, str]) -> dict[str, object]:
+    """`[daemon]` of the configuration file; empty without one. `tomllib` is loaded only where there is a file."""
+    path = config_file(env)
     if not os.path.exists(path):
-        return _or_of_the_system(default_socket(env, uid), uid)
+        return {}
     import tomllib
 
     try:
@@ -65,14 +89,8 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
         OSError,
         ValueError,
     ):  # no TOML, or no UTF-8: the daemon says so at its start, a client just looks elsewhere
-        return default_socket(env, uid)
-    if not isinstance(daemon, dict):
-        return default_socket(env, uid)
-    if daemon.get("socket"):
-        return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
-    if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
-        env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
-    return _or_of_the_system(default_socket(env, uid), uid)
+        return {}
+    return daemon if isinstance(daemon, dict) else {}
 
 
 def _or_of_the_system(own: str, uid: int) -> str:

@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
-    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"},
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
+    | {"clisup.rpc.gc_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
@@ -51,6 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.client",
         "clisup.daemon.start",
         "clisup.daemon.alone",
+        "clisup.daemon.at_rest",
+        "clisup.daemon.clearing_alone",
         "clisup.daemon.config_view",
         "clisup.core.config_keys",
         "clisup.core.config_schema",

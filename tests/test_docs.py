@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from clisup.cli.status_columns import COLUMNS, DEFAULT, GO_FIRST
 from clisup.core import events
 from clisup.core.config import BackendConfig, DaemonConfig, TracingConfig, parse_config
 from clisup.core.config_changes import flat
@@ -20,7 +21,7 @@ from clisup.core.config_keys import EFFECTS, KEYS
 from clisup.core.events import EVENT_TYPES, Event, EventBase
 from clisup.core.usage import Usage
 from clisup.errors import KINDS
-from clisup.rpc import models
+from clisup.rpc import models, status_models
 from clisup.rpc.methods import METHODS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -34,7 +35,6 @@ SHARED: dict[str, type[BaseModel]] = {
 }
 BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
     # Methods whose handler makes the JSON itself, and the models that describe it.
-    "daemon/status": [models.DriftCounts],
     "rpc.discover": None,
     "backend/list": [models.BackendInfo],
     "backend/check": [models.CheckFinding],
@@ -158,6 +158,22 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
 def test_the_page_has_every_field_of_a_sessions_summary() -> None:
     text = sections("protocol.md", "###")["session/list"].split("A summary:")[1]
     assert table(text) == fields_of(models.SessionSummary)
+
+
+@pytest.mark.parametrize("model", [
+    status_models.DaemonInfo, status_models.StorageStatus, status_models.AccountRow, status_models.Totals,
+    status_models.ClientRow, status_models.DriftCounts,
+])  # fmt: skip
+def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
+    assert table(sections("protocol.md", "####")[model.__name__]) == fields_of(model)
+
+
+def test_the_page_of_the_status_has_every_column_in_order_and_the_order_in_which_they_go() -> None:
+    page = (DOCS / "status.md").read_text()
+    assert re.findall(r"^\| `([A-Z-]+)` \|", page, re.MULTILINE) == list(COLUMNS)
+    assert list(COLUMNS)[: len(DEFAULT)] == list(DEFAULT)
+    *others, last = GO_FIRST
+    assert f"{', '.join(others)} and {last} are left out, in this order" in page
 
 
 def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:

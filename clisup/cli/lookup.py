@@ -6,12 +6,12 @@ from clisup.client.sync import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from clisup.errors import UsageError
 
-__all__ = ["SHORTEST", "all_sessions", "find_session"]
+__all__ = ["SHORTEST", "all_sessions", "find_session", "pick"]
 
 SHORTEST = 4
 _UUID_LENGTH = 36
@@ -33,6 +33,11 @@ def all_sessions(client: Client, *, state: str | None = None) -> Iterator[dict[s
 
 def find_session(client: Client, prefix: str) -> str:
     """The one session whose id begins with `prefix`, closed ones too. Raises `UsageError`: session_not_found, usage."""
+    return pick(prefix, lambda: [*all_sessions(client), *all_sessions(client, state="closed")])
+
+
+def pick(prefix: str, summaries: Callable[[], list[dict[str, Any]]]) -> str:
+    """As `find_session`, among `summaries`, which are asked for where `prefix` is no whole id."""
     prefix = prefix.lower()
     if len(prefix) == _UUID_LENGTH:
         return prefix  # the daemon knows it or says that it does not
@@ -44,8 +49,7 @@ def find_session(client: Client, prefix: str) -> str:
             kind="usage",
             hint="list them: clisup sessions",
         )
-    summaries = [*all_sessions(client), *all_sessions(client, state="closed")]
-    found = [s["session_id"] for s in summaries if s["session_id"].startswith(prefix)]
+    found = [s["session_id"] for s in summaries() if s["session_id"].startswith(prefix)]
     if len(found) == 1:
         return str(found[0])
     raise _not_one(prefix, found)

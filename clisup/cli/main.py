@@ -42,19 +42,13 @@ def _run(args: list[str]) -> int:
         from clisup.cli.version import show_version
 
         return show_version()
-    if args[:1] == ["status"] and (wanted := _status_arguments(args[1:])) is not None:
-        from clisup.cli.status import show_status
+    if args[:1] == ["status"]:
+        from clisup.cli.status_arguments import parse
 
-        return show_status(*wanted)
+        if (wanted := parse(args[1:])) is not None:
+            from clisup.cli.status import show_status
+
+            return show_status(wanted)
     from clisup.cli.root import run_click
 
     return run_click(args)
-
-
-def _status_arguments(args: list[str]) -> tuple[str | None, bool, bool] | None:
-    """(session, json, why), or None for what click has to explain."""
-    names = [arg for arg in args if arg not in ("--json", "--why")]
-    why = "--why" in args
-    if len(names) > 1 or (why and not names) or any(name.startswith("-") or not name for name in names):
-        return None
-    return (names[0] if names else None), "--json" in args, why

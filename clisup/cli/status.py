@@ -1,45 +1,107 @@
-"""`clisup status`: what the daemon, its backends and its sessions are doing, in one screen. Light: see `clisup.cli.main`."""
+"""`clisup status`: what the daemon, its backends and its sessions are doing, in one screen. Light: see `clisup.cli.main`.
+
+Where no daemon runs, what its files say is shown (`clisup.cli.status_stored`), and the exit code is 3.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from clisup.cli.terminal import Ink, clip, cost, count, duration, plain, size, table, tokens
+from clisup.cli.status_columns import chosen, fitting, session_rows, short_ids
+from clisup.cli.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
 from clisup.client.sync import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["daemon_lines", "session_table", "short_ids", "show_status"]
+    from clisup.cli.status_arguments import StatusArguments
 
-_HEAD = ["SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "TOKENS", "COST", "QUEUE", "NEXT-TIMER"]
+__all__ = [
+    "absent_daemon",
+    "ask",
+    "daemon_lines",
+    "page",
+    "render",
+    "session_table",
+    "short_ids",
+    "show_status",
+    "told_absent",
+    "total_lines",
+]
+
+EXIT_NOT_RUNNING = 3  # as `clisup.errors` has it, which is slow to load
 _COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
+_ABSENT = ("not_running", "unreachable")
 
 
-def show_status(session: str | None, as_json: bool, why: bool = False) -> int:
-    """Print the status of the daemon, or of one session, or why that one's turn is still alive."""
-    with Client.connect(name="clisup-status") as client:
-        if session is not None and why:
+def show_status(wanted: StatusArguments) -> int:
+    """Print the status of the daemon, or of one session, or why that one's turn is still alive. Gives the exit code."""
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no bullet
+    if wanted.columns is not None:
+        chosen(wanted.columns)  # before anything is asked
+    if wanted.watch is not None:
+        from clisup.cli.status_watch import watch
+
+        return watch(wanted)
+    if wanted.session is not None and wanted.why:
+        with Client.connect(name="clisup-status") as client:
             from clisup.cli.session_why import show_why
 
-            return show_why(client, session, as_json)
-        if session is not None:
-            from clisup.cli.session_status import show_session
+            return show_why(client, wanted.session, wanted.json)
+    if wanted.session is not None:
+        from clisup.cli.session_status import show_session
 
-            return show_session(client, session, as_json)
-        status = client.call("daemon/status")
-    if as_json:
+        return show_session(wanted)
+    status = ask()
+    if absent_daemon(status) and (wanted.quiet or wanted.columns is not None):
+        print(f"clisup: {told_absent(status)}", file=sys.stderr)
+    print(render(status, wanted, Ink(), width_of(sys.stdout)), end="")
+    return EXIT_NOT_RUNNING if absent_daemon(status) else 0
+
+
+def ask() -> dict[str, Any]:
+    """What the daemon says; where none answers, what its files say."""
+    try:
+        with Client.connect(name="clisup-status") as client:
+            status: dict[str, Any] = client.call("daemon/status")
+            return status
+    except Exception as error:
+        if getattr(error, "kind", None) != "daemon_not_running":
+            raise
+        from clisup.cli.status_stored import status_from_disk
+
+        return status_from_disk(error)
+
+
+def absent_daemon(status: dict[str, Any]) -> bool:
+    """Is it from the files alone?"""
+    return status["daemon"]["state"] in _ABSENT
+
+
+def told_absent(status: dict[str, Any]) -> str:
+    """Where what is shown comes from, in one line."""
+    word = str(status["daemon"]["state"]).replace("_", " ")
+    return f"the daemon is {word}; from disk: {plain(status['daemon']['state_dir'])}"
+
+
+def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int | None) -> str:
+    """The output in the form that is wanted, with its last line end."""
+    if wanted.json:
         import json
 
-        print(json.dumps(status, ensure_ascii=False))
-        return 0
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no bullet
-    print(_page(status, Ink()))
-    return 0
+        return json.dumps(status, ensure_ascii=False) + "\n"
+    if wanted.quiet:
+        return "".join(f"{s['session_id']}\n" for s in status["sessions"])
+    if wanted.columns is not None:
+        names = chosen(wanted.columns)
+        text = table(names, session_rows(status["sessions"], names))
+        return cut(_bold_head(text, ink), width) + "\n"
+    return cut(page(status, ink, width), width) + "\n"
 
 
-def _page(status: dict[str, Any], ink: Ink) -> str:
+def page(status: dict[str, Any], ink: Ink, width: int | None = None) -> str:
+    """All of it for people; the table of sessions has the columns for which there is room."""
     parts = ["\n".join(daemon_lines(status, ink))]
     absent = [b["name"] for b in status["backends"] if b.get("default") and not b.get("path")]
     if backends := [b for b in status["backends"] if b["name"] not in absent]:
@@ -50,10 +112,7 @@ def _page(status: dict[str, Any], ink: Ink) -> str:
         )
     if limited := [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]:
         parts.append(_bold_head(_account_table(limited), ink))
-    if sessions := status["sessions"]:
-        parts.append(_bold_head(session_table(sessions), ink))
-    else:
-        parts.append("No sessions.")
+    parts.append(_sessions(status["sessions"], ink, width))
     parts += [
         f"{ink('red', 'damaged')} {plain(f'{id_}: {why}')}"
         for id_, why in (status.get("damaged_sessions") or {}).items()
@@ -64,21 +123,33 @@ def _page(status: dict[str, Any], ink: Ink) -> str:
 def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     """The head: who runs, where, how much."""
     d, totals = status["daemon"], status["totals"]
+    if absent_daemon(status):
+        from clisup.cli.status_stored import absent_lines
+
+        return absent_lines(status, ink)
     colour = _COLOURS.get(d["state"], "red")
-    storage, turns, usage = d.get("storage") or {}, totals["turns"], totals.get("tokens") or {}
+    storage = d.get("storage") or {}
     disk = f"{size(storage.get('free_bytes'))} free{_trouble(storage)}"
-    outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in turns.items())
     lines = [
         f"{ink(colour, '●')} clisup {d['version']} — {ink(colour, d['state'])} (pid {d['pid']}, up {duration(d['uptime_s'])})",
         f"   Socket: {d['socket']}",
         f"    State: {d['state_dir']} ({disk})",
         f"  Running: {d['running']} of {d['max_running']} turns, {d['waiting']} waiting, {d['adopted_turns']} adopted",
         f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {len(status.get('clients') or [])} clients",
-        f"    Turns: {outcomes}; watchdog fired {totals['watchdog_fired']} times",
-        f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
+        *total_lines(totals),
     ]
     lines += _drift(status.get("drift") or [])
     return [lines[0], *[plain(line) for line in lines[1:]]]
+
+
+def total_lines(totals: dict[str, Any]) -> list[str]:
+    """Turns, tokens and cost of all sessions that are stored."""
+    usage = totals.get("tokens") or {}
+    outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in totals["turns"].items())
+    return [
+        f"    Turns: {outcomes}; watchdog fired {totals['watchdog_fired']} times",
+        f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
+    ]
 
 
 def _drift(entries: list[dict[str, Any]]) -> list[str]:
@@ -99,43 +170,15 @@ def _trouble(storage: dict[str, Any]) -> str:
 
 def session_table(sessions: list[dict[str, Any]]) -> str:
     """One row a session, every cell filled."""
-    short = short_ids([s["session_id"] for s in sessions])
-    return table(_HEAD, [_session_row(s, short[s["session_id"]]) for s in sessions])
+    return fitting(sessions, None)[0]
 
 
-def _session_row(s: dict[str, Any], short: str) -> list[str]:
-    return [
-        short,
-        s["backend"],
-        s["state"],
-        _phase(s),
-        s.get("turn_id") or "-",
-        duration(s.get("idle_s")),
-        duration(s.get("age_s")),
-        str(s.get("pid") or "-"),
-        tokens(s.get("tokens")),
-        cost(s.get("cost_usd")),
-        str(len(s.get("queue") or [])),
-        _timer(s.get("next_timer")),
-    ]
-
-
-def _phase(s: dict[str, Any]) -> str:
-    """`approval (2)`: so many tool calls wait for a word; see clisup approvals."""
-    phase = s.get("phase") or "-"
-    return f"{phase} ({s['approvals']})" if s.get("approvals") else phase
-
-
-def _timer(timer: dict[str, Any] | None) -> str:
-    return f"{timer['phase']} in {duration(max(timer['fires_in_s'], 0))}" if timer else "-"
-
-
-def short_ids(ids: list[str]) -> dict[str, str]:
-    """The shortest beginning, of at least 8 characters, that still tells each id from the others."""
-    width = 8
-    while len({id_[:width] for id_ in ids}) < len(set(ids)):
-        width += 4
-    return {id_: id_[:width] for id_ in ids}
+def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> str:
+    if not sessions:
+        return "No sessions."
+    text, gone = fitting(sessions, width)
+    note = f"(no room for {', '.join(gone)}; choose with -o)"
+    return _bold_head(text, ink) + (f"\n{ink('dim', note)}" if gone else "")
 
 
 def _backend_table(backends: list[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
@@ -16,71 +17,103 @@ __all__ = ["command"]
 STOP_TIMEOUT_S = 180.0
 """Over the default `daemon.drain_s` and the ladder that follows it."""
 
+LOOK_S = 0.5
+"""Between two questions of how many turns still run."""
+
 _PAUSE_S = 0.05
 _MEANING = {
-    "drain": "running turns may end first",
-    "detach": "running turns go on without it",
-    "kill": "running turns are ended",
+    "drain": "they may end first",
+    "detach": "they go on without it",
+    "kill": "they are ended",
+}
+_STOPPED = {
+    False: "stopped",
+    True: "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)",
 }
 
 
 @click.command("stop")
 @click.option("--mode", type=click.Choice(list(_MEANING)), default="drain", show_default=True,
               help="What happens to running turns: drain lets them end, detach leaves them running, kill ends them.")  # fmt: skip
-def command(mode: str) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print what was stopped as JSON: pid, mode, running, seconds.")
+def command(mode: str, as_json: bool) -> int:
     """Stop the daemon and wait until it is gone.
 
-    With detach, the next daemon takes the running turns over, and nothing of them is lost.
+    While it drains, stderr says how many turns still run, whenever that changes. With detach, the next daemon takes the
+    running turns over, and nothing of them is lost. Ctrl-C ends the waiting, not the stop.
 
     \b
     Example:
       clisup stop
       clisup stop --mode detach && clisup serve &
     """
+    begun = time.monotonic()
     with Client.connect(name="clisup-stop") as client:
         path, server = client.path, client.server.get("server", {})
+        pid, activated = server.get("pid"), bool(server.get("activated"))
+        running = _running(client)
         client.call("daemon/shutdown", mode=mode)
-        print(f"stopping the daemon (pid {server.get('pid')}); {_MEANING[mode]}", file=sys.stderr)
-        if server.get("activated"):
-            _wait_for_the_end(client, path)
-    if server.get("activated"):  # to knock again would start the next daemon
-        print("stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)")
-        return 0
-    _wait_until_gone(path)
-    print("stopped")
+        print(f"stopping the daemon (pid {pid}); {_meaning(mode, running)}", file=sys.stderr)
+        _wait_until_gone(client, path, running, activated=activated)
+    told = {"pid": pid, "mode": mode, "running": running, "seconds": round(time.monotonic() - begun, 3)}
+    print(json.dumps(told) if as_json else _STOPPED[activated])
     return 0
 
 
-def _wait_for_the_end(client: Client, path: str) -> None:
-    """Until it hangs up, which is among the last things that a daemon does."""
+def _meaning(mode: str, running: int | None) -> str:
+    turns = "running turns" if running is None else "no turn runs" if not running else turns_run(running)
+    return turns if running == 0 else f"{turns}: {_MEANING[mode]}"
+
+
+def turns_run(count: int) -> str:
+    """`1 turn runs`, `7 turns run`."""
+    return "1 turn runs" if count == 1 else f"{count} turns run"
+
+
+def _wait_until_gone(client: Client, path: str, running: int | None, *, activated: bool) -> None:
     until = time.monotonic() + STOP_TIMEOUT_S
+    look_at = time.monotonic() + LOOK_S
     while time.monotonic() < until:
-        try:
-            client.call("ping")
-        except ClisupError as error:
-            if error.kind == "daemon_not_running":  # the connection is lost; another call would make a new one
-                return
-            if error.kind not in ("overloaded", "shutting_down"):
-                raise
+        if _is_gone(client, path, activated=activated):
+            return
+        if running and time.monotonic() >= look_at:
+            running, look_at = _told(client, running), time.monotonic() + LOOK_S
         time.sleep(_PAUSE_S)
-    raise _too_slow(path)
-
-
-def _wait_until_gone(path: str) -> None:
-    until = time.monotonic() + STOP_TIMEOUT_S
-    while time.monotonic() < until:
-        try:
-            Connection(path).close()
-        except ClisupError as error:
-            if error.kind == "daemon_not_running":
-                return
-        time.sleep(_PAUSE_S)
-    raise _too_slow(path)
-
-
-def _too_slow(path: str) -> WorldError:
-    return WorldError(
+    raise WorldError(
         f"cannot see the daemon at {path} end, because turns still run after {STOP_TIMEOUT_S:g} s",
         kind="overloaded",
         hint="see them: clisup status; end them: clisup stop --mode kill",
     )
+
+
+def _is_gone(client: Client, path: str, *, activated: bool) -> bool:
+    """Has it hung up, or is nobody there any more? Where systemd holds the socket, to knock would start the next daemon."""
+    try:
+        if activated:
+            client.call("ping")
+        else:
+            Connection(path).close()
+    except ClisupError as error:
+        if error.kind == "daemon_not_running":  # the connection is lost; another call would make a new one
+            return True
+        if activated and error.kind not in ("overloaded", "shutting_down"):
+            raise
+    return False
+
+
+def _told(client: Client, before: int) -> int | None:
+    """How many turns run now, said where it is another number; None where the daemon does not say any longer."""
+    running = _running(client)
+    if running is not None and running != before:
+        print(f"{turns_run(running)} still" if running else "no turn runs any more", file=sys.stderr)
+    return running
+
+
+def _running(client: Client) -> int | None:
+    """Turns that run; None where the daemon does not answer any longer. It is never waited for a successor."""
+    try:
+        if client.lost:
+            return None
+        return int(client.call("daemon/status")["daemon"]["running"])
+    except ClisupError:
+        return None

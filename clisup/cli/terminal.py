@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
-__all__ = ["Ink", "clip", "cost", "count", "duration", "plain", "size", "table", "tokens"]
+__all__ = ["Ink", "clip", "cost", "count", "cut", "duration", "plain", "size", "table", "tokens", "width_of"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 # A model, a tool or a label must not be able to drive the reader's terminal; line ends and tabs stay.
@@ -28,6 +28,32 @@ class Ink:
 
     def __call__(self, style: str, text: str) -> str:
         return f"\033[{_CODES[style]}m{text}\033[0m" if self.on else text
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream goes to, `$COLUMNS` before what the terminal says; None for anything else."""
+    if not stream.isatty():
+        return None
+    if (named := os.environ.get("COLUMNS", "")).isdecimal() and int(named) > 0:
+        return int(named)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def cut(text: str, width: int | None) -> str:
+    """Each line cut at `width` columns (None: not at all). A line that is too long loses its colours."""
+    if width is None:
+        return text
+    return "\n".join(
+        line if len(bare := _bare(line)) <= width else bare[: width - 1] + "…" for line in text.split("\n")
+    )
+
+
+def _bare(line: str) -> str:
+    first, *rest = line.split("\033[")
+    return first + "".join(part.partition("m")[2] for part in rest)
 
 
 def plain(text: str) -> str:

@@ -16,7 +16,7 @@ from clisup.client.following import Follower
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
 from clisup.explained import TURN_ERRORS, doctor_hint
 
-__all__ = ["Turn"]
+__all__ = ["Turn", "exit_code_of_turn"]
 
 _Event = dict[str, Any]
 _APPROVALS = ("approval_requested", "approval_resolved")
@@ -31,6 +31,13 @@ _HINTS = {
     "spawn_failed": "see why: clisup backends",
     "crashed": "see what it said: clisup logs {session_id}",
 }
+
+
+def exit_code_of_turn(end: _Event) -> int:
+    """What `clisup run` ends with, from a turn's `turn_completed`."""
+    if end["outcome"] != "completed":
+        return _EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED)
+    return EXIT_DENIED if end.get("denied") else EXIT_OK
 
 
 @dataclass

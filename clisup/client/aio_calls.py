@@ -15,6 +15,7 @@ from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
 from clisup.rpc.daemon_models import ReloadResult
+from clisup.rpc.gc_models import GcResult
 from clisup.rpc.models import (
     BackendEnvResult,
     BackendInfo,
@@ -174,6 +175,11 @@ class AsyncCalls:
     async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
         """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
+
+    async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
+        """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
+        age = {} if older_than_s is None else {"older_than_s": older_than_s}
+        return read(GcResult, await self.call("daemon/gc", dry_run=dry_run, **age), "daemon/gc")
 
     async def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

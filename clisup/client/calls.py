@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clisup.client.options import EventOptions, SessionOptions
     from clisup.client.session import Session
     from clisup.rpc.daemon_models import ReloadResult
+    from clisup.rpc.gc_models import GcResult
     from clisup.rpc.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
 
     _T = TypeVar("_T")
@@ -217,6 +218,14 @@ class Calls:
         from clisup.rpc.daemon_models import ReloadResult
 
         return self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
+
+    def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
+        """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
+        from clisup.client.answers import read
+        from clisup.rpc.gc_models import GcResult
+
+        age = {} if older_than_s is None else {"older_than_s": older_than_s}
+        return read(GcResult, self.call("daemon/gc", dry_run=dry_run, **age), "daemon/gc")
 
     def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""

@@ -39,7 +39,7 @@ QUIET_S = 30.0
 NOTIFICATION_LIMIT = 100_000
 """Events kept while the answer to a call is awaited on the same connection."""
 
-_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown")
+_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown", "daemon/gc")
 _PROTOCOL_VERSION = 1
 
 
@@ -68,6 +68,11 @@ class Client(Calls):
     def path(self) -> str:
         """The socket's path."""
         return self._connection.path
+
+    @property
+    def lost(self) -> bool:
+        """Has the daemon gone away? The next call would connect again."""
+        return self._connection.lost
 
     def call(self, method: str, /, **params: Any) -> Any:
         """Send a request and give its result; raises what the daemon refused it with, by `kind`."""

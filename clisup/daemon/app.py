@@ -36,13 +36,13 @@ from clisup.host.listener import bind_listener, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.systemd import restart_job
+from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
     from clisup.daemon.tracing import Tracing
 
 __all__ = ["Daemon", "run_daemon"]
 
-STATUS_SCHEMA = 1
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
 GC_THRESHOLDS = (2_000, 3, 2_000)
@@ -119,6 +119,7 @@ class Daemon:
         self.manager: Manager
         self._tracing: Tracing | None = None
         self.server: Server
+        self.retention: Retention
 
     async def run(self) -> None:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
@@ -323,6 +324,7 @@ class Daemon:
         sessions = [session for session in self.manager if session.state != "closed"]
         counts = {name: sum(s.spec.backend == name for s in sessions) for name in self.backends.names()}
         rows = await self.backends.describe()
+        await self.manager.look_at_memory()
         return {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),

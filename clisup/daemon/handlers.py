@@ -14,6 +14,7 @@ from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.approvals import find_asking
+from clisup.daemon.clearing import Clearing
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
@@ -23,6 +24,7 @@ from clisup.host import clock
 from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -105,6 +107,9 @@ class _Handlers:
         await self._daemon.restart()
         return _json(m.RestartResult(running=running, instance_id=self._daemon.instance_id))
 
+    async def daemon_gc(self, connection: Connection, params: GcParams) -> bytes:
+        return _json(await Clearing(self._manager, self._daemon.retention, self._daemon.socket_path).run(params))
+
     # -- backends ----------------------------------------------------------------------------------------------------
 
     async def backend_list(self, connection: Connection, params: m.Empty) -> bytes:
@@ -145,6 +150,7 @@ class _Handlers:
             wanted = wanted[ids.index(params.cursor) + 1 :] if params.cursor in ids else []
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
+        await self._manager.look_at_memory()
         return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
@@ -157,6 +163,7 @@ class _Handlers:
                 last += [json.loads(event.event) for event in events]
         finally:
             reader.close()
+        await self._manager.look_at_memory()
         detail = {
             "timers": session.timers(),
             "watch": session.watch(),

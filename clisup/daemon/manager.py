@@ -19,7 +19,7 @@ from clisup.core.config import Config
 from clisup.core.events import Actor, SessionForked
 from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec, params_digest
+from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest
 from clisup.core.usage import Usage
 from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
@@ -41,6 +41,7 @@ from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers, end_unsupervised
 from clisup.host.native_writers import OwnProcesses
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
+from clisup.host.stored_sessions import check_spec
 from clisup.host.transcript_copies import CopyInProgress
 from clisup.rpc.models import SessionForkParams, SessionNewParams
 
@@ -127,23 +128,11 @@ class Manager:
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)
-        spec = directory.load_spec()
-        if spec is None and not os.path.exists(directory.journal):
+        spec = check_spec(directory)
+        if spec is None:
             CopyInProgress(directory).undo()
             directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
-        if spec is None or spec.session_id != session_id:
-            raise WorldError(
-                f"cannot read session {session_id}, because its session.json is missing, damaged or another session's",
-                kind="storage_failed",
-                hint="restore it, or move the session's directory away",
-            )
-        if spec.version > SPEC_VERSION:
-            raise UsageError(
-                f"cannot read session {session_id}, because a newer clisup wrote it (version {spec.version})",
-                kind="unsupported",
-                hint="use that version, or move the session's directory away",
-            )
         CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
@@ -360,6 +349,12 @@ class Manager:
         for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
+
+    async def look_at_memory(self) -> None:
+        """Bring the sessions' `rss_bytes` up to date, or nearly so."""
+        await self.services.memory.refresh(
+            lambda: {s.id: s.run.keeper_pid for s in self if s.run is not None and s.run.keeper_pid is not None}
+        )
 
     def totals(self) -> dict[str, Any]:
         """Sums over all sessions."""

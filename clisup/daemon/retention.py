@@ -21,9 +21,8 @@ from clisup.host.stored_sizes import Stored, look_at
 
 if TYPE_CHECKING:
     from clisup.daemon.manager import Manager
-    from clisup.daemon.session import Session
 
-__all__ = ["Retention"]
+__all__ = ["Retention", "parts_of", "remove_files"]
 
 _log = structlog.get_logger()
 
@@ -56,25 +55,32 @@ class Retention:
 
     async def once(self) -> int:
         """Remove what is due; give how many parts. Raises `OSError`, `WorldError(storage_failed)`."""
-        if not self._config.days and not self._config.bytes:
-            return 0
-        parts: list[Part] = []
-        kept = 0
-        for session in list(self._manager):
-            stored = await trio.to_thread.run_sync(look_at, session.dir)
-            found = _parts(session, stored)
-            parts += found
-            kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(p.size for p in found)
-        gone = expired(parts, now=clock.wall(), days=self._config.days, limit=self._config.bytes, kept=kept)
+        gone = await self.due()
         for part in gone:
-            await self._remove(part)
+            await self.remove(part)
         if whole := [part.session_id for part in gone if part.upto is None]:
             self._manager.cursors.drop_sessions(whole)
         if gone:
             _log.info("retention removed", parts=len(gone), sessions=len(whole), bytes=sum(part.size for part in gone))
         return len(gone)
 
-    async def _remove(self, part: Part) -> None:
+    async def due(self) -> list[Part]:
+        """What is to be removed now, oldest first. Raises `OSError`."""
+        if not self._config.days and not self._config.bytes:
+            return []
+        parts: list[Part] = []
+        kept = 0
+        for session in list(self._manager):
+            stored = await trio.to_thread.run_sync(look_at, session.dir)
+            may_end = not (session.busy or session.adoptable)
+            closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
+            found = parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
+            parts += found
+            kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(p.size for p in found)
+        return expired(parts, now=clock.wall(), days=self._config.days, limit=self._config.bytes, kept=kept)
+
+    async def remove(self, part: Part) -> None:
+        """Remove one part of what was due. Raises `WorldError(storage_failed)`."""
         failpoint("retention.before")
         if part.upto is None:
             await self._manager.delete(part.session_id)
@@ -83,29 +89,29 @@ class Retention:
                 paths = session.recorder.release(part.upto)
             if paths:  # a session that works meanwhile keeps what it is writing to
                 runs = [session.dir.run(run).path for run in part.runs]
-                await trio.to_thread.run_sync(_remove_files, paths, runs)
+                await trio.to_thread.run_sync(remove_files, paths, runs)
         failpoint("retention.after")
 
 
-def _parts(session: Session, stored: Stored) -> list[Part]:
+def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
     """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits."""
     segments = stored.segments
     if not segments:
         return []
-    if session.state is SessionState.CLOSED:
+    if closed:
         size = sum(segment.size for segment in segments) + sum(stored.runs.values())
-        return [Part(session.id, None, (), size, segments[-1].written)]
+        return [Part(session_id, None, (), size, segments[-1].written)]
     runs = shares([s.first_seq for s in segments], [(s.runs, s.running) for s in segments], stored.runs)
-    ends = [s.first_seq - 1 for s in segments[1:]] + [session.recorder.next_seq - 1]
+    ends = [s.first_seq - 1 for s in segments[1:]] + [next_seq - 1]
     parts = [
-        Part(session.id, end, mine, segment.size + sum(stored.runs[run] for run in mine), segment.written)
+        Part(session_id, end, mine, segment.size + sum(stored.runs[run] for run in mine), segment.written)
         for segment, mine, end in zip(segments, runs, ends, strict=True)
     ]
     only_a_head = ends[-1] < segments[-1].first_seq
-    return parts[:-1] if session.busy or session.adoptable or only_a_head else parts
+    return parts if last_too and not only_a_head else parts[:-1]
 
 
-def _remove_files(segments: list[str], runs: list[str]) -> None:
+def remove_files(segments: list[str], runs: list[str]) -> None:
     """Oldest segment first: what a crash in between leaves has no hole."""
     for path in segments:
         _tolerant(os.unlink, path)

@@ -9,6 +9,7 @@ from clisup.core.figures import Figures
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
 from clisup.daemon.live import LivePool
+from clisup.daemon.memory import MemoryLook
 from clisup.daemon.recorder import Watcher
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -30,6 +31,7 @@ class Services:
     accounts: Accounts
     drift: Drift
     live: LivePool
+    memory: MemoryLook = field(default_factory=MemoryLook)
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
     figures: Figures = field(default_factory=Figures)

@@ -18,6 +18,8 @@ def summary_of(session: Session) -> dict[str, Any]:
     run = session.run
     current, ledger = session.ledger.current, session.ledger
     timers = run.guard.timers() if run else []
+    keeper = run.keeper_pid if run else None
+    last = ledger.last_event
     return {
         "session_id": session.id,
         "backend": session.spec.backend,
@@ -30,6 +32,8 @@ def summary_of(session: Session) -> dict[str, Any]:
         "labels": session.spec.labels,
         "created_at": session.spec.created_at,
         "pid": ledger.held.pid if ledger.held else None,
+        "keeper_pid": keeper,
+        "rss_bytes": session.services.memory.of(keeper),
         "live": session.live is not None,
         "idle_s": run.guard.idle_s if run else None,
         "age_s": clock.age_of(session.spec.created_at),
@@ -42,7 +46,7 @@ def summary_of(session: Session) -> dict[str, Any]:
         "subscribers": session.recorder.followers,
         "first_seq": session.recorder.first_seq,
         "next_seq": session.recorder.next_seq,
-        "last_event": ledger.last_event,
+        "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
         "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
     }
 

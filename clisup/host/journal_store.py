@@ -29,7 +29,7 @@ from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
 from clisup.host.journal_reader import JournalReader
 
-__all__ = ["JournalStore", "check_version"]
+__all__ = ["JournalStore", "check_version", "damaged"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
@@ -129,7 +129,7 @@ class JournalStore:
         try:
             return read_lines(data)
         except DamagedLine as damage:
-            raise _damaged(path, offset + damage.offset, damage.why) from None
+            raise damaged(path, offset + damage.offset, damage.why) from None
 
     def append(self, lines: list[bytes], count: int, snapshot: dict[str, Any] | None = None) -> None:
         """Write `lines`, which hold `count` events from `next_seq` on: all of them or none.
@@ -309,7 +309,8 @@ def check_version(path: str, head: bytes) -> None:
         )
 
 
-def _damaged(path: str, offset: int, why: str) -> WorldError:
+def damaged(path: str, offset: int, why: str) -> WorldError:
+    """A segment that is not as it was written, with the way out."""
     return WorldError(
         f"cannot read the journal {path}, because it is damaged at byte {offset}: {why}",
         kind="storage_failed",

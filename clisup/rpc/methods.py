@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc.gc_models import GcParams, GcResult
+from clisup.rpc.status_models import StatusResult
 
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
 
@@ -31,12 +33,13 @@ METHODS: dict[str, Method] = {
     "initialize": Method(m.InitializeParams, m.InitializeResult, "observe", "Say who you are; learn version, limits and backends. Optional."),
     "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
     "rpc.discover": Method(m.Empty, None, "observe", "This protocol as an OpenRPC document: every method with its params, result and errors.", large=True),
-    "daemon/status": Method(m.Empty, None, "observe", "Everything that `clisup status` shows."),
+    "daemon/status": Method(m.Empty, StatusResult, "observe", "Everything that `clisup status` shows."),
     "daemon/log": Method(d.LogParams, d.LogResult, "observe", "The last lines of the daemon's own log: names, numbers and reasons, no text of a CLI or a client.", large=True),
     "daemon/metrics": Method(d.MetricsParams, d.MetricsResult, "observe", "What the daemon counts, as Prometheus' text format or OpenMetrics: docs/metrics.md."),
     "daemon/shutdown": Method(d.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
     "daemon/reload": Method(d.ReloadParams, d.ReloadResult, "admin", "Read the configuration file anew: all of it is taken up, or nothing and the error says why."),
     "daemon/restart": Method(m.Empty, m.RestartResult, "admin", "Start anew in place, with the code and configuration that are there now; turns go on."),
+    "daemon/gc": Method(GcParams, GcResult, "admin", "Remove what is of no use any more, or say what that is: closed sessions, leftovers."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
     "backend/env": Method(m.BackendEnvParams, m.BackendEnvResult, "observe", "What a backend's environment keeps, drops and sets: names and rules, never values."),
     "backend/check": Method(m.BackendCheckParams, None, "drive", "What `clisup doctor` finds: one backend or all, and the machine. Runs the CLIs, asks no model."),

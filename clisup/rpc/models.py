@@ -115,16 +115,6 @@ class CheckFinding(Result):
     backend: str | None
 
 
-class DriftCounts(Result):
-    kind: str
-    version: str
-    first_seen: str
-    last_seen: str
-    frames: dict[str, int]
-    fields: dict[str, int]
-    more: int
-
-
 class Timeouts(Params):
     startup: Seconds | None = None
     model_idle: Seconds | None = None
@@ -193,6 +183,8 @@ class SessionSummary(Result):
     labels: dict[str, str]
     created_at: str
     pid: int | None
+    keeper_pid: int | None
+    rss_bytes: int | None
     live: bool
     idle_s: float | None
     age_s: float | None

@@ -47,6 +47,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "initialize": ("unsupported",),
     "daemon/reload": ("configuration", "session_busy", "shutting_down", "storage_failed"),
     "daemon/restart": ("unsupported", "shutting_down"),
+    "daemon/gc": ("storage_failed",),
     "backend/env": ("backend_not_found",),
     "backend/check": ("backend_not_found",),
     "session/new": (*_BACKEND, *_ADMITTED, "session_exists", "session_busy", "limit_exceeded", "unsupported"),

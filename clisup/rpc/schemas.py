@@ -17,8 +17,9 @@ from pydantic_core import core_schema
 from clisup.core.envelope import Envelope
 from clisup.core.events import EventBase
 from clisup.rpc import models as m
+from clisup.rpc.status_models import StatusResult
 
-__all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of"]
+__all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of", "status_schema"]
 
 JsonSchema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -50,39 +51,8 @@ class EventsPage(m.Result):
     gaps: list[PageGap] | None = None
 
 
-class CountedBackend(m.BackendInfo):
-    """A backend, and its open sessions."""
-
-    sessions: int
-
-
-class ConnectedClient(m.Result):
-    """Who is connected."""
-
-    uid: int
-    pid: int
-    name: str | None
-    role: str
-    subscriptions: int
-
-
-class StatusResult(m.Result):
-    """What `clisup status` shows. Fields may be added; `schema_version` grows when one changes its meaning."""
-
-    schema_version: int
-    daemon: dict[str, Any]
-    backends: list[CountedBackend]
-    sessions: list[m.SessionSummary]
-    accounts: list[dict[str, Any]]
-    damaged_sessions: dict[str, str]
-    totals: dict[str, Any]
-    drift: list[m.DriftCounts]
-    clients: list[ConnectedClient]
-
-
 BY_HAND: dict[str, Any] = {
     # Methods whose handler makes the JSON itself, and the type that describes it.
-    "daemon/status": StatusResult,
     "rpc.discover": dict[str, Any],
     "backend/list": list[m.BackendInfo],
     "backend/check": list[m.CheckFinding],
@@ -146,6 +116,12 @@ def events_schema() -> JsonSchema:
     _, definitions = schemas_of((), "#/$defs/{model}")
     envelope = definitions.pop("Envelope")
     return {"$schema": DIALECT, "title": "clisup event", **envelope, "$defs": dict(sorted(definitions.items()))}
+
+
+def status_schema() -> JsonSchema:
+    """The schema of what `daemon/status` answers and `clisup status --json` prints, also where no daemon runs."""
+    found = StatusResult.model_json_schema(mode="serialization", schema_generator=_Schemas)
+    return {"$schema": DIALECT, **found, "title": "clisup status"}
 
 
 def _envelope(model: JsonSchema, ref: str) -> JsonSchema:

@@ -28,6 +28,7 @@ def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CLISUP_CONFIG", "CLISUP_STATE_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLISUP_SOCKET", str(path))
+    monkeypatch.setenv("CLISUP_STATE_DIR", str(tmp_path / "state"))  # where status looks without a daemon
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -155,11 +156,34 @@ def test_stop_waits_until_the_daemon_is_gone(
 
     monkeypatch.setattr(stop.time, "sleep", goes)
     daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
+    daemon.handlers["daemon/status"] = lambda peer, params: {"daemon": {"running": 0}}
     monkeypatch.setenv("CLISUP_SOCKET", daemon.path)
     ran = clisup("stop", "--mode", mode)
     assert (ran.code, ran.out) == (0, "stopped\n")
     assert "pid 123" in ran.err
     assert daemon.calls("daemon/shutdown") == [{"mode": mode}]
+
+
+def test_a_stop_says_how_many_turns_still_run_whenever_that_changes(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [3, 3, 1, 0]
+
+    def status(peer: Peer, params: dict[str, Any]) -> Any:
+        running = left.pop(0)
+        if not left:
+            threading.Thread(target=daemon.stop).start()
+        return {"daemon": {"running": running}}
+
+    monkeypatch.setattr(stop, "LOOK_S", 0)
+    daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
+    daemon.handlers["daemon/status"] = status
+    ran = clisup("stop", "--json")
+    assert ran.err.splitlines() == [
+        "stopping the daemon (pid 123); 3 turns run: they may end first", "1 turn runs still", "no turn runs any more",
+    ]  # fmt: skip
+    told = json.loads(ran.out)
+    assert (told["pid"], told["mode"], told["running"]) == (123, "drain", 3) and told["seconds"] >= 0
 
 
 def test_stop_does_not_wait_for_ever(clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

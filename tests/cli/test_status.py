@@ -11,6 +11,8 @@ import pytest
 from fake_daemon import SESSION, FakeDaemon
 
 from clisup.cli.status import short_ids
+from clisup.cli.status_columns import COLUMNS, DEFAULT
+from clisup.cli.terminal import cut
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -35,13 +37,15 @@ DEMO = CLAUDE | {
 SUMMARY = {
     "session_id": SESSION, "backend": "demo", "model": None, "state": "running", "phase": "tool", "turn_id": "t3",
     "native_session_id": None, "cwd": "/srv", "labels": {}, "created_at": "", "pid": 4242, "idle_s": 8.2, "age_s": 3725.0,
+    "keeper_pid": 4241, "rss_bytes": 220_200_960,
     "turns": 3, "queue": [{}, {}], "tokens": {"input_tokens": 12_000, "output_tokens": 345, "source": "reported"},
-    "cost_usd": 0.0123, "subscribers": 0, "first_seq": 1, "next_seq": 9, "last_event": None,
+    "cost_usd": 0.0123, "subscribers": 0, "first_seq": 1, "next_seq": 9,
+    "last_event": {"seq": 8, "type": "tool_use", "ts": "2026-01-01T00:00:00.000000Z", "age_s": 190.0},
     "next_timer": {"phase": "tool", "limit_s": 1800.0, "fires_in_s": 1791.0},
 }  # fmt: skip
 IDLE = SUMMARY | {
     "session_id": SESSION[:8] + "-1111-4000-8000-000000000002", "state": "idle", "phase": None, "turn_id": None, "pid": None,
-    "idle_s": None, "queue": [], "tokens": {}, "cost_usd": None, "next_timer": None,
+    "idle_s": None, "queue": [], "tokens": {}, "cost_usd": None, "next_timer": None, "rss_bytes": None, "last_event": None,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "schema_version": 1, "daemon": DAEMON, "backends": [CLAUDE, DEMO], "sessions": [SUMMARY, IDLE],
@@ -99,16 +103,107 @@ def test_a_backend_is_shown_with_its_version_or_why_it_has_none(clisup: Run) -> 
     assert rows[2].split() == ["demo", "1.0.0", "/usr/bin/demo", "0", "supported"]
 
 
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in text.splitlines()]
+
+
 def test_every_cell_of_a_session_has_a_value(clisup: Run) -> None:
-    rows = [row.split("  ") for row in clisup("status").out.split("\n\n")[2].splitlines()]
-    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert cells[0] == [
-        "SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "TOKENS", "COST", "QUEUE", "NEXT-TIMER",
+    rows = cells(clisup("status").out.split("\n\n")[2])
+    assert rows[0] == [
+        "SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST",
     ]  # fmt: skip
-    assert cells[1] == [
-        SESSION[:12], "demo", "running", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "12.3k", "$0.0123", "2", "tool in 29 min",
+    assert rows[1] == [
+        SESSION[:12], "demo", "running", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "210.0 MiB", "12.3k", "$0.0123",
+        "tool_use, 3 min ago",
     ]  # fmt: skip
-    assert cells[2] == ["3f2a0000-111", "demo", "idle", "-", "-", "-", "1 h 2 min", "-", "-", "-", "0", "-"]
+    assert rows[2] == ["3f2a0000-111", "demo", "idle", "-", "-", "-", "1 h 2 min", "-", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("args", [("-o", "session,next-timer,QUEUE,id"), ("-osession,next_timer,queue,id",),
+                                  ("--output=session, next-timer,queue,ID",)])  # fmt: skip
+def test_chosen_columns_are_all_that_is_shown(clisup: Run, args: tuple[str, ...]) -> None:
+    rows = cells(clisup("status", *args).out)
+    assert rows[0] == ["SESSION", "NEXT-TIMER", "QUEUE", "ID"]
+    assert rows[1] == [SESSION[:12], "tool in 29 min", "2", SESSION]
+    assert rows[2][1:3] == ["-", "0"]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_column_can_be_shown_and_no_cell_is_empty(clisup: Run, name: str) -> None:
+    rows = clisup("status", "-o", f"{name.lower()},id").out.splitlines()
+    assert len(rows) == 3
+    assert all(len(row.split("  ")) >= 2 and not row.startswith(" ") for row in rows)
+
+
+def test_a_column_that_is_none_names_the_nearest_and_the_list(clisup: Run, daemon: FakeDaemon) -> None:
+    ran = clisup("status", "-o", "session,staet")
+    assert (ran.code, ran.out) == (2, "")
+    assert "there is no column 'STAET'" in ran.err
+    assert "did you mean STATE? columns are: SESSION, BACKEND, " in ran.err
+    assert daemon.calls("daemon/status") == []
+
+
+@pytest.mark.parametrize("fields", ["", ",", " "])
+def test_no_columns_at_all_are_refused(clisup: Run, fields: str) -> None:
+    assert clisup("status", "-o", fields).code == 2
+
+
+def test_quiet_gives_whole_ids_and_nothing_else(clisup: Run, daemon: FakeDaemon) -> None:
+    assert clisup("status", "-q").out == f"{SESSION}\n{IDLE['session_id']}\n"
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": []}
+    assert clisup("status", "--quiet").out == ""
+
+
+@pytest.mark.parametrize("args", [("-q", "--json"), ("-q", "-o", "state"), ("--json", "-o", "state")])
+def test_two_forms_at_once_are_refused(clisup: Run, args: tuple[str, ...]) -> None:
+    ran = clisup("status", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot give two forms at once" in ran.err
+
+
+@pytest.mark.parametrize("args", [("-o",), ("--watch=x",), ("--nope",), ("-x",), ("--watch", "-1")])
+def test_what_the_light_parser_cannot_read_is_explained(clisup: Run, args: tuple[str, ...]) -> None:
+    ran = clisup("status", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("clisup: cannot read the command line, because ")
+    assert "--help" in ran.err
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+@pytest.mark.parametrize(("columns", "gone"), [
+    (200, []), (110, ["LAST"]), (80, ["LAST", "PID", "COST"]),
+])  # fmt: skip
+def test_a_narrow_terminal_loses_the_least_important_columns_and_is_told(
+    clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int, gone: list[str]
+) -> None:
+    on_a_terminal(monkeypatch, columns)
+    page = clisup("status").out
+    head = page.split("\n\n")[2].splitlines()[0].split()
+    assert [name for name in DEFAULT if name not in head] == [name for name in DEFAULT if name in gone]
+    assert (f"(no room for {', '.join(gone)}; choose with -o)" in page) == bool(gone)
+
+
+@pytest.mark.parametrize("columns", [80, 40, 20, 3])
+def test_no_line_is_ever_wider_than_the_terminal(clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    on_a_terminal(monkeypatch, columns)
+    for args in ((), ("-o", "id,directory,labels"), ("3f2a",)):
+        lines = clisup("status", *args).out.splitlines()
+        assert lines and all(len(line) <= columns for line in lines)
+
+
+def test_a_pipe_has_no_width(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    assert "tool_use, 3 min ago" in clisup("status").out
+
+
+def test_a_line_that_is_cut_loses_its_colours_whole() -> None:
+    assert cut("\033[32mgreen\033[0m and more\nshort", 8) == "green a…\nshort"
+    assert cut("\033[32mgreen\033[0m", 5) == "\033[32mgreen\033[0m"
 
 
 def test_ids_are_cut_where_they_still_differ() -> None:

@@ -83,6 +83,8 @@ CASES: dict[str, Case] = {
                           {"file": "/f", "changed": [{"key": "daemon.fsync", "what": "changed", "effect": "at_once"}]},
                           lambda result: (result.file, result.changed[0].effect) == ("/f", "at_once")),
     "daemon/restart": Case(lambda c: c.restart_daemon(), {"running": 2, "instance_id": "x"}, lambda result: result.running == 2),
+    "daemon/gc": Case(lambda c: c.clear(dry_run=True, older_than_s=5.0), {"dry_run": True, "items": [], "bytes": 0, "failed": [],
+                      "more": 3}, lambda result: result.more == 3),
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [m.BackendInfo(**BACKEND)]),
     "backend/env": Case(lambda c: c.backend_env("demo", {"A": "b"}), {"kept": [{"name": "HOME", "rule": "keep"}], "dropped": [], "set": []},
                         lambda result: result.kept[0].name == "HOME"),

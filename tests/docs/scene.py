@@ -189,6 +189,10 @@ class Scene:
         python.parent.mkdir(parents=True)
         python.symlink_to(self.root / "bin" / "python")
 
+    def own_configuration(self) -> None:
+        """A `clisup.toml` where the page's reader works."""
+        (self.work / "clisup.toml").write_text(CONFIG)
+
     def forward(self, local: Path) -> None:
         """What `ssh -L local:socket` would make."""
         self._relays.append(Relay(str(local), self.socket))

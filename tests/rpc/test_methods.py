@@ -67,7 +67,8 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 
 
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
-    changing = {"daemon/shutdown", "daemon/restart", "daemon/reload", "backend/check"}  # the last one runs the CLIs
+    changing = {"daemon/shutdown", "daemon/restart", "daemon/reload", "daemon/gc"}
+    changing |= {"backend/check"}  # it runs the CLIs
     changing |= {"approval/respond"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}

@@ -18,7 +18,7 @@ from clisup.core.events import EVENT_TYPES
 from clisup.errors import KINDS
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.openrpc import NEVER_YET, OF_CONNECTIONS, OWN_ERRORS, document, errors_of
-from clisup.rpc.schemas import BY_HAND, events_schema
+from clisup.rpc.schemas import BY_HAND, events_schema, status_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -49,6 +49,10 @@ def schemas_within(value: Any) -> Iterator[dict[str, Any]]:
 def test_the_copies_beside_the_pages_are_those_of_the_code() -> None:
     held("openrpc.json", DOCUMENT)
     held("events.json", EVENTS)
+
+
+def test_the_schema_of_the_status_is_the_models() -> None:
+    held("status.json", status_schema())
 
 
 def test_the_document_is_valid_by_the_official_meta_schema() -> None:

@@ -1,0 +1,173 @@
+"""`daemon/status` where no daemon answers: the same object, from the files alone. Takes no lock and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from clisup import __version__
+from clisup.core.lifecycle import SessionState
+from clisup.core.usage import Usage
+from clisup.errors import ClisupError, UsageError
+from clisup.host import clock
+from clisup.host.files import storage_error
+from clisup.host.locks import lock_holder
+from clisup.host.session_dir import list_sessions
+from clisup.host.stored_sessions import StoredSession, read_session
+from clisup.host.tree_memory import tree_memory
+from clisup.rpc.status_models import STATUS_SCHEMA
+
+__all__ = ["UNFINISHED", "stored_detail", "stored_ids", "stored_sessions", "stored_status"]
+
+UNFINISHED = "unfinished"
+"""The state of a session whose turn was running, and whose keeper is gone, too: the next daemon says how it ended."""
+
+_OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
+Damaged = dict[str, str]
+
+
+def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
+    """What `clisup status` shows without a daemon; `reason` is why none could be asked. Blocks for as long as reading takes."""
+    damaged: Damaged = {}
+    sessions = list(stored_sessions(state_dir, damaged))
+    memory = (
+        tree_memory({s.keeper for s in sessions if s.keeper is not None}) if any(s.keeper for s in sessions) else {}
+    )
+    rows = [_row(session, memory) for session in sessions if not session.closed]
+    return {
+        "schema_version": STATUS_SCHEMA,
+        "daemon": _daemon(socket, state_dir, reason, rows),
+        "backends": [],
+        "sessions": rows,
+        "accounts": [],
+        "damaged_sessions": damaged,
+        "totals": _totals(sessions),
+        "drift": [],
+        "clients": [],
+    }
+
+
+def stored_ids(state_dir: str) -> list[dict[str, Any]]:
+    """`session_id` of every session that has files. Raises `WorldError`."""
+    try:
+        return [{"session_id": session_id} for session_id in list_sessions(state_dir)]
+    except OSError as error:
+        raise storage_error("read", state_dir, error) from None
+
+
+def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
+    """`session/get` without a daemon. Raises `ClisupError` for a session that is not there or cannot be read."""
+    found = read_session(state_dir, session_id)
+    if found is None:
+        raise UsageError(f"cannot find session {session_id}, because nothing is stored of it", kind="session_not_found")
+    memory = tree_memory({found.keeper}) if found.keeper is not None else {}
+    return {**_row(found, memory), "timers": [], "watch": None, "last_events": found.last_events}
+
+
+def stored_sessions(state_dir: str, damaged: Damaged) -> Iterator[StoredSession]:
+    """Every session that can be read; what cannot goes into `damaged`, by id, with the reason. Raises `WorldError`."""
+    for session_id in (row["session_id"] for row in stored_ids(state_dir)):
+        try:
+            found = read_session(state_dir, session_id)
+        except Exception as error:  # a session's edge: whatever is wrong with one, the others are shown
+            damaged[session_id] = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+            continue
+        if found is not None:
+            yield found
+
+
+def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    holder = _holder(os.path.join(state_dir, "daemon.lock"))
+    return {
+        "name": "clisup",
+        "version": __version__,
+        "pid": holder,
+        "instance_id": None,
+        "started_at": None,
+        "uptime_s": None,
+        "socket": socket,
+        "state_dir": state_dir,
+        "state": "not_running" if holder is None else "unreachable",
+        "rss_bytes": None,
+        "open_fds": None,
+        "running": sum(row["keeper_pid"] is not None and row["turn_id"] is not None for row in rows),
+        "max_running": None,
+        "waiting": sum(len(row["queue"]) for row in rows),
+        "adopted_turns": None,
+        "storage": _storage(state_dir),
+        "reason": reason,
+    }
+
+
+def _holder(lock: str) -> int | None:
+    try:
+        return lock_holder(lock)
+    except OSError:
+        return None
+
+
+def _storage(state_dir: str) -> dict[str, Any]:
+    free = None
+    try:
+        disk = os.statvfs(state_dir)
+        free = disk.f_bavail * disk.f_frsize
+    except OSError:
+        pass
+    nothing = {"state": None, "since": None, "error": None, "failures": None}
+    return {"path": state_dir, **nothing, "free_bytes": free, "writable": os.access(state_dir, os.W_OK)}
+
+
+def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
+    """A session as `session/list` has it; what only a daemon knows is null."""
+    spec, ledger, current, last = stored.spec, stored.ledger, stored.ledger.current, stored.ledger.last_event
+    since = clock.age_of(last["ts"]) if last else None
+    return {
+        "session_id": spec.session_id,
+        "backend": spec.backend,
+        "model": ledger.model or spec.model,
+        "state": _state(stored),
+        "phase": None,
+        "turn_id": current.id if current else None,
+        "native_session_id": ledger.native_session_id,
+        "cwd": spec.cwd,
+        "labels": spec.labels,
+        "created_at": spec.created_at,
+        "pid": ledger.held.pid if ledger.held and stored.keeper is not None else None,
+        "keeper_pid": stored.keeper,
+        "rss_bytes": memory.get(stored.keeper or 0) or None,
+        "live": bool(ledger.held and ledger.held.live and stored.keeper is not None),
+        "idle_s": since if current else None,
+        "age_s": clock.age_of(spec.created_at),
+        "turns": ledger.turns,
+        "held": None,
+        "approvals": len(current.approvals) if current else 0,
+        "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
+        "tokens": ledger.usage.model_dump(),
+        "cost_usd": ledger.cost_usd,
+        "subscribers": 0,
+        "first_seq": stored.first_seq,
+        "next_seq": stored.next_seq,
+        "last_event": last and {**last, "age_s": since},
+        "next_timer": None,
+    }
+
+
+def _state(stored: StoredSession) -> str:
+    ledger = stored.ledger
+    if ledger.closed:
+        return SessionState.CLOSED
+    if ledger.current is not None:
+        return SessionState.RUNNING if stored.keeper is not None else UNFINISHED
+    return SessionState.WAITING if ledger.queue else SessionState.IDLE
+
+
+def _totals(sessions: list[StoredSession]) -> dict[str, Any]:
+    ledgers = [session.ledger for session in sessions]
+    costs = [ledger.cost_usd for ledger in ledgers if ledger.cost_usd is not None]
+    return {
+        "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in ledgers) for name in _OUTCOMES},
+        "watchdog_fired": sum(ledger.watchdog_fired for ledger in ledgers),
+        "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
+        "cost_usd": round(sum(costs), 6) if costs else None,
+    }

@@ -1,0 +1,201 @@
+"""What lies about and is of no use to anybody: found and sized here, one kind a function, and removed.
+
+Nothing of a session that works, waits or rests is ever found: who calls says which sessions and runs those are. Lock files are
+never removed: a lock whose file is gone can be taken twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clisup.core.retention import Part
+from clisup.host import cgroups, clock
+from clisup.host.locks import lock_holder
+from clisup.host.session_dir import SessionDir
+
+__all__ = [
+    "Garbage",
+    "around_sockets",
+    "cli_sockets",
+    "empty_cgroups",
+    "of_runs",
+    "private_of",
+    "remove",
+    "temporary",
+    "trash",
+]
+
+TEMPORARY_AGE_S = 3600.0
+"""Writing a file takes milliseconds; one that is half written after so long belongs to a process that died."""
+
+CLI_SOCKETS = "/tmp/cc-socks"
+"""Where claude keeps a socket for each process, and leaves it after a SIGKILL (2.1.329)."""
+
+_TEMPORARY = re.compile(r".+\.([0-9]+)\.tmp")
+_PID_SOCKET = re.compile(r"([0-9]+)\.sock")
+
+
+class Garbage(NamedTuple):
+    """One thing to be removed. `part` is set for what retention removes."""
+
+    kind: str
+    path: str
+    size: int
+    reason: str
+    session_id: str | None = None
+    part: Part | None = None
+
+
+def trash(state_dir: str) -> Iterator[Garbage]:
+    """Sessions that were deleted, and whose removal was cut short."""
+    folder = os.path.join(state_dir, "trash")
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        yield Garbage("trash", path, size_of(path), "deleted, and its removal was cut short")
+
+
+def temporary(state_dir: str) -> Iterator[Garbage]:
+    """Files that a process was writing when it died: `<name>.<pid>.tmp`, and none that a living one may write."""
+    then = clock.wall() - TEMPORARY_AGE_S
+    for folder, folders, names in os.walk(state_dir):
+        if folder == state_dir:
+            folders[:] = [name for name in folders if name != "trash"]
+        for name in names:
+            if _TEMPORARY.fullmatch(name) and (info := _lstat(os.path.join(folder, name))) and info.st_mtime < then:
+                path = os.path.join(folder, name)
+                yield Garbage(
+                    "temporary", path, info.st_size, "half written by a process that died", _session(path, state_dir)
+                )
+
+
+def of_runs(directory: SessionDir) -> Iterator[Garbage]:
+    """Run directories in which no process was ever started, and what was written for a CLI that is gone.
+
+    For a session of which nothing works, waits or rests.
+    """
+    for number in directory.run_numbers():
+        run = directory.run(number)
+        if _locked(run.lock):
+            continue
+        started = any(os.path.exists(os.path.join(run.path, name)) for name in ("start.json", "exit.json"))
+        if not started and not size_of_file(run.out) and not size_of_file(run.err):
+            yield Garbage("run", run.path, size_of(run.path), "no process was ever started in it", directory.id)
+        elif os.path.isdir(run.scratch):
+            yield Garbage("scratch", run.scratch, size_of(run.scratch), "written for a CLI that is gone", directory.id)
+
+
+def private_of(directory: SessionDir) -> Iterator[Garbage]:
+    """Secrets and prompts of a session that is closed: they should have gone with its close."""
+    for name in ("private", "prompts"):
+        path = os.path.join(directory.path, name)
+        if os.path.isdir(path):
+            yield Garbage(
+                "private", path, size_of(path), "left behind by a crash while the session was closed", directory.id
+            )
+
+
+def empty_cgroups(
+    home: cgroups.CgroupHome, spared: frozenset[tuple[str, int]], known: frozenset[str]
+) -> Iterator[Garbage]:
+    """Cgroups of runs of `known` sessions in which nobody lives."""
+    for session_id, number in home.leftovers():
+        path = home.of(session_id, number)
+        if path and session_id in known and (session_id, number) not in spared and not cgroups.populated(path):
+            yield Garbage("cgroup", path, 0, "its run is over, and nobody lives in it", session_id)
+
+
+def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
+    """A daemon's socket that nobody listens at (unless it is `served`), and those that were never put in its place."""
+    folder, base = os.path.split(path)
+    for name in _names(folder):
+        pid = name.removeprefix(f"{base}.")
+        own = not served and name == base
+        if (own or (pid != name and pid.isdecimal() and not _alive(int(pid)))) and _is_dead(
+            found := os.path.join(folder, name)
+        ):
+            yield Garbage("socket", found, 0, "nobody listens there any more")
+
+
+def cli_sockets() -> Iterator[Garbage]:
+    """Sockets of claude processes that are gone. Another user's are left alone, and so is all that is no socket."""
+    for name in _names(CLI_SOCKETS):
+        path = os.path.join(CLI_SOCKETS, name)
+        if (match := _PID_SOCKET.fullmatch(name)) and not _alive(int(match[1])) and _is_dead(path):
+            yield Garbage("socket", path, 0, f"claude's, whose process {match[1]} is gone")
+
+
+def remove(item: Garbage) -> str | None:
+    """Remove what was found; gives None, or why it is still there. What is gone already is no failure."""
+    if item.kind == "cgroup":
+        return None if cgroups.remove(item.path) or not os.path.isdir(item.path) else "somebody lives in it"
+    try:
+        if os.path.isdir(item.path) and not os.path.islink(item.path):
+            shutil.rmtree(item.path)
+        else:
+            os.unlink(item.path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
+
+
+def size_of(path: str) -> int:
+    """Bytes of all files below a directory, or of one file."""
+    total = size_of_file(path) if not os.path.isdir(path) else 0
+    for folder, _, names in os.walk(path):
+        total += sum(size_of_file(os.path.join(folder, name)) for name in names)
+    return total
+
+
+def size_of_file(path: str) -> int:
+    """Bytes of a file; 0 where there is none."""
+    info = _lstat(path)
+    return info.st_size if info and stat.S_ISREG(info.st_mode) else 0
+
+
+def _is_dead(path: str) -> bool:
+    """Is it a socket of ours that refuses: bound once, and listened at by nobody?"""
+    info = _lstat(path)
+    if info is None or not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.geteuid():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
+        return sock.connect_ex(path) == errno.ECONNREFUSED
+
+
+def _alive(pid: int) -> bool:
+    return os.path.isdir(f"/proc/{pid}")
+
+
+def _locked(path: str) -> bool:
+    """In doubt it is: what cannot be asked is left alone."""
+    try:
+        return lock_holder(path) is not None
+    except OSError:
+        return True
+
+
+def _session(path: str, state_dir: str) -> str | None:
+    parts = os.path.relpath(path, state_dir).split(os.sep)
+    return parts[1] if parts[0] == "sessions" and len(parts) > 2 else None
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []

@@ -1,0 +1,197 @@
+"""`clisup gc`, with a daemon and without one: what can go goes, and nothing of a session that works, waits or rests."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, run
+from harness import Harness, until
+from session_probe import SessionProbe
+
+from clisup.errors import ClisupError
+
+OLD = time.time() - 40 * 86_400
+Serve = Callable[..., Harness]
+
+
+def files_of(session: SessionProbe) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in session.dir.rglob("*") if path.is_file()}
+
+
+def closed(daemon: Harness, *, days: float = 0) -> SessionProbe:
+    session = daemon.new()
+    session.ask("hello")
+    session.call("close")
+    then = time.time() - days * 86_400
+    for path in (session.dir / "journal").iterdir():
+        os.utime(path, (then, then))
+    return session
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def litter(daemon: Harness, session: SessionProbe) -> dict[str, Path]:
+    """One of each kind that a crash can leave; `session` is an open one at rest."""
+    half = session.dir / "session.json.4194000.tmp"
+    half.write_bytes(b"half")
+    os.utime(half, (OLD, OLD))
+    young = session.dir / "runs.4194000.tmp"
+    young.write_bytes(b"half, and perhaps being written")
+    trash = daemon.state / "trash" / "3f2a0000-0000-4000-8000-000000000001"
+    trash.mkdir(parents=True)
+    (trash / "file").write_bytes(b"x" * 1000)
+    run_dir = session.dir / "runs" / "7"
+    run_dir.mkdir()
+    (run_dir / "intent.json").write_text("{}")
+    scratch = session.dir / "runs" / "1" / "scratch"
+    scratch.mkdir()
+    (scratch / "settings.json").write_text("{}")
+    bound = Path(f"{daemon.socket}.{dead_pid()}")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(bound))
+    return {"temporary": half, "trash": trash, "run": run_dir, "scratch": scratch, "socket": bound, "young": young}
+
+
+def items(answer: dict[str, Any], daemon: Harness) -> dict[str, set[str]]:
+    """Kind -> paths, of this daemon's own directories."""
+    found: dict[str, set[str]] = {}
+    for item in answer["items"]:
+        if item["path"].startswith(str(daemon.root)):
+            found.setdefault(item["kind"], set()).add(item["path"])
+    return found
+
+
+def gc(daemon: Harness, *args: str) -> dict[str, Any]:
+    done: Done = run(daemon, "gc", "--json", *args)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["with a daemon", "without one"])
+def test_everything_that_can_go_goes_and_a_dry_run_only_says_so(serve: Serve, alive: bool) -> None:
+    daemon = serve()
+    old, young, resting = closed(daemon, days=8), closed(daemon, days=6), daemon.new()
+    resting.ask("hello")
+    until(lambda: resting.get()["state"] == "idle")
+    if not alive:
+        daemon.stop()
+    left = litter(daemon, resting)
+    private = young.dir / "private"
+    private.mkdir()
+    (private / "secrets.json").write_text('{"KEY": "value"}')
+    expected = {kind: {str(path)} for kind, path in left.items() if kind != "young"}
+    expected |= {"session": {str(old.dir)}, "private": {str(private)}}
+    told = gc(daemon, "--dry-run")
+    assert told["dry_run"] and items(told, daemon) == expected
+    assert told["bytes"] >= sum(i["bytes"] for i in told["items"] if i["kind"] == "session") > 0
+    assert all(path.exists() for path in [*left.values(), old.dir, private])
+    done = gc(daemon)
+    assert not done["dry_run"] and items(done, daemon) == expected and not done["failed"]
+    assert not any(path.exists() for kind, path in left.items() if kind != "young")
+    assert not old.dir.exists() and not private.exists()
+    assert left["young"].exists() and young.dir.exists()
+    assert items(gc(daemon), daemon) == {}
+    assert items(gc(daemon, "--older-than", "0"), daemon) == {"session": {str(young.dir)}}
+    if not alive:
+        daemon.start()
+    assert resting.ask("again")["outcome"] == "completed"
+    for gone in (old, young):
+        with pytest.raises(ClisupError, match="there is none of this id"):
+            gone.get()
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["with a daemon", "without one"])
+def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_path: Path, alive: bool) -> None:
+    daemon = serve(raw="[daemon.retention]\nevery_s = 86400\ndays = 1\nbytes = 1\n")
+    working, resting = daemon.new(), daemon.new(mode="live")
+    working.prompt(f"@wait-file {tmp_path}/go\nbye")
+    working.cli()
+    working.prompt("waits")
+    resting.ask("hello")
+    until(lambda: resting.get()["state"] == "idle" and resting.get()["pid"])
+    for session in (working, resting):
+        (session.dir / "runs" / "9").mkdir()
+        for path in session.dir.rglob("*"):
+            if path.is_file() and path.suffix != ".spool":
+                os.utime(path, (OLD, OLD))
+    if not alive:
+        daemon.kill()
+    before = [files_of(working), files_of(resting)]
+    pids = [*working.processes(), *resting.processes()]
+    assert items(gc(daemon, "--older-than", "0"), daemon) == ({} if alive else {"socket": {daemon.socket}})
+    assert [files_of(working), files_of(resting)] == before
+    assert [*working.processes(), *resting.processes()] == pids
+    for session in (working, resting):
+        assert (session.dir / "runs" / "9").is_dir()
+    if not alive:
+        daemon.start()
+    (tmp_path / "go").touch()
+    assert working.end_of("t1")["text"] == "bye" and working.end_of("t2")["outcome"] == "completed"
+    assert resting.ask("again")["outcome"] == "completed"
+
+
+def test_what_retention_would_remove_goes_without_a_daemon_too_but_never_the_last_segment(serve: Serve) -> None:
+    daemon = serve(daemon={"segment_bytes": 65536})
+    session = daemon.new()
+    for _ in range(3):
+        session.ask("@stream 300 400\n@stderr some words\nbye")
+    until(lambda: session.get()["state"] == "idle")
+    daemon.stop()
+    segments = sorted((session.dir / "journal").iterdir())
+    assert len(segments) > 3
+    for path in segments:
+        os.utime(path, (OLD, OLD))
+    told = gc(daemon)
+    assert items(told, daemon) == {"events": {str(session.dir / "journal")}}
+    assert sorted((session.dir / "journal").iterdir()) == segments[-1:]
+    os.utime(segments[-1])  # or the daemon's own retention takes it at the start
+    daemon.start()
+    assert session.get()["turns"] == 3 and session.get()["first_seq"] == int(segments[-1].stem)
+    assert session.ask("again")["outcome"] == "completed"
+
+
+def test_a_session_that_cannot_be_read_is_left_alone(serve: Serve) -> None:
+    daemon = serve()
+    damaged = closed(daemon, days=100)
+    daemon.stop()
+    journal = next((damaged.dir / "journal").iterdir())
+    journal.write_bytes(b"{" + journal.read_bytes()[1:].replace(b"hello", b"HELLO"))
+    os.utime(journal, (OLD, OLD))
+    before = files_of(damaged)
+    assert items(gc(daemon, "--older-than", "0"), daemon) == {}
+    daemon.start()
+    assert daemon.call("daemon/status")["damaged_sessions"].keys() == {damaged.id}
+    assert items(gc(daemon, "--older-than", "0"), daemon) == {}
+    assert files_of(damaged) == before
+
+
+def test_where_somebody_holds_the_state_directory_and_does_not_answer_nothing_is_done(serve: Serve) -> None:
+    daemon = serve()
+    session = closed(daemon, days=100)
+    os.rename(daemon.socket, daemon.socket + ".away")
+    done = run(daemon, "gc")
+    os.rename(daemon.socket + ".away", daemon.socket)
+    assert done.returncode == 75 and f"pid {daemon.pid} holds the state directory" in done.stderr
+    assert session.dir.exists()
+
+
+def test_people_get_a_table_and_the_sum(serve: Serve) -> None:
+    daemon = serve()
+    session = closed(daemon, days=10)
+    told = run(daemon, "gc", "--dry-run").stdout
+    assert "KIND" in told and f"closed 10.0 days ago  {session.dir}" in told and "\n\nwould remove " in told
+    assert "\n\nremoved " in run(daemon, "gc").stdout
+    assert not session.dir.exists()
