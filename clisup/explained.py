@@ -59,6 +59,7 @@ ERRORS: dict[str, Explained | None] = {
     "daemon_already_running": _machine("daemon"),
     "unsupported_system": _machine("kernel"),
     "spawn_failed": _backend("executable", "argv", "environment"),
+    "service_manager": _machine("systemd"),
     "usage": NOTHING,
 }
 """By the kinds of `clisup.errors`."""

@@ -244,7 +244,7 @@ def _check_rights(target: Target) -> None:
     if not target.manager.user and os.geteuid() != 0:
         raise UsageError(
             "cannot change units of the system, because that takes root",
-            kind="permission_denied",
+            kind="usage",
             hint="with sudo; or look first: --dry-run",
         )
 

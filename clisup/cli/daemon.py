@@ -68,8 +68,8 @@ def _reloaded(answer: dict[str, Any], dry_run: bool) -> Iterator[str]:
     if not changed:
         yield f"nothing has changed: {plain(answer['file'])}"
         return
-    did = "would change" if dry_run else "changed"
-    yield f"{len(changed)} {'key' if len(changed) == 1 else 'keys'} {did}: {plain(answer['file'])}"
+    count = "1 change" if len(changed) == 1 else f"{len(changed)} changes"
+    yield f"{count}{' to come' if dry_run else ''}: {plain(answer['file'])}"
     rows = [[plain(c["key"]), c["what"], EFFECTS.get(c["effect"], c["effect"])] for c in changed]
     yield table(["KEY", "WHAT", "TAKES EFFECT"], rows)
     if any(c["effect"] == "start" for c in changed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 
 import click
 
@@ -21,14 +22,11 @@ LOOK_S = 0.5
 """Between two questions of how many turns still run."""
 
 _PAUSE_S = 0.05
+_ACTIVATED = "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)"
 _MEANING = {
     "drain": "they may end first",
     "detach": "they go on without it",
     "kill": "they are ended",
-}
-_STOPPED = {
-    False: "stopped",
-    True: "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)",
 }
 
 
@@ -54,9 +52,11 @@ def command(mode: str, as_json: bool) -> int:
         running = _running(client)
         client.call("daemon/shutdown", mode=mode)
         print(f"stopping the daemon (pid {pid}); {_meaning(mode, running)}", file=sys.stderr)
-        _wait_until_gone(client, path, running, activated=activated)
+        # Where systemd listens, to knock again would start the next daemon.
+        _wait_until((lambda: _hung_up(client)) if activated else (lambda: _nobody_listens(path)), client, running)
     told = {"pid": pid, "mode": mode, "running": running, "seconds": round(time.monotonic() - begun, 3)}
-    print(json.dumps(told) if as_json else _STOPPED[activated])
+    told["activated"] = activated
+    print(json.dumps(told) if as_json else _ACTIVATED if activated else "stopped")
     return 0
 
 
@@ -70,34 +70,40 @@ def turns_run(count: int) -> str:
     return "1 turn runs" if count == 1 else f"{count} turns run"
 
 
-def _wait_until_gone(client: Client, path: str, running: int | None, *, activated: bool) -> None:
+def _wait_until(gone: Callable[[], bool], client: Client, running: int | None) -> None:
     until = time.monotonic() + STOP_TIMEOUT_S
     look_at = time.monotonic() + LOOK_S
     while time.monotonic() < until:
-        if _is_gone(client, path, activated=activated):
+        if gone():
             return
         if running and time.monotonic() >= look_at:
             running, look_at = _told(client, running), time.monotonic() + LOOK_S
         time.sleep(_PAUSE_S)
     raise WorldError(
-        f"cannot see the daemon at {path} end, because turns still run after {STOP_TIMEOUT_S:g} s",
+        f"cannot see the daemon at {client.path} end, because turns still run after {STOP_TIMEOUT_S:g} s",
         kind="overloaded",
         hint="see them: clisup status; end them: clisup stop --mode kill",
     )
 
 
-def _is_gone(client: Client, path: str, *, activated: bool) -> bool:
-    """Has it hung up, or is nobody there any more? Where systemd holds the socket, to knock would start the next daemon."""
+def _nobody_listens(path: str) -> bool:
     try:
-        if activated:
-            client.call("ping")
-        else:
-            Connection(path).close()
+        Connection(path).close()
     except ClisupError as error:
-        if error.kind == "daemon_not_running":  # the connection is lost; another call would make a new one
-            return True
-        if activated and error.kind not in ("overloaded", "shutting_down"):
+        return error.kind == "daemon_not_running"
+    return False
+
+
+def _hung_up(client: Client) -> bool:
+    """It hangs up among the last things that a daemon does."""
+    if client.lost:  # another call would make a new connection
+        return True
+    try:
+        client.call("ping")
+    except ClisupError as error:
+        if error.kind not in ("daemon_not_running", "overloaded", "shutting_down"):
             raise
+        return error.kind == "daemon_not_running"
     return False
 
 

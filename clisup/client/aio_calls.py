@@ -158,6 +158,11 @@ class AsyncCalls:
         """The daemon's time, RFC 3339."""
         return str((await self._sure("ping"))["time"])
 
+    async def discover(self) -> dict[str, Any]:
+        """The protocol as an OpenRPC document: every method with its params, result and errors."""
+        document: dict[str, Any] = await self._sure("rpc.discover")
+        return document
+
     async def status(self) -> dict[str, Any]:
         """Everything that `clisup status --json` shows."""
         status: dict[str, Any] = await self._sure("daemon/status")

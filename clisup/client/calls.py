@@ -199,6 +199,11 @@ class Calls:
         """The daemon's time, RFC 3339."""
         return str(self._sure("ping")["time"])
 
+    def discover(self) -> dict[str, Any]:
+        """The protocol as an OpenRPC document: every method with its params, result and errors."""
+        document: dict[str, Any] = self._sure("rpc.discover")
+        return document
+
     def status(self) -> dict[str, Any]:
         """Everything that `clisup status --json` shows."""
         status: dict[str, Any] = self._sure("daemon/status")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from clisup.core.events import EventBase, TurnErrorKind
+from clisup.core.events import EventBase, TurnError, TurnErrorKind
+from clisup.core.usage import Usage, UsageSource
 
 __all__ = ["outline"]
 
@@ -20,7 +21,10 @@ _WORDS = {  # words of a list that is open: clisup's own, or of the CLI's protoc
     "session_init": ("backend_version",),
 }
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
-_NESTED = ("usage", "error")  # their names are the models' own; those of other objects may be a model's words
+_NESTED = {  # objects whose members are clisup's own; those of others may be anybody's words
+    "usage": frozenset(Usage.model_fields),
+    "error": frozenset(TurnError.model_fields),
+}
 
 
 def _has_literal(annotation: Any) -> bool:
@@ -32,6 +36,8 @@ _LISTED = {
     for cls in EventBase.__subclasses__()
 }
 
+_FIELDS = {cls.model_fields["type"].default: frozenset(cls.model_fields) for cls in EventBase.__subclasses__()}
+
 
 def outline(event: Mapping[str, Any]) -> dict[str, Any]:
     """The event as it may be shown to anybody. One of an unknown type gives its envelope alone."""
@@ -39,7 +45,7 @@ def outline(event: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: event[name] for name in _ENVELOPE if name in event}
     if type_ not in _LISTED:
         return found | {"unknown": True, "type": type_ if _WORD.fullmatch(type_) else "?"}
-    fields = {name: value for name, value in event.items() if name not in _ENVELOPE and name != "native"}
+    fields = {name: value for name, value in event.items() if name not in _ENVELOPE and name in _FIELDS[type_]}
     return found | {name: _field(type_, name, value) for name, value in fields.items()}
 
 
@@ -48,7 +54,7 @@ def _field(type_: str, name: str, value: Any) -> Any:
         plain = name in _LISTED[type_] or (name in _WORDS.get(type_, ()) and _WORD.fullmatch(value))
         return value if plain else {"chars": len(value)}
     if isinstance(value, Mapping) and name in _NESTED:
-        return {key: _part(key, part) for key, part in value.items()}
+        return {key: _part(key, part) for key, part in value.items() if key in _NESTED[name]}
     return _part(name, value)
 
 
@@ -56,8 +62,8 @@ def _part(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value if name == "source" or (name == "kind" and value in _KINDS) else {"chars": len(value)}
+        return value if value in _LISTS.get(name, ()) else {"chars": len(value)}
     return {"members": len(value)} if isinstance(value, Mapping | list | tuple) else "?"
 
 
-_KINDS = frozenset(get_args(TurnErrorKind))
+_LISTS = {"kind": frozenset(get_args(TurnErrorKind)), "source": frozenset(get_args(UsageSource))}

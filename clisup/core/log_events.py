@@ -109,6 +109,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "storage works again": _event("warning", "refused", "it takes them again"),
     "journal renewed": _event("warning", "session backend", "a sync failed; the state is written anew"),
     "retention removed": _event("info", "parts sessions bytes", "what was too old or too much is gone"),
+    "cleared": _event("info", "sessions failed", "what somebody asked to be cleared away is gone"),
     "retention failed": _event("error", "error", "it could not be removed; the next pass tries again", limited=True),
     "drift": _event("warning", "kind version frames fields", "a CLI says what this clisup does not know"),
     "drift not stored": _event("warning", "error", "the disk refused the count", limited=True),

@@ -23,7 +23,7 @@ def secret_arguments(words: Iterable[str]) -> list[str]:
         if named and not word.startswith("--"):
             found.append(word)
         if match and match[2]:
-            found.append(match[2])
+            found.append(match[2].strip())
         named = bool(match) and not (match and match[2]) and word.startswith("-")
         found += _IN_URL.findall(word)
     return found

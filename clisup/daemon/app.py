@@ -136,6 +136,7 @@ class Daemon:
                     nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
+            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
         finally:
             if not self.succession.due:
                 self._socket_lock.release()
@@ -182,7 +183,6 @@ class Daemon:
                 if not self.activated:  # systemd's stays, with whoever waits in it
                     os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
-        _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
 
     def _log_ready(self) -> None:
         _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,

@@ -47,7 +47,7 @@ async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
             found = _differences(daemon, config, backends)
             if not dry_run:
                 _take_up(daemon, kept_back(daemon.config, config), backends)
-                _log.info("configuration reloaded", file=daemon.config_file.path, changed=[c.key for c in found])
+                _log_changes(daemon.config_file.path, found)
             return found
 
 
@@ -59,6 +59,14 @@ async def heed_hangup(daemon: Daemon) -> None:
         _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=error.message)
     except Exception:
         _log.exception("reload failed inside the daemon")
+
+
+def _log_changes(file: str, found: list[Change]) -> None:
+    waits = [change.key for change in found if change.effect == "start"]
+    changed = [change.key for change in found if change.effect != "start"]
+    _log.info(
+        "configuration reloaded", file=file, changed=changed, **({"needs_stop_and_start": waits} if waits else {})
+    )
 
 
 def _check_serving(daemon: Daemon) -> None:

@@ -38,7 +38,7 @@ def test_a_dry_run_needs_no_systemd_and_writes_nothing(tmp_path: Path, executabl
 
 def test_without_systemctl_it_says_what_to_do_instead(tmp_path: Path, executable: str) -> None:
     done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH="/nonexistent")
-    assert done.returncode == 78
+    assert done.returncode == 69
     assert "there is no systemctl here" in done.stderr
     assert "run `clisup serve` under the supervisor that you have" in done.stderr
     assert not (tmp_path / ".config").exists()
@@ -50,7 +50,7 @@ def test_a_manager_that_does_not_answer_is_told_with_its_own_words(tmp_path: Pat
     fake.write_text("#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n")
     fake.chmod(0o755)
     done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH=str(fake.parent))
-    assert done.returncode == 78
+    assert done.returncode == 69
     assert "(Failed to connect to bus: No medium found)" in done.stderr and "su and sudo" in done.stderr
     assert not (tmp_path / ".config").exists()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -170,11 +169,9 @@ def test_a_stop_says_how_many_turns_still_run_whenever_that_changes(
     left = [3, 3, 1, 0]
 
     def status(peer: Peer, params: dict[str, Any]) -> Any:
-        running = left.pop(0)
-        if not left:
-            threading.Thread(target=daemon.stop).start()
-        return {"daemon": {"running": running}}
+        return {"daemon": {"running": left.pop(0)}}
 
+    monkeypatch.setattr(stop, "_nobody_listens", lambda path: not left)
     monkeypatch.setattr(stop, "LOOK_S", 0)
     daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
     daemon.handlers["daemon/status"] = status

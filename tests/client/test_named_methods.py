@@ -74,6 +74,7 @@ def opened(result: Any) -> bool:
 CASES: dict[str, Case] = {
     "initialize": Case(lambda c: c.server, gives=lambda server: server["backends"] == ["demo"]),
     "ping": Case(lambda c: c.ping(), {"time": "now"}, lambda time: time == "now"),
+    "rpc.discover": Case(lambda c: c.discover(), {"openrpc": "1"}, lambda document: document == {"openrpc": "1"}),
     "daemon/status": Case(lambda c: c.status(), {"daemon": {}}, lambda status: status == {"daemon": {}}),
     "daemon/log": Case(lambda c: c.daemon_log(5, session_id=SESSION), {"lines": [{"event": "ready"}], "dropped": 0, "held_back": {}},
                        lambda log: log["lines"] == [{"event": "ready"}]),
