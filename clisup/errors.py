@@ -67,6 +67,7 @@ KINDS: dict[str, ErrorKind] = {
     "daemon_already_running":      ErrorKind(-32603, EXIT_BUSY),
     "unsupported_system":          ErrorKind(-32603, EXIT_CONFIGURATION),
     "spawn_failed":                ErrorKind(-32603, EXIT_UNAVAILABLE),
+    "service_manager":             ErrorKind(-32603, EXIT_UNAVAILABLE),
     "usage":                       ErrorKind(-32602, EXIT_USAGE),
 }
 # fmt: on

@@ -92,6 +92,12 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None) -> Targ
         raise UsageError(
             f"cannot install for {chosen!r}, because there is no such user", kind="usage", hint="useradd -m USER"
         ) from None
+    if not os.path.isdir(home):
+        raise UsageError(
+            f"cannot install for {chosen!r}, because their home {home} is not there",
+            kind="usage",
+            hint="the CLIs' logins and clisup's state lie in it: give the user one",
+        )
     return Target(
         ServiceManager(env, user=False), chosen, home, SYSTEM_UNITS,
         ("clisup@.service", "clisup@.socket", "clisup-tmp@.service"), f"clisup@{chosen}.service", f"clisup@{chosen}.socket",
@@ -103,7 +109,7 @@ def plan_install(
 ) -> Plan:
     """The steps to installed, enabled and, with `now`, running units. Raises `UsageError`, `ConfigurationError`, `WorldError`."""
     command = executable or _own_executable(env)
-    _check_executable(target, command)
+    _check_executable(target, command, *(() if executable else (sys.executable,)))
     if not dry_run:
         _check_rights(target)
         target.manager.check()
@@ -215,8 +221,8 @@ def _own_executable(env: Mapping[str, str]) -> str:
     raise UsageError("cannot find the clisup executable", kind="usage", hint="name it: --executable PATH")
 
 
-def _check_executable(target: Target, command: str) -> None:
-    """It, and the Python behind it, have to be there for the unit. Raises `UsageError`."""
+def _check_executable(target: Target, command: str, *python: str) -> None:
+    """It, and the Python behind it where that is known, have to be there for the unit. Raises `UsageError`."""
     if not os.path.isabs(command) or not os.access(command, os.X_OK):
         raise UsageError(
             f"cannot start {command} from a unit, because it is no absolute path of an executable", kind="usage",
@@ -224,7 +230,7 @@ def _check_executable(target: Target, command: str) -> None:
         )  # fmt: skip
     if target.manager.user:
         return
-    for path in (os.path.realpath(command), os.path.realpath(sys.executable)):
+    for path in map(os.path.realpath, (command, *python)):
         own = path.startswith(f"{target.home.rstrip('/')}/")
         if not own and any(path.startswith(f"{place}/") for place in HIDDEN):
             raise UsageError(
@@ -238,7 +244,7 @@ def _check_rights(target: Target) -> None:
     if not target.manager.user and os.geteuid() != 0:
         raise UsageError(
             "cannot change units of the system, because that takes root",
-            kind="permission_denied",
+            kind="usage",
             hint="with sudo; or look first: --dry-run",
         )
 

@@ -17,10 +17,11 @@ STDLIB = frozenset(sys.stdlib_module_names)
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 CORE = {"clisup.core", "clisup.errors"}
-SHARED = {"clisup", "clisup.errors", "clisup.locations"}
+SHARED = {"clisup", "clisup.errors", "clisup.explained", "clisup.locations"}
 MAY_IMPORT: dict[str, set[str]] = {
     # part of clisup -> parts of clisup that it may import, besides itself
     "clisup.errors": set(),
+    "clisup.explained": set(),
     "clisup.locations": set(),
     "clisup.core": {"clisup.errors"},
     "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
@@ -33,16 +34,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
     "clisup.installing": CORE | SHARED | {"clisup.host"},
+    # As recordings: what a command collects, with a daemon or in the place of one.
+    "clisup.bundle": CORE
+    | SHARED
+    | {"clisup.host", "clisup.client", "clisup.daemon.alone", "clisup.daemon.backends", "clisup.daemon.start"}
+    | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
-    | {
-        "clisup.core.events",
-        "clisup.core.content",
-        "clisup.rpc.models",
-        "clisup.rpc.daemon_models",
-        "clisup.rpc.gc_models",
-    },
+    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
+    | {"clisup.rpc.gc_models"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
@@ -58,6 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.core.config_schema",
         "clisup.recordings",
         "clisup.installing",
+        "clisup.bundle",
     },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
@@ -129,8 +131,9 @@ CLOCKS = {
 }
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
-    "clisup.host.keepers",
     "clisup.host.executables",
+    "clisup.host.journal_tail",
+    "clisup.host.keepers",
     "clisup.host.service_manager",
     "clisup.host.systemd",
     "clisup.host.trial",

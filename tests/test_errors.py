@@ -17,7 +17,14 @@ from clisup.errors import (
     error_from_wire,
 )
 
-LOCAL = ("daemon_not_running", "daemon_already_running", "unsupported_system", "spawn_failed", "usage")
+LOCAL = (
+    "daemon_not_running",
+    "daemon_already_running",
+    "unsupported_system",
+    "spawn_failed",
+    "service_manager",
+    "usage",
+)
 
 
 def test_kinds_that_travel_have_a_code_of_their_own() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
+from clisup import locations
 from clisup.locations import config_file, default_socket, default_state_dir, socket_for_client
 
 UID = 54321  # nobody's: there is no /run/user/54321
@@ -89,3 +91,23 @@ def test_a_configuration_that_is_nonsense_does_not_stop_a_client(tmp_path: Path)
         (tmp_path / "config.toml").write_bytes(content)
         env = {"CLISUP_CONFIG": str(tmp_path / "config.toml"), "HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/none"}
         assert socket_for_client(env, 12345) == str(tmp_path / ".local/state/clisup/clisup.sock")
+
+
+def test_a_client_finds_the_systems_daemon_where_its_user_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    systems = tmp_path / "run" / name / "clisup.sock"
+    own = tmp_path / "runtime" / "clisup" / "clisup.sock"
+    for path in (systems, own):
+        path.parent.mkdir(parents=True)
+    monkeypatch.setattr(locations, "SYSTEM_SOCKETS", str(tmp_path / "run"))
+    env = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    assert socket_for_client(env, os.getuid()) == str(own), "neither is there"
+    systems.touch()
+    assert socket_for_client(env, os.getuid()) == str(systems)
+    assert socket_for_client(env, 2**31 - 7) == str(own), "a uid without a name"
+    assert default_socket(env, os.getuid()) == str(own), "a daemon of one's own is not the system's"
+    own.touch()
+    assert socket_for_client(env, os.getuid()) == str(own)
+    assert socket_for_client({**env, "CLISUP_SOCKET": "/s"}, os.getuid()) == "/s"

@@ -55,6 +55,11 @@ def test_an_installed_clisup_finds_its_units(unpacked: Path, tmp_path: Path) -> 
     assert _python(find, ROOT, tmp_path) == (ROOT / "systemd" / "clisup@.service").read_text().strip()
 
 
+def test_a_wheel_brings_the_manual_pages_to_where_man_looks(unpacked: Path) -> None:
+    pages = next(unpacked.glob("clisup-*.data/data/share/man/man1"))
+    assert {page.name for page in pages.iterdir()} == {page.name for page in (ROOT / "man").iterdir()}
+
+
 def test_a_wheel_names_the_command_and_the_backends(unpacked: Path) -> None:
     text = next(unpacked.glob("clisup-*.dist-info/entry_points.txt")).read_text()
     assert "clisup = clisup.cli.main:main" in text

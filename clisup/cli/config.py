@@ -11,6 +11,7 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.terminal import plain
 from clisup.client.sync import Client
+from clisup.core.config_keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
@@ -175,6 +176,12 @@ def _running(shown: Shown) -> dict[str, Any]:
     return {"running": True, "file": answer["file"], "differ": [change["key"] for change in answer["changed"]]}
 
 
+def _way(keys: list[str]) -> str:
+    """How the daemon comes to have the file's values of these keys."""
+    waits = all((row := key_of(key)) is not None and row.effect == "start" for key in keys)
+    return "clisup stop, then clisup serve" if waits else "clisup daemon reload"
+
+
 def _daemon_words(shown: Shown, running: dict[str, Any]) -> str:
     if not running["running"]:
         return f"no daemon runs at {shown.socket}"
@@ -183,7 +190,7 @@ def _daemon_words(shown: Shown, running: dict[str, Any]) -> str:
     if running["file"] != shown.file:
         return f"the running daemon reads another file: {running['file']}"
     if running["differ"]:
-        return f"the running daemon has other values of: {', '.join(running['differ'])} (clisup daemon reload)"
+        return f"the running daemon has other values of: {', '.join(running['differ'])} ({_way(running['differ'])})"
     return "the running daemon has these values"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.daemon_log import log
 from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
 from clisup.core.config_keys import EFFECTS
@@ -67,12 +68,15 @@ def _reloaded(answer: dict[str, Any], dry_run: bool) -> Iterator[str]:
     if not changed:
         yield f"nothing has changed: {plain(answer['file'])}"
         return
-    did = "would change" if dry_run else "changed"
-    yield f"{len(changed)} {'key' if len(changed) == 1 else 'keys'} {did}: {plain(answer['file'])}"
+    count = "1 change" if len(changed) == 1 else f"{len(changed)} changes"
+    yield f"{count}{' to come' if dry_run else ''}: {plain(answer['file'])}"
     rows = [[plain(c["key"]), c["what"], EFFECTS.get(c["effect"], c["effect"])] for c in changed]
     yield table(["KEY", "WHAT", "TAKES EFFECT"], rows)
     if any(c["effect"] == "start" for c in changed):
         yield "\nThe socket and the state directory stay what they are: to change them, clisup stop, then clisup serve."
+
+
+command.add_command(log)
 
 
 @command.command("restart")

@@ -8,16 +8,18 @@ import click
 
 from clisup.cli.terminal import plain
 from clisup.errors import EXIT_INTERRUPTED, ClisupError, UsageError, WorldError
+from clisup.explained import ERRORS, doctor_hint
 
 __all__ = ["TurnEnded", "exit_code_of", "usage"]
 
 
 class TurnEnded(WorldError):
-    """A turn that did not end well. Its exit code is that of its outcome, not of a kind."""
+    """A turn that did not end well. Its exit code is that of its outcome, not of a kind; `doctor` is what explains it."""
 
-    def __init__(self, message: str, *, code: int, hint: str = "") -> None:
+    def __init__(self, message: str, *, code: int, hint: str = "", doctor: str = "") -> None:
         super().__init__(message, hint=hint)
         self._code = code
+        self.doctor = doctor
 
     @property
     def exit_code(self) -> int:
@@ -39,9 +41,21 @@ def exit_code_of(error: Exception) -> int:
         error = _from_click(error)
     if not isinstance(error, ClisupError):
         raise error
-    lines = [f"clisup: {error.message}", *([f"  hint: {error.hint}"] if error.hint else [])]
-    print(plain("\n".join(lines)), file=sys.stderr)
+    hints = dict.fromkeys(hint for hint in (error.hint, _doctor(error)) if hint)
+    print(plain("\n".join([f"clisup: {error.message}", *(f"  hint: {hint}" for hint in hints)])), file=sys.stderr)
     return error.exit_code
+
+
+def _doctor(error: ClisupError) -> str:
+    """What of `clisup doctor` explains it, where anything does and its own hint does not say so already."""
+    if "clisup doctor" in error.hint:
+        return ""
+    backend = error.data.get("backend")
+    return (
+        error.doctor
+        if isinstance(error, TurnEnded)
+        else doctor_hint(ERRORS.get(error.kind), backend if isinstance(backend, str) else None)
+    )
 
 
 def _from_click(error: click.ClickException) -> ClisupError:

@@ -30,10 +30,10 @@ def command(
     as_user: bool, system: bool, for_user: str | None, now: bool, force: bool, executable: str | None, dry_run: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Make the daemon a service of systemd: write the units, enable them and, with --now, start them.
+    """Make the daemon a service of systemd: write its units and enable them.
 
-    Doing it again does nothing, or brings the units up to date. systemd then holds the socket, restarts a daemon that fails or
-    hangs, and starts it with your login or at boot. See docs/systemd.md.
+    With --now they are started, too. Doing it again does nothing, or brings the units up to date. systemd then holds the
+    socket, restarts a daemon that fails or hangs, and starts it with your login or at boot. See docs/systemd.md.
 
     \b
     Example:

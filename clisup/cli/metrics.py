@@ -25,7 +25,7 @@ def command(openmetrics: bool, as_json: bool) -> int:
     Example:
       clisup metrics | grep clisup_turns_total
       clisup metrics > clisup.prom.tmp && mv clisup.prom.tmp clisup.prom
-      clisup metrics --json | jq '.[] | select(.name == "clisup_tokens").samples'
+      clisup metrics --json | jq '.[] | select(.name == "clisup_tokens_total").samples'
     """
     form = "openmetrics" if openmetrics and not as_json else "prometheus"
     with Client.connect(name="clisup-metrics") as client:
@@ -39,7 +39,7 @@ def _families(text: str) -> list[dict[str, Any]]:
 
     return [
         {
-            "name": family.name,
+            "name": f"{family.name}_total" if family.type == "counter" else family.name,  # as the page calls it
             "type": family.type,
             "help": family.documentation,
             "samples": [{"name": s.name, "labels": s.labels, "value": s.value} for s in family.samples],

@@ -44,6 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "backends",
         "env",
         "doctor",
+        "debug",
     ),
     "Recordings": (
         "record",

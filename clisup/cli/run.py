@@ -27,7 +27,7 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
 @click.argument("prompt", required=False)
 @click.option("-b", "--backend", help="The backend of a new session; see clisup backends.")
 @click.option(
-    "-C", "directory", type=click.Path(exists=True, file_okay=False), help="Where the CLI works (default: here)."
+    "-C", "directory", metavar="DIRECTORY", help="Where the CLI works, on the daemon's machine (default: here)."
 )
 @click.option("--session", help="Go on in this session: its id, or the first characters of it.")
 @click.option("--model", help="The model of a new session.")

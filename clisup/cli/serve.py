@@ -14,8 +14,8 @@ __all__ = ["command"]
 @click.option(
     "--check", is_flag=True, help="Only find out whether it would start: configuration, scrub lists, settings."
 )
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto", show_default=True,
-              help="How the daemon logs on stderr; auto is console on a terminal.")  # fmt: skip
+@click.option("--log-format", type=click.Choice(["auto", "console", "json", "journald"]), default="auto", show_default=True,
+              help="How the daemon logs; auto: to the journal under systemd, as text on a terminal, else as JSON.")  # fmt: skip
 def command(config: str | None, socket: str | None, state_dir: str | None, check: bool, log_format: str) -> int:
     """Run the daemon in the foreground.
 

@@ -14,6 +14,7 @@ from clisup.cli.showing import Screen, Showing
 from clisup.client.coming_back import RECONNECT_S, prompt_surely
 from clisup.client.following import Follower
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
+from clisup.explained import TURN_ERRORS, doctor_hint
 
 __all__ = ["Turn", "exit_code_of_turn"]
 
@@ -110,10 +111,12 @@ class Turn:
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
-        hint = _HINTS.get((error or {}).get("kind", ""), "")
+        kind = str((error or {}).get("kind", ""))
+        hint = _HINTS.get(kind, "")
         hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
-                        code=_EXIT_CODES[end["outcome"]], hint=hint)  # fmt: skip
+                        code=_EXIT_CODES[end["outcome"]], hint=hint,
+                        doctor=doctor_hint(TURN_ERRORS.get(kind), self.backend))  # fmt: skip
 
     def _uncertain(self, end: _Event) -> TurnEnded:
         """Neither sent again nor called done: whether it may be sent again is the reader's to say."""

@@ -158,10 +158,20 @@ class AsyncCalls:
         """The daemon's time, RFC 3339."""
         return str((await self._sure("ping"))["time"])
 
+    async def discover(self) -> dict[str, Any]:
+        """The protocol as an OpenRPC document: every method with its params, result and errors."""
+        document: dict[str, Any] = await self._sure("rpc.discover")
+        return document
+
     async def status(self) -> dict[str, Any]:
         """Everything that `clisup status --json` shows."""
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
+
+    async def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+        """The last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        log: dict[str, Any] = await self._sure("daemon/log", limit=limit, session_id=session_id)
+        return log
 
     async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
         """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""

@@ -199,10 +199,20 @@ class Calls:
         """The daemon's time, RFC 3339."""
         return str(self._sure("ping")["time"])
 
+    def discover(self) -> dict[str, Any]:
+        """The protocol as an OpenRPC document: every method with its params, result and errors."""
+        document: dict[str, Any] = self._sure("rpc.discover")
+        return document
+
     def status(self) -> dict[str, Any]:
         """Everything that `clisup status --json` shows."""
         status: dict[str, Any] = self._sure("daemon/status")
         return status
+
+    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+        """The last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        log: dict[str, Any] = self._sure("daemon/log", limit=limit, session_id=session_id)
+        return log
 
     def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
         """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""

@@ -52,7 +52,9 @@ class MachineFacts:
     """What is known of the machine. `daemon` is `{version, pid, state}` of the one that answers, None where none does.
 
     `configuration` is where it was read, or with `configuration_problem` the reason why it cannot be, and the way out.
-    `storage` is the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds.
+    `storage` is the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. Where none answers,
+    `holder` is the process that holds the state directory all the same, and `stale` says that a socket lies there. `log` is a
+    running daemon's form of log, and how many lines nobody took.
     """
 
     configuration: str
@@ -69,6 +71,9 @@ class MachineFacts:
     configuration_problem: tuple[str, str] | None = None
     daemon: Mapping[str, object] | None = None
     storage: tuple[str, str | None] | None = None
+    holder: int | None = None
+    stale: bool = False
+    log: tuple[str, int] | None = None
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -138,11 +143,34 @@ def _socket(facts: MachineFacts) -> Verdict:
 
 
 def _daemon(facts: MachineFacts) -> Verdict:
+    if facts.daemon is None and facts.holder is not None:
+        fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start it: turns go on"
+        return fail(f"process {facts.holder} holds {facts.state.path}, and none answers at {facts.socket}", fix)
+    if facts.daemon is None and facts.stale:
+        fix = "start it: clisup serve (it takes that place)"
+        return warn(f"none answers at {facts.socket}: what lies there is left of one that is gone", fix)
     if facts.daemon is None:
         return warn(
             f"none answers at {facts.socket}: what follows is as this command sees it", "start it: clisup serve"
         )
     return ok(f"clisup {facts.daemon['version']}, pid {facts.daemon['pid']}, {facts.daemon['state']}")
+
+
+def _log(facts: MachineFacts) -> Verdict:
+    if facts.log is None:
+        return ok("no daemon runs here that could have one")
+    form, dropped = facts.log
+    if dropped:
+        fix = "see whether the journal, or whoever reads the daemon's stderr, is there and keeps up"
+        return warn(f"{dropped} lines were lost: nobody took them", fix)
+    if facts.service.unit is not None and form != "journald":
+        fix = (
+            f"take --log-format out of ExecStart of {facts.service.unit}: then journalctl CLISUP_SESSION=... finds them"
+        )
+        return warn(f"as {form} on stderr, under systemd: the journal knows no field of it", fix)
+    return ok(
+        "to the journal: journalctl -t clisup" if form == "journald" else f"as {form} on stderr: clisup daemon log"
+    )
 
 
 def _cgroup(facts: MachineFacts) -> Verdict:
@@ -198,6 +226,7 @@ def _clock(facts: MachineFacts) -> Verdict:
 MACHINE_CHECKS: tuple[tuple[str, Callable[[MachineFacts], Verdict | None]], ...] = (
     ("configuration", _configuration),
     ("daemon", _daemon),
+    ("log", _log),
     ("cwd", _cwd),
     ("state directory", _state),
     ("socket", _socket),

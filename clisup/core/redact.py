@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "spellings", "united"]
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "spellings", "united"]
 
 MIN_LENGTH = 8
 """A shorter "secret" would blank out ordinary words, so none is looked for."""
@@ -49,11 +49,7 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """The text with every secret replaced."""
-        at, kept = 0, []
-        for start, end in self.spans(text):
-            kept += [text[at:start], MASK]
-            at = end
-        return "".join([*kept, text[at:]])
+        return masked(text, self.spans(text))
 
     def spans(self, text: str) -> list[Span]:
         """Where secrets stand, in order; those that overlap are one, so that none leaves the rest of another."""
@@ -69,6 +65,15 @@ def spellings(value: str) -> set[str]:
         words |= last
     octets = value.encode("utf-8", "surrogatepass")
     return {*words, "".join(chr(byte) if byte in _PLAIN_IN_URLS else f"%{byte:02X}" for byte in octets)}
+
+
+def masked(text: str, spans: Iterable[Span]) -> str:
+    """The text with a mask in each of these places."""
+    at, kept = 0, []
+    for start, end in united(spans):
+        kept += [text[at:start], MASK]
+        at = end
+    return "".join([*kept, text[at:]])
 
 
 def united(spans: Iterable[Span]) -> list[Span]:

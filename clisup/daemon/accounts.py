@@ -151,7 +151,7 @@ class Accounts:
         try:
             return read_json(self._path) or {}
         except WorldError as error:  # what was known of limits is lost; that ends no daemon
-            _log.warning("account limits not read", error=str(error))
+            _log.warning("account limits not read", error=error.message)
             return {}
 
     def of(self, backend: Backend, request_env: Mapping[str, str]) -> Account:

@@ -49,7 +49,7 @@ class Vitals:
             await task(*args)
         finally:
             self._ended.append(name)
-        _log.error("a task inside the daemon has ended that must not", task=name)
+        _log.error("task ended inside the daemon", task=name)
 
 
 class Announcer:

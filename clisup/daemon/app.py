@@ -17,7 +17,7 @@ from clisup.core.config import Config
 from clisup.core.config_changes import Change
 from clisup.core.finding import Finding
 from clisup.daemon.announcing import Announcer, Vitals, status_line
-from clisup.daemon.backends import Backends
+from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
 from clisup.daemon.lag import watch_lag
@@ -26,13 +26,14 @@ from clisup.daemon.reloading import heed_hangup, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
-from clisup.errors import WorldError
+from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
+from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.systemd import restart_job
 from clisup.rpc.status_models import STATUS_SCHEMA
@@ -50,11 +51,18 @@ _log = structlog.get_logger()
 
 
 def run_daemon(daemon: Daemon) -> None:
-    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's."""
+    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's.
+
+    A fault of its own goes to the log, which knows what may be told of it, and not to stderr as it is.
+    """
     try:
         trio.run(daemon.run)
-    except BaseExceptionGroup as group:
-        raise _only_one(group) from None
+    except (Exception, BaseExceptionGroup) as error:
+        cause = _only_one(error)
+        if isinstance(cause, Exception) and not isinstance(cause, ClisupError):
+            _log.error("daemon failed", exc_info=error)
+            cause = WorldError("cannot go on, because of a fault in the daemon", hint="its log says where: report it")
+        raise cause from None
 
 
 def _calm_collector() -> None:
@@ -91,6 +99,7 @@ class Daemon:
         self.config_file = config_file
         self.succession = succession
         self.backends = backends
+        hide_secrets(backends)
         self.state_dir = state_dir
         self.socket_path = socket_path
         self.instance_id = str(uuid.uuid4())
@@ -127,6 +136,7 @@ class Daemon:
                     nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
+            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
         finally:
             if not self.succession.due:
                 self._socket_lock.release()
@@ -160,8 +170,7 @@ class Daemon:
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
             await self._announcer.ready()
-            _log.info("ready", socket=self.socket_path, state_dir=self.state_dir, sessions=len(list(self.manager)),
-                      adopted=self.manager.adopted)  # fmt: skip
+            self._log_ready()
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)
@@ -175,6 +184,10 @@ class Daemon:
                     os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
+    def _log_ready(self) -> None:
+        _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
+                  state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
+
     def trace(self) -> None:
         """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""
         if self._tracing is not None:
@@ -187,7 +200,7 @@ class Daemon:
         try:
             self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
         except WorldError as error:
-            _log.error("no traces", error=str(error))
+            _log.error("no traces", error=error.message)
         else:
             self._nursery.start_soon(self._tracing.run)
 
@@ -206,11 +219,11 @@ class Daemon:
         if self.succession.due:  # it shall not come back after all, or only as systemd starts it
             self.succession.due, self._stop_mode = False, None
         if self._stop_mode is not None:
-            self.stop("kill")
+            self.stop("kill", why=f"{signal.Signals(number).name} again")
         elif back:
             self.stop("detach", why="systemd restarts this unit")
         else:
-            self.stop(self.config.daemon.on_stop)
+            self.stop(self.config.daemon.on_stop, why=signal.Signals(number).name)
 
     async def reload(self, *, dry_run: bool = False) -> list[Change]:
         """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
@@ -233,7 +246,7 @@ class Daemon:
         if self._stop_mode is None:
             self.succession.due = True
             self.notifier.reloading()  # to the manager it is one: the successor says that it is over
-            self.stop("detach")
+            self.stop("detach", why="a client asked for a restart")
 
     def stop(self, mode: StopMode, **why: str) -> None:
         """Begin to stop; `why` goes into the log. A later `kill` hastens a `drain`."""
@@ -347,6 +360,7 @@ class Daemon:
             daemon={**self.identity(), "state": self.state},
             storage=(storage["state"], storage["error"]),
             drift=tuple(services.drift),
+            log=(LOG.form, LOG.outlet.dropped) if LOG.outlet is not None else None,
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]
         return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())

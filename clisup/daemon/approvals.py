@@ -207,7 +207,7 @@ class ApprovalDesk:
         except UsageError as error:
             if error.kind != "unsupported":
                 return  # the CLI has taken it back meanwhile
-            _log.warning("a rule allows what cannot be said", session=self._session.id, error=error.message)
+            _log.warning("approval rule not sayable", session=self._session.id, kind=error.kind)
             why = f"{word.rule}: {error.message}"
             denied = ApprovalAnswer("deny", message=_BY_RULE)
             with suppress(UsageError):  # as above
@@ -223,7 +223,8 @@ class ApprovalDesk:
                     real, real_cwd = await trio.to_thread.run_sync(real_paths, paths, cwd, abandon_on_cancel=True)
                 asked = asked._replace(real=real, real_cwd=real_cwd)
         except (OSError, ValueError, trio.TooSlowError) as error:
-            _log.warning("paths of an approval cannot be followed", session=self._session.id, error=str(error))
+            why = getattr(error, "strerror", None) or type(error).__name__  # no path: it is of the tool's input
+            _log.warning("approval paths not followed", session=self._session.id, error=why)
             return Judgement("deny", "error: its paths could not be followed")
         return judge(asked, session, backend)
 

@@ -20,14 +20,21 @@ from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check
 from clisup.core.versions import in_range
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
+from clisup.host.log import LOG
 from clisup.host.scrub_files import load_rules
 
-__all__ = ["Backend", "Backends"]
+__all__ = ["Backend", "Backends", "hide_secrets"]
 
 DESCRIBE_WAIT_S = 2.0
 """How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
+
+
+def hide_secrets(backends: Iterable[Backend]) -> None:
+    """From now on, no line of the log and no error shows their secrets."""
+    for backend in backends:
+        LOG.hide(backend.name, backend.private())
 
 
 class Backend:
@@ -161,6 +168,11 @@ class Backend:
         scrubbed = [value for name, value in self._inherited.items() if self._is_credential(name)]
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets.values()])
+
+    def private(self) -> Redactor:
+        """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
+        let_through = {name: value for name in self.config.pass_env if (value := self._inherited.get(name))}
+        return self.redactor({name: value for name, value in let_through.items() if not value.startswith("/")})
 
     def unexplained(self, names: Iterable[str]) -> list[str]:
         """Of the variables that a run had: those whose values may be secret and that this configuration does not give.

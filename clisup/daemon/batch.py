@@ -71,7 +71,9 @@ class Batch:
                 done = action()
             except WorldError as error:
                 if not self._blocked_by:
-                    _log.error("turn waits for the disk", run=self._dir.path, error=str(error))
+                    _log.error(
+                        "turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message
+                    )
                 self.blocked("journal", True)
                 await trio.sleep(STORAGE_RETRY_S)
             else:

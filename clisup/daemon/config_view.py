@@ -18,7 +18,9 @@ from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
 from clisup.host.config_file import ConfigFile
+from clisup.host.credentials import with_credentials
 from clisup.host.hardening import taken_environment
+from clisup.host.otlp import check_installed
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["Checked", "Flags", "Shown", "Value", "check_configuration", "show_configuration"]
@@ -64,8 +66,7 @@ def check_configuration(flags: Flags) -> Checked:
         return Checked(file.path, os.path.exists(file.path), _told(error))
     lines = lines_of(text or "")
     problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
-    if (problem := _place_problem(_place(flags, config, env), lines)) is not None:
-        problems.append(problem)
+    problems += filter(None, (_place_problem(_place(flags, config, env), lines), _tracing_problem(config, lines)))
     return Checked(file.path, text is not None, problems)
 
 
@@ -82,7 +83,8 @@ def _backend_problem(
     config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]
 ) -> dict[str, Any] | None:
     try:
-        Backends(config.model_copy(update={"backends": {name: config.backends[name]}}), env)
+        alone = config.model_copy(update={"backends": {name: config.backends[name]}})
+        Backends(with_credentials(alone, None, env), env)
     except ConfigurationError as error:
         line = lines.get(("backends", name))
         told = {"key": error.data.get("key", f"backends.{name}"), "message": error.message, "hint": error.hint}
@@ -99,6 +101,17 @@ def _place_problem(place: Place, lines: Mapping[Path, int]) -> dict[str, Any] | 
     return {"key": "daemon.socket", "message": message, "hint": "choose a shorter one"} | (
         {"line": line} if line else {}
     )
+
+
+def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> dict[str, Any] | None:
+    try:
+        if config.tracing.enabled:
+            check_installed()
+    except ConfigurationError as error:
+        told = {"key": "tracing.enabled", "message": error.message, "hint": error.hint}
+        line = lines.get(("tracing", "enabled"))
+        return {**told, **({"line": line} if line else {})}
+    return None
 
 
 def show_configuration(flags: Flags) -> Shown:

@@ -20,7 +20,9 @@ from clisup.daemon.holdings import Holding
 from clisup.daemon.subscription import Subscription
 from clisup.daemon.turnstile import LONG_FRAME, Turn
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.explained import ERRORS, doctor_hint
 from clisup.host.failpoints import armed, failpoint
+from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
@@ -97,7 +99,7 @@ class Connection:
                 hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
                 await trio.lowlevel.wait_readable(hangup.fileno())
         except OSError as error:  # no descriptor left: its place is wanted
-            _log.warning("cannot watch a half-closed client", error=error.strerror)
+            _log.warning("half-closed client not watched", error=error.strerror)
         requests.cancel()
 
     async def _read(self) -> None:
@@ -216,6 +218,10 @@ class Connection:
             return self._failed(request, _INTERNAL)
 
     def _failed(self, request: Request, error: ClisupError) -> bytes:
+        """The answer to people and programs: without a secret, for a path may hold anything, and never without a next step."""
+        _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
+        hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
+        error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
         self._figures.requested(_known(request.method), error.kind)
         return encode_error(request.id, error)
 
@@ -254,7 +260,7 @@ class Connection:
         try:
             await subscription.follow(self._send_events, self.turn)
         except ClisupError as error:
-            _log.error("subscription failed", error=str(error))
+            _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))
             raise trio.ClosedResourceError from None
 

@@ -20,6 +20,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.env_name_store import last_check
 from clisup.host.executables import ask
+from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, is_root, kernel_version, missing_features, user_name
 from clisup.host.systemd import service_facts
 
@@ -33,7 +34,7 @@ LOOK_LIMIT_S = 5.0
 class Surroundings:
     """What is known without asking: of the daemon that asks, or of one that would be started here.
 
-    `daemon` and `storage` are as in `MachineFacts`, None where no daemon runs; so is `configuration_problem`. `cwd` is the
+    `daemon`, `storage` and `log` are as in `MachineFacts`, None where no daemon runs; so is `configuration_problem`. `cwd` is the
     directory that a session would work in, None where nobody named one. `env` is the daemon's environment.
     """
 
@@ -47,6 +48,7 @@ class Surroundings:
     storage: tuple[str, str | None] | None = None
     configuration_problem: tuple[str, str] | None = None
     drift: tuple[DriftEntry, ...] = ()
+    log: tuple[str, int] | None = None
 
 
 async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
@@ -69,6 +71,7 @@ async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optiona
 async def diagnose_machine(around: Surroundings) -> list[Finding]:
     """The findings that concern no single backend."""
     service = await service_facts(around.env, user_name())
+    holder, stale = (None, False) if around.daemon is not None else _left_behind(around)
     facts = MachineFacts(
         configuration=around.configuration,
         configuration_problem=around.configuration_problem,
@@ -76,6 +79,9 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         cwd=None if around.cwd is None else await _look_at(around.cwd),
         state=await _look_at(around.state_dir),
         storage=around.storage,
+        log=around.log,
+        holder=holder,
+        stale=stale,
         socket=around.socket,
         socket_directory=await _look_at(os.path.dirname(around.socket)),
         kernel=kernel_version(),
@@ -86,6 +92,15 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         synchronised=clock.synchronised(),
     )
     return check_machine(facts)
+
+
+def _left_behind(around: Surroundings) -> tuple[int | None, bool]:
+    """Who holds the state directory, and is there a socket? Not for the daemon itself: to look at a lock of one's own drops it."""
+    there = os.path.lexists(around.socket)
+    try:
+        return lock_holder(os.path.join(around.state_dir, "daemon.lock")), there
+    except OSError:
+        return None, there
 
 
 async def _look_at(path: str) -> DirectoryFacts:

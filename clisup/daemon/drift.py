@@ -38,12 +38,14 @@ class Drift:
         """Take in an ended run; what its CLI said of its version goes before `version`. A full disk loses only counts."""
         if not self._book.add(kind, sample.version or version, sample, ts=clock.timestamp()):
             return
-        _log.warning("drift", kind=kind, version=sample.version or version, frames=sample.frames, fields=sample.fields)
+        _log.warning(
+            "drift", kind=kind, version=sample.version or version, frames=len(sample.frames), fields=len(sample.fields)
+        )
         try:
             with self._storage.watched():
                 save_drift(self._state_dir, self._book)
         except WorldError as error:
-            _log.warning("drift not stored", error=str(error))
+            _log.warning("drift not stored", error=error.message)
 
     def __iter__(self) -> Iterator[DriftEntry]:
         return iter(self._book)

@@ -21,6 +21,7 @@ from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
+from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc.gc_models import GcParams
@@ -78,6 +79,11 @@ class _Handlers:
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
         return json.dumps(await self._daemon.status()).encode()
 
+    async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
+        lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
+        dropped = LOG.outlet.dropped if LOG.outlet is not None else 0
+        return _json(d.LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
+
     async def daemon_metrics(self, connection: Connection, params: d.MetricsParams) -> bytes:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
         from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
@@ -86,7 +92,8 @@ class _Handlers:
         return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
     async def daemon_shutdown(self, connection: Connection, params: d.ShutdownParams) -> bytes:
-        self._daemon.stop(params.mode)
+        peer = connection.peer
+        self._daemon.stop(params.mode, why=f"a client asked for it (uid {peer.uid}, pid {peer.pid})")
         return _json(m.Done())
 
     async def daemon_reload(self, connection: Connection, params: d.ReloadParams) -> bytes:

@@ -140,7 +140,7 @@ class LiveRun:
             self.correction = await self._closer.close(self.run, record, self._dir, mode=self.mode, lap_s=lap)
             await session.steering.process_gone()  # not where the daemon leaves: the CLI still has what it was told
         except Exception as error:  # a fault of the daemon's own ends this process, never the daemon
-            _log.exception("live process failed inside the daemon", session=session.id)
+            _log.exception("live process failed inside the daemon", session=session.id, backend=session.spec.backend)
             await self._failed(error)
         finally:
             session.services.live.discard(self)
@@ -161,7 +161,7 @@ class LiveRun:
                 await session.give_up(error)
             await session.steering.process_gone()
         except Exception:
-            _log.exception("a live process could not be ended inside the daemon", session=session.id)
+            _log.exception("live process not ended inside the daemon", session=session.id, backend=session.spec.backend)
 
     # -- turns
 

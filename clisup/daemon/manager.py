@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import structlog
 import trio
+from pydantic import ValidationError
 
 from clisup.backends.base import Capabilities
 from clisup.core.config import Config
@@ -99,12 +100,13 @@ class Manager:
 
     async def _set_aside(self, session_id: str, error: Exception) -> None:
         """It is reported and its files stay as they are; a CLI of it that still runs is ended, for nobody could watch it."""
-        reason = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+        reason = _why(error)
         ended = await end_unsupervised(self.state_dir, session_id)
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
-        _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended)
+        fault = None if isinstance(error, ClisupError) else error
+        _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
 
     async def _end_leftovers(self) -> None:
         """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""
@@ -119,7 +121,7 @@ class Manager:
             await trio.sleep(SUSPEND_LOOK_S)
             now = clock.suspended()
             if now - before > SUSPEND_NOISE_S:
-                _log.warning("resumed", suspended_s=round(now - before, 1))
+                _log.warning("machine resumed", suspended_s=round(now - before, 1))
                 for session in self:
                     session.resumed(now - before)
             before = now
@@ -280,6 +282,9 @@ class Manager:
             session.recorder.close()
             raise
         self._sessions[spec.session_id] = session
+        _log.info(
+            "session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.config.mode
+        )
         self._nursery.start_soon(session.serve)
         return session
 
@@ -340,6 +345,7 @@ class Manager:
             )
         trash = session.dir.throw_away()
         del self._sessions[session_id]
+        _log.info("session deleted", session=session_id)
         for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
@@ -361,6 +367,16 @@ class Manager:
             "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
             "cost_usd": round(sum(costs), 6) if costs else None,
         }
+
+
+def _why(error: Exception) -> str:
+    """What may be told of a session that cannot be loaded: never what stands in its files."""
+    if isinstance(error, ClisupError):
+        return str(error)
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_input=False, include_url=False)[0]
+        return f"its session.json is wrong at {problem['loc'][0]!r}: {problem['msg']}"
+    return f"its files make no sense ({type(error).__name__}; the log says where)"
 
 
 def _tell_origin(session: Session) -> None:

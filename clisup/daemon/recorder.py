@@ -77,6 +77,8 @@ class Recorder:
         self._everywhere = everywhere
         self._at_ends = at_ends
         self.meter = meter or Meter(Figures(), "")
+        # For the log: told once of what was journaled, after its fold.
+        self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
 
@@ -117,6 +119,7 @@ class Recorder:
         self.meter.stored(len(items), [item.src for item in items].count(None), size)
         for at, item in enumerate(items):
             self._fold(item, first + at, ts)
+        self.on_recorded(items)
         self._announce()
         return first + len(items) - 1
 

@@ -14,7 +14,7 @@ import trio
 from clisup.core.config import Config
 from clisup.core.config_changes import Change, changes, kept_back
 from clisup.core.lifecycle import SessionState
-from clisup.daemon.backends import Backends
+from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
@@ -47,7 +47,7 @@ async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
             found = _differences(daemon, config, backends)
             if not dry_run:
                 _take_up(daemon, kept_back(daemon.config, config), backends)
-                _log.info("configuration reloaded", file=daemon.config_file.path, changed=[c.key for c in found])
+                _log_changes(daemon.config_file.path, found)
             return found
 
 
@@ -56,9 +56,15 @@ async def heed_hangup(daemon: Daemon) -> None:
     try:
         await daemon.reload()
     except ClisupError as error:
-        _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=str(error))
+        _log.error("configuration not reloaded", file=daemon.config_file.path, kind=error.kind, error=error.message)
     except Exception:
         _log.exception("reload failed inside the daemon")
+
+
+def _log_changes(file: str, found: list[Change]) -> None:
+    waits = [change.key for change in found if change.effect == "start"]
+    changed = [change.key for change in found if change.effect != "start"]
+    _log.info("configuration reloaded", file=file, changed=changed, needs_stop_and_start=waits or None)
 
 
 def _check_serving(daemon: Daemon) -> None:
@@ -120,6 +126,7 @@ def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     traces_anew = config.tracing != daemon.config.tracing
     daemon.config, daemon.configured_at = config, clock.timestamp()
     daemon.backends.take(backends)
+    hide_secrets(daemon.backends)
     set_log_level(config.daemon.log_level)
     daemon.manager.renew(config)
     daemon.server.renew(config.daemon)

@@ -48,7 +48,8 @@ class Retention:
             try:
                 await self.once()
             except (ClisupError, OSError) as error:
-                _log.error("retention failed", error=str(error))  # the next pass tries again
+                reason = error.message if isinstance(error, ClisupError) else error.strerror
+                _log.error("retention failed", error=reason)  # the next pass tries again
             with trio.move_on_after(self._config.every_s):
                 await self._renewed.wait()
 

@@ -106,11 +106,13 @@ class Server:
         self._figures.connections += 1
         self.connections.add(connection)
         self._of_uid[peer.uid] += 1
+        _log.debug("client connected", uid=peer.uid, pid=peer.pid)
         try:
             await connection.serve()
         except Exception:
             _log.exception("connection failed inside the daemon", uid=peer.uid, pid=peer.pid)
         finally:
+            _log.debug("client gone", uid=peer.uid, pid=peer.pid, client=connection.name)
             holding.close()
             self.connections.discard(connection)
             self._of_uid[peer.uid] -= 1

@@ -27,12 +27,14 @@ from clisup.daemon.recorder import Item, Recorder
 from clisup.daemon.renewing import Renewal, timeouts_of
 from clisup.daemon.run import Run
 from clisup.daemon.services import Services
+from clisup.daemon.session_log import SessionLog
 from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.summary import keeper_pid_of, summary_of
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
+from clisup.host.log import LOG
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import SessionDir
 
@@ -79,6 +81,8 @@ class Session:
         self.launcher = Launcher(self, self.native)
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
+        self.recorder.on_recorded = SessionLog(self).tell
+        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets()])
         self.renewal = Renewal(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -146,9 +150,7 @@ class Session:
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
         done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
-        error = done.error.kind if done.error else None
         self.gate.account.see(done)
-        _log.info("turn completed", session=self.id, turn=turn, outcome=done.outcome, error=error)
         return Item(done, turn, memo=memo or None)
 
     def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:
@@ -239,7 +241,7 @@ class Session:
         try:
             await work
         except Exception as error:
-            _log.exception("turn failed inside the daemon", session=self.id)
+            _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self.give_up(error)
         with suppress(WorldError):  # the daemon stops
             await self.sync()
@@ -272,6 +274,9 @@ class Session:
         end = self.ledger.last_error
         self._failures = self._failures + 1 if end in ("spawn_failed", "crashed", "startup_timeout") else 0
         if self._failures >= CRASH_LIMIT and self.state is SessionState.IDLE:
+            _log.error(
+                "session backs off", session=self.id, backend=self.spec.backend, error=end, failures=self._failures
+            )
             self.advance(Cause.CRASH_LOOP)
 
     async def sync(self) -> None:
@@ -385,6 +390,7 @@ class Session:
             await self.sync()
         self.advance(Cause.CLOSE)
         self.dir.forget_secrets()
+        LOG.forget_brought(self.id)
         self.recorder.close()
         self._closed.set()
 

@@ -31,7 +31,7 @@ class Flags(NamedTuple):
     config: str | None = None
     socket: str | None = None
     state_dir: str | None = None
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_format: Literal["auto", "console", "json", "journald"] = "auto"
     check: bool = False
 
 
@@ -53,6 +53,7 @@ def serve(flags: Flags) -> int:
     from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
+    from clisup.host.otlp import check_installed
 
     path, named = config_path(flags, env)
     credentials = read_credentials(env, carried.credentials)
@@ -62,32 +63,29 @@ def serve(flags: Flags) -> int:
     if ACTIVATED in descriptors:
         place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
     if config.tracing.enabled:
-        from clisup.host.otlp import check_installed
-
         check_installed()
     if flags.check:
         Backends(config, env)
         return EXIT_OK
-    configure_logging(config.daemon.log_level, flags.log_format)
+    configure_logging(config.daemon.log_level, flags.log_format, env)
     arm(env.get(VARIABLE, ""))
     harden()
-    again = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
-    again += ["--config", path] if named else []
+    again = _successors_words(flags, place, path if named else None)
     succession = Succession(tuple(again), env, descriptors, credentials)
-    daemon = Daemon(
-        config,
-        Backends(config, env),
-        succession,
-        state_dir=place.state_dir,
-        socket_path=place.socket,
-        config_file=file,
-    )
+    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir,
+                    socket_path=place.socket, config_file=file)  # fmt: skip
     run_daemon(daemon)
     if succession.due:
         failpoint("restart.before")
         daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
         execute_anew(again, succession.carried, daemon.descriptors())
     return EXIT_OK
+
+
+def _successors_words(flags: Flags, place: Place, config: str | None) -> list[str]:
+    """What `clisup` is told when it takes over in place: where this one serves, whatever the configuration says by then."""
+    words = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
+    return [*words, "--config", config] if config is not None else words
 
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:

@@ -57,7 +57,7 @@ class Storage:
     def _failed(self, error: WorldError) -> None:
         number = int(error.data["errno"])
         if self._health.failed(number, error.message, now=clock.monotonic(), ts=clock.timestamp()):
-            _log.error("storage trouble", state=self._health.state, error=str(error))
+            _log.error("storage trouble", state=self._health.state, error=error.message)
         self._trouble.set()
 
     async def probe(self) -> None:

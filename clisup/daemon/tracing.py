@@ -139,7 +139,7 @@ class Tracing:
                     TypeError,
                     ValueError,
                 ) as error:  # one session's journal; the others go on
-                    _log.error("turn not traced", session=session_id, error=str(error))
+                    _log.error("turn not traced", session=session_id, exc_info=error)
                     self._at[session_id] = recorder.next_seq - 1
                 if max(recorder.ledger.ends.values(), default=0) <= self._at.get(session_id, 0):
                     self._dirty.pop(session_id, None)
@@ -221,5 +221,7 @@ class Tracing:
         """Once when the collector is away, and once when it is back."""
         if taken == self._away:
             self._away = not taken
-            say = _log.info if taken else _log.warning
-            say("spans are taken again" if taken else "spans not taken", endpoint=self._config.endpoint)
+            if taken:
+                _log.info("spans taken again", endpoint=self._config.endpoint)
+            else:
+                _log.warning("spans not taken", endpoint=self._config.endpoint)

@@ -252,10 +252,8 @@ class TurnRunner:
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             drop_cgroup(launch.run_dir)
             raise _not_kept(word)
-        _log.info(
-            "run started",
-            session=session.id, turn=turn.id, run=launch.number, keeper=keeper.pid, pid=word.get("pid"),
-        )  # fmt: skip
+        _log.debug("keeper started", session=session.id, turn=turn.id, run=launch.number, backend=session.spec.backend,
+                   keeper=keeper.pid, pid=word.get("pid"))  # fmt: skip
         return launch
 
     def _announce(self, turn: Turn, launch: Launch, prompt: dict[str, Any]) -> None:

@@ -22,14 +22,14 @@ Run = tuple[str, int]
 
 
 async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, object]]:
-    """End them, and say what was ended: `{session_id, run, pid, comm}` each. `spared` are runs that somebody looks after."""
+    """End them, and say what was ended: `{session, run, pid, comm}` each. `spared` are runs that somebody looks after."""
     ended: list[dict[str, object]] = []
     for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
         if (session_id, number) in spared or not _dead(state_dir, session_id, number):
             continue
         cgroup = home.of(session_id, number)
         killed = await sweep(session_id, number, cgroup=cgroup)
-        ended += [{"session_id": session_id, "run": number, **process} for process in killed]
+        ended += [{"session": session_id, "run": number, **process} for process in killed]
         if cgroup is not None:
             cgroups.remove(cgroup)
     return ended

@@ -1,53 +1,209 @@
-"""Logging: structlog to stderr, one line a state change, as console text or JSON."""
+"""Logging: structlog to the journal or to stderr, one line a state change. What leaves here has been redacted and bounded.
+
+Set up once in a process, by `configure_logging`. The last lines stay in memory (`LOG.recent`), as everybody else gets them,
+for `daemon/log` and `clisup debug bundle`.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Literal
 
 import structlog
+from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
-__all__ = ["configure_logging", "set_log_level"]
+from clisup.core.journald_entry import encode_entry, entry_of
+from clisup.core.log_events import LOG_EVENTS
+from clisup.core.log_rate import LogRate
+from clisup.core.log_record import cleaned, traceback_text
+from clisup.core.redact import Redactor, masked
+from clisup.errors import ConfigurationError
+from clisup.host import clock
+from clisup.host.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
+from clisup.host.log_outlet import Outlet, Record, StderrSender
+
+__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging", "set_log_level"]
+
+LogForm = Literal["auto", "console", "json", "journald"]
+MAX_LINES = 1000
+MAX_LINES_BYTES = 1024 * 1024
+"""Of the lines that are kept in memory, both."""
+_STDERR = 2
+_LEVELS = logging.getLevelNamesMapping()
+_CODE = {"pathname": "code_file", "lineno": "code_line", "func_name": "code_func"}
+_FIRST = ("timestamp", "level", "event")
 
 
-class _Threshold:
-    """A processor that drops what is below its level. A loggers' class would not do: loggers keep theirs once they are used."""
+class Log:
+    """What the log of a process knows: secrets to hide, the last lines, what was held back, the level."""
 
     def __init__(self) -> None:
-        self.least = logging.INFO
+        self._secrets: dict[str, Redactor] = {}
+        self._brought: dict[str, Redactor] = {}
+        self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
+        self._size = 0
+        self.rate = LogRate()
+        self.level = logging.INFO
+        self.outlet: Outlet | None = None
+        self.form: LogForm = "auto"
 
-    def __call__(self, _logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        if getattr(logging, "ERROR" if method == "exception" else method.upper()) < self.least:
+    # -- secrets
+
+    def hide(self, owner: str, secrets: Redactor) -> None:
+        """From now on no line shows these values, which are the configuration's or the daemon's own."""
+        self._secrets[owner] = secrets
+
+    def hide_brought(self, session: str, values: Collection[str]) -> None:
+        """As `hide`, of what a client brought for its session."""
+        if values:
+            self._brought[session] = Redactor(values)
+
+    def forget_brought(self, session: str) -> None:
+        """The session is closed, and with it every line that could hold them."""
+        self._brought.pop(session, None)
+
+    def redact(self, text: str) -> str:
+        """The text without any secret that is known, and without what has the shape of one."""
+        return self._redact((*self._secrets.values(), *self._brought.values()), text)
+
+    def _redact_of(self, session: str) -> Callable[[str], str]:
+        """For a line about one session: a thousand others' secrets cannot be in it, and looking for them takes its time."""
+        brought = self._brought.get(session)
+        return partial(self._redact, (*self._secrets.values(), *([brought] if brought else [])))
+
+    @staticmethod
+    def _redact(redactors: Iterable[Redactor], text: str) -> str:
+        spans = [span for redactor in (*redactors, _SHAPES) for span in redactor.spans(text)]
+        return masked(text, spans) if spans else text  # all at once, or a secret within another would leave its rest
+
+    # -- the last lines
+
+    def keep(self, line: bytes) -> None:
+        """One more line; the oldest make room."""
+        if len(self._lines) == MAX_LINES:
+            self._size -= len(self._lines[0])
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > MAX_LINES_BYTES and len(self._lines) > 1:
+            self._size -= len(self._lines.popleft())
+
+    def recent(self, limit: int = MAX_LINES) -> list[dict[str, Any]]:
+        """The last lines, oldest first, as JSON has them."""
+        return [json.loads(line) for line in list(self._lines)[-limit:]]
+
+    def set_level(self, level: str) -> None:
+        """From now on, lines of this level and above."""
+        self.level = _LEVELS[level.upper()]
+
+    # -- structlog's processors, in their order
+
+    def _filter(self, _logger: Any, name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """What is below the level, or too much of one event, ends here."""
+        event = str(record.get("event"))
+        if _LEVELS.get(name.upper(), logging.ERROR) < self.level:
             raise structlog.DropEvent
-        return event
+        if event in LOG_EVENTS and LOG_EVENTS[event].limited:
+            held = self.rate.take(event, clock.monotonic())
+            if held is None:
+                raise structlog.DropEvent
+            if held:
+                record["held_back"] = held
+        return record
+
+    def _explain(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """`exc_info` becomes the place and class of the exception; its text only at level debug."""
+        info = record.pop("exc_info", None)
+        error = info if isinstance(info, BaseException) else sys.exc_info()[1] if info else None
+        if error is not None:
+            record["exception"] = traceback_text(error, texts=self.level <= logging.DEBUG)
+        return record
+
+    def _clean(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        ordered = {name: record[name] for name in _FIRST if name in record} | dict(record)
+        session = record.get("session")
+        whole = session is None or "exception" in record
+        return cleaned(ordered, self.redact if whole else self._redact_of(str(session)))
+
+    def _keep(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> tuple[tuple[Record], dict[str, Any]]:
+        self.keep(_as_json(record))
+        return (record,), {}
 
 
-_threshold = _Threshold()
+LOG = Log()
+"""This process's."""
+_SHAPES = Redactor()
+
+
+def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None) -> None:
+    """Set structlog up. `auto` is the journal's own protocol where stderr goes to the journal, console text on a terminal, else JSON.
+
+    `env` is the environment that the daemon was started with. Raises `ConfigurationError` where there is no journal to log to.
+    """
+    chosen = _chosen(form, env or {})
+    LOG.set_level(level)
+    LOG.form, LOG.outlet = chosen, _outlet(chosen)
+    code: list[structlog.typing.Processor] = (
+        [CallsiteParameterAdder([CallsiteParameter(name) for name in _CODE]), _rename] if chosen == "journald" else []
+    )
+    structlog.configure(
+        processors=[
+            LOG._filter,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *code,
+            LOG._explain,
+            LOG._clean,
+            LOG._keep,
+        ],
+        # `_filter` knows the level, and may learn another; a loggers' class would keep the one that it was used with.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+        logger_factory=lambda *_: LOG.outlet,
+        cache_logger_on_first_use=True,
+    )
 
 
 def set_log_level(level: str) -> None:
     """Drop what is less, from now on."""
-    _threshold.least = getattr(logging, level.upper())
+    LOG.set_level(level)
 
 
-def configure_logging(level: str, form: Literal["auto", "console", "json"] = "auto") -> None:
-    """Set structlog up. `auto` is console text on a terminal and JSON elsewhere."""
-    console = form == "console" or (form == "auto" and sys.stderr.isatty())
-    renderer = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else structlog.processors.JSONRenderer()
-    )
-    set_log_level(level)
-    structlog.configure(
-        processors=[
-            _threshold,
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:
+    there = os.path.exists(JOURNAL_SOCKET)
+    if form == "journald" and not there:
+        raise ConfigurationError(
+            f"cannot log to the journal, because there is no {JOURNAL_SOCKET}",
+            hint="clisup serve --log-format json, or auto",
+        )
+    if form != "auto":
+        return form
+    if there and is_journal_stream(env, _STDERR):
+        return "journald"
+    return "console" if sys.stderr.isatty() else "json"
+
+
+def _outlet(form: LogForm) -> Outlet:
+    if form == "journald":
+        return Outlet(JournalSocket(), lambda record: encode_entry(entry_of(record)))
+    if form == "console":
+        console = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+        return Outlet(StderrSender(), lambda record: str(console(None, "", dict(record))).encode("utf-8", "replace"))
+    return Outlet(StderrSender(), _as_json)
+
+
+def _as_json(record: Record) -> bytes:
+    return json.dumps(record, default=str).encode()
+
+
+def _rename(_logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The place of the call by the names that journald knows."""
+    for name, own in _CODE.items():
+        record[own] = record.pop(name, None)
+    return record

@@ -38,7 +38,7 @@ class ServiceManager:
         return " ".join(("systemctl", *(("--user",) if self.user else ()), *words))
 
     def check(self) -> None:
-        """Raises `WorldError(unsupported_system)` where none answers."""
+        """Raises `WorldError(service_manager)` where none answers."""
         code, _, said = self._run(ASK_LIMIT_S, "show", "--property=Version")
         if code == 0:
             return
@@ -50,7 +50,7 @@ class ServiceManager:
         )
         raise WorldError(
             f"cannot install a unit, because {whose} does not answer ({said or 'it says nothing'})",
-            kind="unsupported_system",
+            kind="service_manager",
             hint=hint,
         )
 
@@ -59,19 +59,19 @@ class ServiceManager:
         return self._run(ASK_LIMIT_S, *words)[1]
 
     def order(self, *words: str) -> None:
-        """Raises `WorldError(spawn_failed)` with its own words where it refuses."""
+        """Raises `WorldError(service_manager)` with its own words where it refuses."""
         code, _, said = self._run(ORDER_LIMIT_S, *words)
         if code != 0:
             raise WorldError(
                 f"cannot carry out `{self.words(*words)}`, because it says: {said or f'status {code}'}",
-                kind="spawn_failed",
+                kind="service_manager",
                 hint="its log says more: journalctl" + (" --user" if self.user else "") + " -e -u 'clisup*'",
             )
 
     def _run(self, limit_s: float, *words: str) -> tuple[int, str, str]:
         if self._program is None:
             raise WorldError(
-                "cannot install a unit, because there is no systemctl here", kind="unsupported_system", hint=_ELSE
+                "cannot install a unit, because there is no systemctl here", kind="service_manager", hint=_ELSE
             )
         command = [self._program, *(["--user"] if self.user else []), *words]
         try:

@@ -111,6 +111,11 @@ class SessionDir:
         """The values of variables that the request brought."""
         return {str(k): str(v) for k, v in (read_json(self._secrets) or {}).items()}
 
+    def brought_secrets(self) -> list[str]:
+        """Values that may be secret in what the request brought beside its variables: those of its MCP servers."""
+        servers = self.read_mcp_servers() or {}
+        return [str(value) for server in servers.values() for value in _secret_values(server)]
+
     def forget_secrets(self) -> None:
         """At close: what is private goes, the record of events stays."""
         shutil.rmtree(os.path.join(self.path, "private"), ignore_errors=True)
@@ -162,12 +167,19 @@ class SessionDir:
             raise storage_error("remove old prompts from", directory, error) from None
 
 
+def _secret_values(server: Any) -> list[Any]:
+    """The values of an MCP server's variables and headers."""
+    parts = [server.get(name) for name in ("env", "headers")] if isinstance(server, dict) else []
+    return [value for part in parts if isinstance(part, dict) for value in part.values()]
+
+
 class RunDir:
     """`runs/<k>/`: one CLI process, owned by its keeper."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.number = int(os.path.basename(path))
+        self.session = os.path.basename(os.path.dirname(os.path.dirname(path)))
         self.out = os.path.join(path, "out.spool")
         self.err = os.path.join(path, "err.spool")
         self.lock = os.path.join(path, "keeper.lock")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from clisup.core.config_keys import Effect
-from clisup.rpc.models import Params, Result
+from clisup.rpc.models import Params, Result, SessionId
 
 
 class ShutdownParams(Params):
@@ -37,3 +39,14 @@ class MetricsParams(Params):
 class MetricsResult(Result):
     text: str
     content_type: str
+
+
+class LogParams(Params):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    session_id: SessionId | None = None
+
+
+class LogResult(Result):
+    lines: list[dict[str, Any]]
+    dropped: int
+    held_back: dict[str, int]

@@ -34,6 +34,7 @@ METHODS: dict[str, Method] = {
     "ping": Method(m.Empty, m.PingResult, "observe", "Is the daemon there? Answers with its time."),
     "rpc.discover": Method(m.Empty, None, "observe", "This protocol as an OpenRPC document: every method with its params, result and errors.", large=True),
     "daemon/status": Method(m.Empty, StatusResult, "observe", "Everything that `clisup status` shows."),
+    "daemon/log": Method(d.LogParams, d.LogResult, "observe", "The last lines of the daemon's own log: names, numbers and reasons, no text of a CLI or a client.", large=True),
     "daemon/metrics": Method(d.MetricsParams, d.MetricsResult, "observe", "What the daemon counts, as Prometheus' text format or OpenMetrics: docs/metrics.md."),
     "daemon/shutdown": Method(d.ShutdownParams, m.Done, "admin", "Stop: drain (turns may end), detach (turns go on without the daemon) or kill."),
     "daemon/reload": Method(d.ReloadParams, d.ReloadResult, "admin", "Read the configuration file anew: all of it is taken up, or nothing and the error says why."),

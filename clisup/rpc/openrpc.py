@@ -45,6 +45,7 @@ _TURN = (
 OWN_ERRORS: dict[str, tuple[str, ...]] = {
     # Beside those of any method, and `session_not_found` of those that name a session.
     "initialize": ("unsupported",),
+    "daemon/reload": ("configuration", "session_busy", "shutting_down", "storage_failed"),
     "daemon/restart": ("unsupported", "shutting_down"),
     "daemon/gc": ("storage_failed",),
     "backend/env": ("backend_not_found",),
@@ -195,7 +196,7 @@ def _used(value: Any, definitions: dict[str, JsonSchema]) -> set[str]:
 
 
 def _on_the_wire() -> list[str]:
-    return list(KINDS)[: list(KINDS).index("configuration")]
+    return list(KINDS)[: list(KINDS).index("daemon_not_running")]
 
 
 def _error(kind: str) -> JsonSchema:

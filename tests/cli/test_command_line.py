@@ -85,7 +85,8 @@ def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[
 def test_without_a_daemon_every_command_says_how_to_start_it(
     clisup: Run, socket_path: Path, args: tuple[str, ...]
 ) -> None:
-    expected = f"clisup: cannot reach the daemon at {socket_path}, because nothing listens there\n  hint: start it: clisup serve\n"
+    hints = "  hint: start it: clisup serve\n  hint: clisup doctor (daemon, socket, systemd)\n"
+    expected = f"clisup: cannot reach the daemon at {socket_path}, because nothing listens there\n{hints}"
     assert clisup(*args) == (3, "", expected)
 
 

@@ -78,6 +78,16 @@ def test_what_only_a_start_would_find_is_told_too(clisup: Run, file: Path) -> No
     assert "did you mean 'claude'?" in str(found)
 
 
+def test_a_value_that_is_not_in_its_file_is_told(clisup: Run, file: Path, tmp_path: Path) -> None:
+    file.write_text(f"[backends.demo]\nenv_files = {{ KEY = '{tmp_path}/none' }}\n")
+    ran = clisup("config", "check", "--config", str(file))
+    assert ran.code == 78 and ran.out.startswith(f"{file}:1: cannot use backends.demo.env_files.KEY")
+    (tmp_path / "none").write_text(CANARY + "\n")
+    (tmp_path / "none").chmod(0o600)
+    assert clisup("config", "check", "--config", str(file)).code == 0
+    assert CANARY not in clisup("config", "show", "--config", str(file), "--json").out
+
+
 def test_a_socket_that_is_too_long_is_told(clisup: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLISUP_SOCKET")
     file.write_text(f"[daemon]\nsocket = '/{'x' * 200}'\n")
@@ -116,6 +126,7 @@ def test_a_flag_goes_before_a_variable_that_before_the_file_and_that_before_the_
     clisup: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLISUP_SOCKET")
+    monkeypatch.delenv("CLISUP_STATE_DIR")
 
     def origin(*flags: str) -> tuple[str, str]:
         value = values(clisup("config", "show", "--json", "--config", str(file), *flags))["daemon.state_dir"]
@@ -183,6 +194,7 @@ def answer(daemon: FakeDaemon, result: Any) -> None:
     [
         (None, [], "the running daemon has these values"),
         (None, ["daemon.max_queue", "daemon.fsync"], "has other values of: daemon.max_queue, daemon.fsync (clisup daemon reload)"),
+        (None, ["daemon.socket"], "has other values of: daemon.socket (clisup stop, then clisup serve)"),
         ("/other.toml", [], "the running daemon reads another file: /other.toml"),
     ],
 )  # fmt: skip

@@ -117,7 +117,7 @@ def test_reload_shows_what_has_changed_and_when_it_takes_effect(clisup: Run, dae
     reloads(daemon, "at_once", "next_turn", "next_connection", "start", "later_version")
     ran = clisup("daemon", "reload")
     head, titles, *rows = ran.out.splitlines()
-    assert (ran.code, head) == (0, "5 keys changed: /etc/clisup.toml")
+    assert (ran.code, head) == (0, "5 changes: /etc/clisup.toml")
     assert titles.split() == ["KEY", "WHAT", "TAKES", "EFFECT"]
     words = ["at once", "next turn", "next connection", "stop and start", "later_version"]
     assert all(row.endswith(word) for row, word in zip(rows, words, strict=False))
@@ -132,7 +132,7 @@ def test_reload_without_a_change_says_so(clisup: Run, daemon: FakeDaemon) -> Non
 
 def test_a_dry_run_is_told_to_the_daemon(clisup: Run, daemon: FakeDaemon) -> None:
     reloads(daemon, "at_once")
-    assert clisup("daemon", "reload", "--dry-run").out.startswith("1 key would change")
+    assert clisup("daemon", "reload", "--dry-run").out.startswith("1 change to come: ")
     assert daemon.calls("daemon/reload") == [{"dry_run": True}]
 
 

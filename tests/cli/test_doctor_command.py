@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,26 @@ def test_without_a_daemon_the_command_looks_itself_and_says_so(clisup: Run, home
     assert by_name["version"]["detail"].startswith("1.0.0")
     assert by_name["configuration"]["detail"].endswith("all defaults")
     assert not (home / "state").exists()
+
+
+def test_a_daemon_that_hangs_and_one_that_left_its_socket_are_told_apart(
+    clisup: Run, home: Path, socket_path: Path
+) -> None:
+    socket_path.touch()
+    found = {one["check"]: one for one in json.loads(clisup("doctor", "demo", "--json").out)}
+    assert (
+        found["daemon"]["status"] == "warn"
+        and "what lies there is left of one that is gone" in found["daemon"]["detail"]
+    )
+    (home / "state").mkdir(mode=0o700)
+    held = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    argv = [sys.executable, "-c", held, str(home / "state" / "daemon.lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        found = {one["check"]: one for one in json.loads(clisup("doctor", "demo", "--json").out)}
+    assert (
+        found["daemon"]["status"] == "fail" and f"process {holder.pid} holds {home}/state" in found["daemon"]["detail"]
+    )
 
 
 def test_a_configuration_that_cannot_be_used_is_a_finding(clisup: Run, home: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_dry_run_needs_no_systemd_and_writes_nothing(tmp_path: Path, executabl
 
 def test_without_systemctl_it_says_what_to_do_instead(tmp_path: Path, executable: str) -> None:
     done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH="/nonexistent")
-    assert done.returncode == 78
+    assert done.returncode == 69
     assert "there is no systemctl here" in done.stderr
     assert "run `clisup serve` under the supervisor that you have" in done.stderr
     assert not (tmp_path / ".config").exists()
@@ -50,7 +50,7 @@ def test_a_manager_that_does_not_answer_is_told_with_its_own_words(tmp_path: Pat
     fake.write_text("#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n")
     fake.chmod(0o755)
     done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH=str(fake.parent))
-    assert done.returncode == 78
+    assert done.returncode == 69
     assert "(Failed to connect to bus: No medium found)" in done.stderr and "su and sudo" in done.stderr
     assert not (tmp_path / ".config").exists()
 
@@ -72,6 +72,12 @@ def test_what_cannot_be_meant_is_a_usage_error(tmp_path: Path, command: str, wor
     assert "hint: " in done.stderr
 
 
+def test_a_user_without_a_home_has_no_daemon(tmp_path: Path) -> None:
+    done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--dry-run")
+    assert done.returncode == 2
+    assert "is not there" in done.stderr
+
+
 @ROOT_ONLY
 def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--user", SUDO_USER="alice")
@@ -81,7 +87,7 @@ def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
 
 @ROOT_ONLY
 def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
-    done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--executable", "/root/bin/clisup", "--dry-run")
+    done = clisup(tmp_path, "install", "--system", "--for", "daemon", "--executable", "/root/bin/clisup", "--dry-run")
     assert done.returncode == 2
     assert "no absolute path of an executable" in done.stderr
     relative = clisup(tmp_path, "install", "--user", "--executable", "bin/clisup", "--dry-run")

@@ -22,7 +22,7 @@ def test_the_text_is_printed_as_the_daemon_gives_it(clisup: Run, daemon: FakeDae
 def test_as_json_it_is_a_list_of_metrics_with_their_samples(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["daemon/metrics"] = lambda peer, params: {"text": TEXT, "content_type": "text/plain"}
     sample = {"name": "clisup_turns_total", "labels": {"backend": "demo"}, "value": 3.0}
-    wanted = [{"name": "clisup_turns", "type": "counter", "help": "Turns.", "samples": [sample]}]
+    wanted = [{"name": "clisup_turns_total", "type": "counter", "help": "Turns.", "samples": [sample]}]
     assert json.loads(clisup("metrics", "--json", "--openmetrics").out) == wanted
     assert daemon.calls("daemon/metrics") == [{"format": "prometheus"}]
 

@@ -74,7 +74,10 @@ def opened(result: Any) -> bool:
 CASES: dict[str, Case] = {
     "initialize": Case(lambda c: c.server, gives=lambda server: server["backends"] == ["demo"]),
     "ping": Case(lambda c: c.ping(), {"time": "now"}, lambda time: time == "now"),
+    "rpc.discover": Case(lambda c: c.discover(), {"openrpc": "1"}, lambda document: document == {"openrpc": "1"}),
     "daemon/status": Case(lambda c: c.status(), {"daemon": {}}, lambda status: status == {"daemon": {}}),
+    "daemon/log": Case(lambda c: c.daemon_log(5, session_id=SESSION), {"lines": [{"event": "ready"}], "dropped": 0, "held_back": {}},
+                       lambda log: log["lines"] == [{"event": "ready"}]),
     "daemon/metrics": Case(lambda c: c.metrics("openmetrics"), {"text": "# EOF\n", "content_type": ""}, lambda text: text == "# EOF\n"),
     "daemon/shutdown": Case(lambda c: c.stop_daemon("detach"), {"ok": True}),
     "daemon/reload": Case(lambda c: c.reload_daemon(dry_run=True),

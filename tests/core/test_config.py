@@ -35,7 +35,7 @@ DEFAULTS = {
     },
     "backend": {
         "kind": "claude", "command": [], "mode": "auto", "versions": "", "args": [], "pass_env": [], "request_env": [],
-        "env": {}, "setting_sources": "user", "orphans": "grace",
+        "env": {}, "env_files": {}, "setting_sources": "user", "orphans": "grace",
         "approvals": {"rules": [], "unattended": "wait", "unattended_after_s": 60},
         "timeouts": {"startup": 60, "model_idle": 180, "tool_idle": 1800, "approval": 0, "background": 660, "linger": 5,
                      "turn": 0, "int_grace": 3, "term_grace": 5},

@@ -32,6 +32,7 @@ GOOD = MachineFacts(
     synchronised=True,
     daemon={"version": "1", "pid": 7, "state": "ready"},
     storage=("ok", None),
+    log=("journald", 0),
 )
 
 
@@ -51,6 +52,12 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
     [
         ("configuration", {"configuration_problem": ("broken", "mend it")}, "fail"),
         ("daemon", {"daemon": None}, "warn"),
+        ("daemon", {"daemon": None, "stale": True}, "warn"),
+        ("daemon", {"daemon": None, "stale": True, "holder": 7}, "fail"),
+        ("log", {"log": None}, "ok"),
+        ("log", {"log": ("json", 0)}, "warn"),
+        ("log", {"log": ("json", 0), "service": ServiceFacts()}, "ok"),
+        ("log", {"log": ("journald", 3)}, "warn"),
         ("cwd", {"cwd": DirectoryFacts("/nowhere")}, "fail"),
         ("cwd", {"cwd": replace(PRIVATE, readable=False)}, "fail"),
         ("cwd", {"cwd": replace(PRIVATE, mode=0o777)}, "warn"),

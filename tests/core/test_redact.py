@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.redact import Redactor
+from clisup.core.redact import MASK, Redactor
 
 CANARIES = [
     "sk-ant-" + "api03-AAAABBBBCCCCDDDD_eeee-ffff",
@@ -68,3 +68,8 @@ def test_a_redactor_has_no_string_form_of_its_values() -> None:
     redactor = Redactor(["correct horse battery"])
     assert "horse" not in f"{redactor!r} {redactor}"
     assert not hasattr(redactor, "__dict__")
+
+
+def test_one_that_hides_what_either_hides() -> None:
+    both = Redactor(["first-secret"]).also(Redactor(["other-secret"]))
+    assert both("first-secret other-secret plain") == f"{MASK} {MASK} plain"

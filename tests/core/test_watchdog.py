@@ -272,3 +272,14 @@ def test_asking_only_when_told_to_finds_the_deadline(phase: Phase, start: float,
         now, asked = verdict.next_at, asked + 1
         assert asked < 8
     assert now == pytest.approx(start + limit)
+
+
+def test_other_limits_hold_from_now_on_and_what_has_passed_counts() -> None:
+    dog = watching("model", now=0.0)
+    assert dog.poll(100).action == "wait"
+    dog.renew(replace(LIMITS, model_idle=90))
+    assert dog.poll(100).action == "fire"
+    dog.renew(replace(LIMITS, model_idle=120))
+    assert [dog.poll(at).action for at in (100, 101, 120)] == ["warn", "wait", "fire"]
+    dog.renew(NEVER)
+    assert dog.poll(10_000).next_at is None

@@ -13,6 +13,7 @@ import trio.lowlevel
 from harness import Harness, until
 
 from clisup.daemon.announcing import Announcer, Vitals, status_line
+from clisup.errors import ClisupError
 from clisup.host.notify import Notifier
 
 
@@ -69,6 +70,19 @@ def test_a_restart_in_place_is_a_reload(serve: Callable[..., Harness], manager: 
     assert order == ["READY=1", "RELOADING=1", "READY=1"]
     alive = manager.heard.count("WATCHDOG=1")
     until(lambda: manager.heard.count("WATCHDOG=1") > alive + 1)
+
+
+def test_a_reload_of_the_configuration_is_one_also_where_it_fails(
+    serve: Callable[..., Harness], manager: Manager
+) -> None:
+    daemon = serve(env=manager.env)
+    daemon.call("daemon/reload")
+    daemon.configure(raw="[daemon.no_such_table]\n")
+    with daemon.wire() as wire, pytest.raises(ClisupError, match="no_such_table"):
+        wire.call("daemon/reload")
+    until(lambda: manager.heard.count("READY=1") == 3)
+    order = [line for line in manager.heard if line in ("READY=1", "RELOADING=1")]
+    assert order == ["READY=1", *(["RELOADING=1", "READY=1"] * 2)]
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,18 @@ def test_the_terminal_is_left_as_it_was_found_also_after_a_sigterm(
     assert termios.tcgetattr(one.ours)[3] & termios.ECHO
 
 
+def test_top_gives_the_terminal_back_after_a_sigterm(daemon: Harness) -> None:
+    one = Terminal(daemon, "top")
+    try:
+        one.until("quit")
+        os.kill(one.process.pid, signal.SIGTERM)
+        assert one.exit_code() == 128 + signal.SIGTERM
+        one.until("\033[?1049l")
+        assert termios.tcgetattr(one.ours)[3] & termios.ECHO
+    finally:
+        one.close()
+
+
 def test_it_ends_when_the_session_is_closed(daemon: Harness, attach: Callable[..., Terminal]) -> None:
     session = daemon.new()
     one = attach(session)

@@ -184,6 +184,30 @@ def test_a_resting_process_is_let_go_by_its_new_limit(serve: Callable[..., Harne
     assert session.ask("again")["outcome"] == "completed"
 
 
+def test_a_session_with_another_credential_waits_no_longer_for_the_account_of_before(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    assert daemon.new().ask("@limit 3600")["error"]["kind"] == "quota_exceeded"
+    session = daemon.new()
+    session.prompt("hello")
+    until(lambda: session.get()["held"])
+    reload(daemon, demo={"env": {"MY_API_KEY": SECRET}})
+    assert session.end_of("t1")["outcome"] == "completed"
+    limited = [row for row in daemon.call("daemon/status")["accounts"] if row["account"] == "demo"]
+    assert [row["waiting"] for row in limited] == [[]]
+
+
+def test_turns_that_wait_for_an_account_go_on_where_none_is_to_wait(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    assert daemon.new().ask("@limit 3600")["error"]["kind"] == "quota_exceeded"
+    session = daemon.new()
+    session.prompt("hello")
+    until(lambda: session.get()["held"])
+    reload(daemon, daemon={"limit_hold_s": 0})
+    assert session.end_of("t1")["outcome"] == "completed"
+
+
 def test_fewer_live_processes_are_kept(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo={"mode": "live"})
     sessions = [daemon.new() for _ in range(2)]
@@ -214,6 +238,23 @@ def test_the_scrub_lists_are_read_anew(serve: Callable[..., Harness], tmp_path: 
     assert [c["key"] for c in daemon.call("daemon/reload")["changed"]] == ["daemon.scrub_lists"]
     assert session.ask("@env RELOAD_FACT")["text"] == "RELOAD_FACT: present"
     assert daemon.call("daemon/reload")["changed"] == []
+
+
+def test_a_file_with_another_value_is_a_change(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    key.chmod(0o600)
+    demo = {"mode": "live", "env_files": {"MY_API_KEY": str(key)}}
+    daemon = serve(demo=demo)
+    session = daemon.new()
+    session.ask("hello")
+    assert reload(daemon, demo=demo) == []
+    key.write_text("another-canary-1")
+    assert reload(daemon, demo=demo) == [("backends.demo.env.MY_API_KEY", "changed", "next_turn")]
+    session.ask("hello")
+    assert len(pids(session)) == 2
+    key.unlink()
+    assert refusal(daemon, demo=demo).kind == "configuration"
 
 
 def test_pass_env_holds_for_the_next_turn(serve: Callable[..., Harness]) -> None:
@@ -272,6 +313,8 @@ def test_the_socket_and_the_state_directory_stay_and_are_told_each_time(
     assert reload(daemon, daemon=wanted) == [*stays, ("daemon.max_queue", "changed", "at_once")]
     assert reload(daemon, daemon=wanted) == stays
     assert daemon.call("daemon/status")["daemon"]["socket"] == daemon.socket
+    last = log_of(daemon, "configuration reloaded")[-1]
+    assert (last["changed"], last["needs_stop_and_start"]) == ([], ["daemon.socket", "daemon.state_dir"])
     assert not (tmp_path / "s").exists() and not (tmp_path / "state").exists()
 
 

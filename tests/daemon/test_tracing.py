@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from toml_text import toml
 from clisup.core.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 from clisup.daemon import start
 from clisup.errors import ConfigurationError
+from clisup.host.hardening import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
 
 CLIENT, INTERNAL, UNSET, ERROR = 3, 1, 0, 2  # of the wire
@@ -318,9 +318,8 @@ def test_without_the_libraries_the_daemon_says_how_to_install_them(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(table())
-    environment = os.memfd_create("environment")
-    os.write(environment, b"{}")
-    monkeypatch.setenv("CLISUP_ENVIRONMENT_FD", str(environment))  # as in the daemon's own second start
+    for name, value in clean_environment({}, carried_file(Carried({}))).items():  # as in the daemon's own second start
+        monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigurationError, match="OpenTelemetry libraries are not installed") as refused:
         start.serve(start.Flags(config=str(config), check=True))

@@ -23,6 +23,8 @@ from typing import Any, Self
 
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
+from tests.docs.blocks import ROOT, blocks
+from tests.docs.relay import Relay
 
 ALIASES = ("claude", "codex", "gemini", "qwen")
 PATIENCE_S = 60.0
@@ -73,6 +75,7 @@ class Scene:
                 argv, env=self.env, cwd=self.work, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(status,)
             )
         self._say_status = status
+        self._relays: list[Relay] = []
         self._count = 0
 
     @property
@@ -173,6 +176,27 @@ class Scene:
         for path in self.work.glob("claude-1*"):
             path.rename(self.work / (name + path.name[path.name.index(".", path.name.rindex("-t")) :]))
 
+    def copy_examples(self, target: Path | None = None) -> None:
+        """The programs of docs/examples, where the page has its reader put them."""
+        for path in (ROOT / "docs" / "examples").iterdir():
+            shutil.copy(path, target or self.work)
+
+    def write_program(self, page: str, name: str) -> None:
+        """The first Python program of a page, saved as it says; and the Python of an installed clisup."""
+        text = next(block.text for block in blocks(ROOT / page) if block.language == "python")
+        (self.work / name).write_text(text)
+        python = self.home / ".local" / "share" / "clisup" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(self.root / "bin" / "python")
+
+    def own_configuration(self) -> None:
+        """A `clisup.toml` where the page's reader works."""
+        (self.work / "clisup.toml").write_text(CONFIG)
+
+    def forward(self, local: Path) -> None:
+        """What `ssh -L local:socket` would make."""
+        self._relays.append(Relay(str(local), self.socket))
+
     # -- the end
 
     def close(self) -> None:
@@ -180,25 +204,34 @@ class Scene:
         if self.serves():
             with self.client() as client:
                 client.stop_daemon("kill")
+            self.await_gone()
+        self.run("kill $(jobs -p) 2>/dev/null; true")
+        for relay in self._relays:
+            relay.close()
         assert self._bash.stdin is not None
         self._bash.stdin.close()
         try:
             self._bash.wait(PATIENCE_S)
-            until(lambda: not self._mine(), f"left behind: {self._mine()}")
+            until(lambda: not self.mine(), f"left behind: {self.mine()}")
         finally:
-            for pid in self._mine():
+            for pid in self.mine():
                 os.kill(pid, signal.SIGKILL)
             os.close(self._status)
             os.close(self._say_status)
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def _mine(self) -> list[int]:
-        found = []
+    @property
+    def bash_pid(self) -> int:
+        return self._bash.pid
+
+    def mine(self) -> set[int]:
+        """Every process that was started in this scene and still runs."""
+        found = set()
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != os.getpid():
                 try:
                     if str(self.root).encode() in Path(f"/proc/{name}/environ").read_bytes():
-                        found.append(int(name))
+                        found.add(int(name))
                 except OSError:
                     continue
         return found

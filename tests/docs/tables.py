@@ -20,9 +20,15 @@ NOT_RUN: dict[str, str] = {
     r"^git diff tests": "looks at the checkout that the line before wrote to",
     r"pip install|-m venv": "installing takes the network; tests/test_packaging.py builds and unpacks the wheel",
     r"^export PATH=": "the scene has a clisup of its own first on its PATH",
-    r"^nc -U ": "interactive; the requests typed into it are checked against the method table",
-    r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does these steps",
-    r"-b kestrel": "a made-up CLI; tests/backends/test_adding_a_backend.py runs the adapter",
+    r"^(sudo |systemctl |loginctl |journalctl )|^clisup (un)?install (?!.*--dry-run)": "asks systemd; tests/systemd boots one",
+    r"^nc -U ": "interactive; what is typed into it is checked against the method table",
+    r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does it",
+    r"^clisup (top|attach)\b": "needs a terminal; tests/daemon/test_attach.py gives them one",
+    r"\bman -l": "man is not installed everywhere; tests/cli/test_man.py has it read the pages where it is",
+    r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
+    r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
+    r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",
+    r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {
     # pattern -> the exit code that the line ends with here, with demo in the place of the real CLI
@@ -32,6 +38,11 @@ ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 
 BEFORE: dict[str, Callable[[Scene], object]] = {
     # pattern -> what has to be there before the line
+    r"^python fleet\.py|^python approvals_webhook\.py": lambda scene: scene.copy_examples(),
+    r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),
+    r"^ci_job\.sh ": lambda scene: scene.copy_examples(scene.root / "bin"),
+    r"first\.py$": lambda scene: scene.write_program("docs/quickstart.md", "first.py"),
+    r"^export CLISUP_SOCKET=": lambda scene: scene.forward(scene.home / ".clisup-build.sock"),
     r"^clisup replay claude-2\.1\.329-t4\.jsonl": lambda scene: scene.name_recording("claude-2.1.329-t4"),
 }
 

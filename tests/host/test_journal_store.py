@@ -449,3 +449,23 @@ def test_a_late_reader_starts_near_its_place_in_an_older_segment_too(tmp_path: P
             assert found == seq
         assert skipped < 500_000, "one long line and a bit at most"
     assert seqs(store, last // 3) == list(range(last // 3 + 1, last + 1))
+
+
+def test_other_settings_hold_from_the_next_append_on_and_leave_no_descriptor_behind(tmp_path: Path) -> None:
+    store = opened(tmp_path / "journal")
+    grow(store, 3)
+    store.renew(segment_bytes=1, durable=True)
+    grow(store, 3, "m" * 100)
+    assert len(segments(tmp_path / "journal")) > 1
+    before = len(os.listdir("/proc/self/fd"))
+    store.renew(segment_bytes=SEGMENT, durable=False)
+    assert len(os.listdir("/proc/self/fd")) < before
+    fds = store.unsynced()
+    assert len(fds) == 1, "only the segment that is written to"
+    store.sync(fds)
+    grow(store, 3)
+    assert seqs(store) == list(range(1, 10))
+    store.renew(segment_bytes=SEGMENT, durable=True)
+    grow(store, 1)
+    store.sync(store.unsynced())
+    store.close()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +56,11 @@ def screen(app: Any) -> str:
 async def see(pilot: Pilot[Any], *texts: str) -> None:
     for text in texts:
         await until(pilot, lambda text=text: text in screen(pilot.app), text)
+
+
+def followed(top: Top) -> str:
+    """The lines that are kept of the followed session."""
+    return "\n".join(strip.text for strip in top.pane.log_lines.lines)
 
 
 async def ask_in(scene: Scene, pilot: Pilot[Any]) -> str:
@@ -181,9 +189,9 @@ def test_the_followed_lines_are_a_ring_and_none_is_shown_twice(scene: Scene) -> 
         await until(pilot, lambda: ended_by_get(scene, session_id), "it is done")
         await see(pilot, "idle")
         await pilot.press("f")
-        await see(pilot, "turn_completed")
+        await until(pilot, lambda: "turn_completed" in followed(top), "the end of it")
+        text = followed(top)
         assert len(top.pane.log_lines.lines) <= FOLLOWED_LINES
-        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
         assert re.findall(r"line (\d+)$", text, re.MULTILINE)[-3:] == ["597", "598", "599"], text[-2000:]
 
     play(scene, look)
@@ -205,8 +213,9 @@ def test_it_says_reconnecting_while_the_daemon_is_away_and_then_goes_on_without_
         await until(pilot, lambda: top.board.connected, "it is back")
         await see(pilot, "● ready")
         scene.go.touch()
-        await see(pilot, "Afterwards.", "done 1")
-        text = "\n".join(strip.text for strip in top.pane.log_lines.lines)
+        await until(pilot, lambda: "turn_completed" in followed(top), "the end of it")
+        await see(pilot, "done 1")
+        text = followed(top)
         assert text.count("turn_started") == text.count("turn_completed") == 1
         assert len(re.findall(r"message +Afterwards\.$", text, re.MULTILINE)) == 1
 
@@ -265,3 +274,39 @@ def test_a_thousand_rows_are_drawn_as_far_as_they_are_seen(scene: Scene) -> None
         await until(pilot, lambda: top.rows.table.lines[0].session_id[:8] in screen(top), "the first is seen")
 
     play(scene, look, (80, 24))
+
+
+def test_another_daemon_in_its_place_is_followed_from_now_on(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = scene.open("gone", "hello")
+        await see(pilot, session_id[:8], "done 1")
+        scene.daemon.stop()
+        shutil.rmtree(scene.daemon.state)
+        await see(pilot, "reconnecting")
+        await asyncio.to_thread(scene.daemon.start)
+        other = scene.open("new", f"@wait-file {scene.go}")
+        await see(pilot, "● ready", other[:8])
+        await until(pilot, lambda: session_id[:8] not in screen(top), "the old one is gone")
+
+    play(scene, look)
+
+
+def listen(other: socket.socket, path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+    other.bind(path)
+    other.listen()
+
+
+def test_a_daemon_that_lets_nobody_in_any_longer_ends_the_view_with_its_reason(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        await see(pilot, "No sessions")
+        scene.daemon.stop()
+        with socket.socket(socket.AF_UNIX) as other:
+            listen(other, scene.daemon.socket)
+            connection, _ = await asyncio.to_thread(other.accept)
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+                await until(pilot, lambda: top.return_code, "it ends")
+        assert top.return_code == 1
+
+    play(scene, look)

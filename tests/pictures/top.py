@@ -6,6 +6,7 @@ python -m tests.pictures.top [FILE.svg [COLUMNSxLINES]]
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.pictures.scene import Scene
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "top.svg"
 SIZE = (120, 35)
 LOOKED_S = 12.0
+FONT = "DejaVu Sans Mono, Menlo, Consolas"
 
 
 async def picture(scene: Scene, size: tuple[int, int]) -> str:
@@ -28,12 +30,15 @@ async def picture(scene: Scene, size: tuple[int, int]) -> str:
 
 
 def main() -> int:
+    """Its fonts are those of the reader: a picture in the tree loads nothing from anywhere."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     columns, lines = map(int, sys.argv[2].split("x")) if len(sys.argv) > 2 else SIZE
     scene = Scene()
     try:
         scene.play()
-        target.write_text(asyncio.run(picture(scene, (columns, lines))))
+        drawn = asyncio.run(picture(scene, (columns, lines)))
+        drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace("Fira Code", FONT)
+        target.write_text(re.sub(r"[ \t]+$", "", drawn, flags=re.MULTILINE))
     finally:
         scene.close()
     print(target)

@@ -128,7 +128,7 @@ def test_every_kind_of_error_belongs_to_a_method_or_a_connection_or_is_known_not
     for name, method in METHODS.items():
         told |= set(errors_of(name, method))
     assert told == on_wire
-    assert on_wire == set(list(KINDS)[: list(KINDS).index("configuration")])
+    assert on_wire == set(list(KINDS)[: list(KINDS).index("daemon_not_running")])
     assert set(OWN_ERRORS) <= set(METHODS)
 
 

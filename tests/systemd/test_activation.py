@@ -130,6 +130,6 @@ def test_a_wrong_configuration_is_tried_once(service: Service) -> None:
     try:
         service.lab.inside("systemctl", "--user", "start", "clisup.service")
         assert service.show("ActiveState", "NRestarts") == {"ActiveState": "failed", "NRestarts": "0"}
-        assert "'daemon.no_such_key' is not a known key" in service.said()
+        assert "is not a known key" in service.said()
     finally:
         write_config(service.home, CONFIG)

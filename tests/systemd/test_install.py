@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from harness import until
 from service import KEPT, PLACES, drop_in, write_command
 from systemd_lab import LabRefused, SystemdLab, needed, refusal
 from wire import Hangup, Wire
+
+ALICE = "daemon"  # a user that every machine has, whose home is not below /home
 
 
 class Installer:
@@ -60,7 +63,7 @@ def installer() -> Iterator[Installer]:
 
 
 def actions(plan: dict[str, Any]) -> list[str]:
-    return [f"{step['action']} {step['target']}".rsplit("/", 1)[-1] for step in plan["steps"]]
+    return [f"{step['action']} {step['target'].rsplit('/', 1)[-1]}" for step in plan["steps"]]
 
 
 def test_a_users_service_from_nothing_to_serving_and_back(installer: Installer) -> None:
@@ -112,22 +115,23 @@ def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer
 
 
 def test_a_service_of_the_system_for_one_user_beside_another(installer: Installer) -> None:
-    for user in ("nobody", "root"):
+    alice = pwd.getpwnam(ALICE)
+    for user in (ALICE, "root"):
         for unit in (f"clisup@{user}.service", "clisup-tmp@.service"):
             drop_in(installer.lab, "system", unit, "PrivateDevices=no\n", "lab")
         places = f"Environment=HOME={installer.lab.root}/{user}\nBindPaths={installer.lab.root}\n{PLACES}"
         drop_in(installer.lab, "system", f"clisup@{user}.service", places, "lab")
         (installer.lab.root / user).mkdir(mode=0o700, exist_ok=True)
-    os.chown(installer.lab.root / "nobody", 65534, 65534)
-    plan = installer.install("--system", "--for", "nobody", "--now")
-    assert "clisup-home.conf" in actions(plan), "its home is not where the unit takes it to be"
-    socket = installer.lab.root / "clisup" / "nobody" / "clisup.sock"
+    os.chown(installer.lab.root / ALICE, alice.pw_uid, alice.pw_uid)
+    plan = installer.install("--system", "--for", ALICE, "--now")
+    assert "write clisup-home.conf" in actions(plan), "its home is not where the unit takes it to be"
+    socket = installer.lab.root / "clisup" / ALICE / "clisup.sock"
     server = installer.server(socket)
     assert server is not None and server["activated"] is True
-    assert socket.lstat().st_uid == 65534
+    assert socket.lstat().st_uid == alice.pw_uid
     installer.install("--system", "--for", "root")
 
-    said, _ = installer.run("uninstall", "--system", "--for", "nobody")
+    said, _ = installer.run("uninstall", "--system", "--for", ALICE)
     assert "also for root" in said
     assert installer.server(socket) is None
     assert (installer.system_units / "clisup@.service").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -76,10 +77,10 @@ class Top(App[int]):
         self.rows.focus()
         for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
             try:
-                asyncio.get_running_loop().add_signal_handler(number, self.exit, 128 + number)
+                asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=128 + number))
             except (RuntimeError, ValueError):
                 pass  # not in the main thread: a test
-        self.run_worker(self._feed.run(), group="feed", exit_on_error=True)
+        self.run_worker(self._hear(), group="feed", exit_on_error=True)
         self.run_worker(self._watch(), group="status", exit_on_error=True)
         self.set_interval(PAINT_S, self._paint)
 
@@ -92,6 +93,12 @@ class Top(App[int]):
         await asyncio.sleep(0)  # a transport closes its socket in the round after it was told to
 
     # -- what comes in -----------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        try:
+            await self._feed.run()
+        except ClisupError as error:  # not one that passes: something else listens there, or it lets us in no longer
+            self.exit(return_code=error.exit_code, message=f"clisup: {error.message}")
 
     async def _watch(self) -> None:
         """Ask for the status about once a second, and soon after a turn began or ended."""
@@ -234,7 +241,7 @@ class Top(App[int]):
 
     def _respond(self, event: _Event, word: str | None) -> None:
         if word == "deny":
-            asked = "What is the model told? (nothing: only that it may not; claude alone hands it on)"
+            asked = "What is the model told? (claude alone hands it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
         elif word is not None:
             more = {"remember": True} if word == "always" else {}

@@ -15,20 +15,24 @@ from textual.widgets import Input, Static
 __all__ = ["Ask", "Confirm", "Help", "Whole"]
 
 HELP = """\
-up, down, k, j     choose a session            PgUp, PgDn, g, G   a page, first, last
-Enter, f           follow its events           Esc                close what is open
-Tab                to the events and back, to scroll them
+up down k j g G   choose a session; PgUp, PgDn: ten further
+Enter f           follow its events, or stop that
+Tab               to the events and back, to scroll them
+Esc               close the events, then drop the filter
 
-i                  interrupt its turn (asks first)
-a                  allow the tool call that is shown; one that is cut is shown whole first
-A                  allow it, and ask the CLI not to ask again, where it offers that
-d                  deny it, with a message for the model or without
+i                 interrupt its turn (asks first)
+a                 allow the tool call that is shown; one that is
+                  cut is shown whole first
+A                 allow it, and ask the CLI not to ask again
+d                 deny it, with a message for the model or none
 
-s                  sort by the next of: attention, session, idle, age, memory, tokens, cost
-/                  filter: words of the id, backend, phase, model, directory, labels (k=v)
-?                  this help                   q, Ctrl-C          leave; what runs goes on
+s                 sort by the next: attention, session, idle,
+                  age, memory, tokens, cost
+/                 filter: id, backend, phase, model, directory,
+                  labels (ticket=4711)
+q Ctrl-C          leave; what runs goes on
 
-A session that waits for a word is yellow, one that works is green, one that waits for a slot cyan.
+yellow: waits for a word   green: works   cyan: waits for a slot
 """
 
 
@@ -37,8 +41,8 @@ class _Dialog(ModalScreen[str | None]):
 
     DEFAULT_CSS = """
     _Dialog { align: center middle; }
-    _Dialog > Vertical { width: auto; max-width: 96%; height: auto; max-height: 90%; border: round $primary;
-                         padding: 0 2; background: $surface; }
+    _Dialog > Vertical { width: auto; max-width: 96%; height: auto; max-height: 96%; border: round $primary;
+                         padding: 0 2; min-width: 46; background: $surface; }
     _Dialog Static { width: auto; max-width: 100%; }
     _Dialog Input { width: 64; max-width: 100%; }
     _Dialog VerticalScroll { height: auto; max-height: 100%; }

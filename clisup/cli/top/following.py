@@ -27,7 +27,6 @@ _TONES = {
     "approval_requested": "asking",
     "approval_resolved": "asking",
 } | dict.fromkeys(_ALARMS, "alarm")
-_LIMITS = {"process_started": 120}
 _UNSAID = ("message_start", "message_stop", "status", "usage")
 Piece = tuple[str, str]
 _Event = dict[str, Any]
@@ -44,7 +43,7 @@ def pieces(event: _Event) -> list[Piece]:
     if kind in _UNSAID:
         return []
     bad = event.get("error") or event.get("is_error")
-    said = clip(words(event), _LIMITS.get(kind, LINE))
+    said = f"pid {event['pid']}" if kind == "process_started" else clip(words(event), LINE)
     return [
         (f"{_time(event.get('ts'))}  ", "dim"),
         (f"{clip(kind, 18):<18}  ", "dim" if kind not in _TONES and not bad else "strong"),

@@ -28,6 +28,7 @@ FOLLOWED_LINES = 1000
 """Lines of followed events that are kept; the oldest go."""
 
 _TAIL_LINES = 3
+_NOBODY = "No sessions: clisup run -b BACKEND PROMPT opens one."
 _LEAST_ROOM = 40
 _STYLES = {
     "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red",
@@ -93,27 +94,31 @@ class SessionsPane(ScrollView, can_focus=True):
         self.post_message(self.Chosen())
 
     def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
+        text, style = self._line(y)
+        # Every piece has the widget's own style: padding without one breaks Textual's filter of NO_COLOR.
+        return Strip([Segment(text, style)]).adjust_cell_length(self._width, style).apply_style(self.rich_style)
+
+    @property
+    def _width(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _line(self, y: int) -> tuple[str, Style]:
+        """What stands on a line of the screen, and how. The head stays where it is."""
         if y == 0:
-            return _strip(self.table.head, Style(bold=True, underline=True), width)
+            return self.table.head, Style(bold=True)
         at = y - 1 + self.scroll_offset.y
         if at >= len(self.table.lines):
-            if at == 0:
-                return _strip("No sessions: clisup run -b BACKEND PROMPT opens one.", Style(dim=True), width)
-            return Strip.blank(width, Style())
+            return ("" if at else _NOBODY), Style(dim=True)
         line = self.table.lines[at]
         chosen = line.session_id == self.selected
-        style = Style.parse(_STYLES[line.tone] or "none") + Style(reverse=chosen, dim=False if chosen else None)
-        return _strip(line.text, style, width)
+        return line.text, Style.parse(_STYLES[line.tone] or "none") + Style(
+            reverse=chosen, dim=False if chosen else None
+        )
 
     def on_click(self, event: events.Click) -> None:
         at = event.y - 1 + self.scroll_offset.y
         if event.y > 0 and at < len(self.table.lines):
             self._choose(at)
-
-
-def _strip(text: str, style: Style, width: int) -> Strip:
-    return Strip([Segment(text, style)]).adjust_cell_length(width, style)  # padding without a style breaks the filter
 
 
 class ApprovalPane(Static):
@@ -208,6 +213,6 @@ def _hanging(line: Sequence[Piece], width: int) -> Text:
     *fixed, (said, tone) = line
     indent = sum(len(text) for text, _ in fixed)
     room = width - indent if width - indent >= _LEAST_ROOM else width
-    first, *more = wrap(said, room, drop_whitespace=True) or [""]
+    first, *more = wrap(said, room, break_on_hyphens=False) or [""]
     pad = " " * (width - room and indent)
     return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])

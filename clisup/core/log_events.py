@@ -1,0 +1,134 @@
+"""What the daemon logs: every event by name, its levels and fields, and what it says. docs/logs.md and the calls are held to it. Pure.
+
+A line is a state change, never a token. `info`: an operator wants to know; `debug`: for whoever works on clisup; `warning`: will
+need somebody's attention; `error`: something is broken.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COMMON_FIELDS", "LOG_EVENTS", "MESSAGE_IDS", "LogEvent"]
+
+COMMON_FIELDS = ("session", "turn", "run", "backend")
+"""What a line is about: the same names in each, so that `journalctl CLISUP_SESSION=...` finds them all."""
+
+
+class LogEvent(NamedTuple):
+    """One kind of line. `limited`: others can make it come in floods, so only so many are let through."""
+
+    levels: tuple[str, ...]
+    fields: tuple[str, ...]
+    says: str
+    limited: bool = False
+
+
+def _event(levels: str, fields: str, says: str, *, limited: bool = False) -> LogEvent:
+    return LogEvent(tuple(levels.split()), tuple(fields.split()), says, limited)
+
+
+# fmt: off
+LOG_EVENTS: dict[str, LogEvent] = {
+    # the daemon
+    "ready": _event("info", "version pid instance socket state_dir sessions adopted", "it serves"),
+    "stopping": _event("info", "mode why", "it was told to stop, or to restart in place"),
+    "configuration reloaded": _event(
+        "info",
+        "file changed needs_stop_and_start",
+        "the keys that are other than before are named; apart from them those that wait for a stop and a start",
+    ),
+    "configuration not reloaded": _event("error", "file kind error", "a SIGHUP changed nothing"),
+    "reload failed inside the daemon": _event("error", "exception", "a fault of its own; nothing has changed"),
+    "stopped": _event("info", "uptime_s restarts", "it is about to leave, or to execute itself anew"),
+    "task ended inside the daemon": _event("error", "task", "one that must not: systemd hears no more that all is well"),
+    "daemon failed": _event("error", "exception", "a fault of its own ends it"),
+    "machine resumed": _event("warning", "suspended_s", "the machine was suspended: what was silent gets a new window"),
+    "log lines dropped": _event("warning", "count", "so many lines were lost before this one, because nobody took them"),
+    # clients
+    "client connected": _event("debug", "uid pid", "a client may speak", limited=True),
+    "client gone": _event("debug", "uid pid client", "its connection has ended", limited=True),
+    "client refused": _event("warning", "uid pid reason since_last", "a process may not speak, or too many do"),
+    "cannot accept": _event("error", "error", "no descriptor or memory is left for another client", limited=True),
+    "request refused": _event("debug", "method kind client", "a client got an error as its answer", limited=True),
+    "half-closed client not watched": _event("warning", "error", "no descriptor is left for that", limited=True),
+    "subscription failed": _event("error", "session kind error", "a journal cannot be read", limited=True),
+    "request failed inside the daemon": _event("error", "method exception", "a fault of its own; the client got `internal`", limited=True),
+    "connection failed inside the daemon": _event("error", "uid pid exception", "a fault of its own: it is hung up on", limited=True),
+    # sessions
+    "session opened": _event("info", "session backend mode", "there is a new one"),
+    "session forked": _event("info", "session backend source at_turn uid pid client", "it has the history of another one"),
+    "session closed": _event("info", "session backend", "it takes no prompt any more; its secrets are removed"),
+    "session deleted": _event("info", "session", "its record is removed, by a client or by retention"),
+    "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay as they are"),
+    "session backs off": _event("error", "session backend error failures", "its CLI cannot be started, time and again"),
+    # turns
+    "prompt accepted": _event("debug", "session turn backend delivery uid pid client", "a prompt is durable"),
+    "turn started": _event("info", "session turn run backend origin uid pid client", "its start is journaled"),
+    "turn adopted": _event("info", "session turn run backend", "a turn that a daemon before this one had started goes on"),
+    "turn held": _event("info", "session turn backend", "it waits for the end of its account's rate limit"),
+    "turn ended": _event(
+        "info warning",
+        "session turn run backend outcome kind delivery stop_reason duration_s input_tokens output_tokens cost_usd",
+        "its one end; a warning where it failed or timed out",
+    ),
+    "turn failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
+    "turn waits for the disk": _event("error", "session run error", "the disk refuses: timers stand still until it does not"),
+    # processes
+    "keeper started": _event("debug", "session turn run backend keeper pid", "the process that owns the CLI's pipes"),
+    "process started": _event("info", "session turn run backend pid attested", "the CLI runs; was its environment as it should be?"),
+    "process exited": _event(
+        "info warning",
+        "session turn run backend exit_code signal ended_by survivors duration_s",
+        "the CLI is gone; a warning where nobody asked for that",
+    ),
+    "process restarted": _event("info", "session turn run backend", "the next turn needs a live process with other settings"),
+    "run replaced": _event("warning", "session turn run backend", "the turn goes on with another process"),
+    "session corrected": _event("info", "session turn run backend", "the CLI knew the session otherwise: the prompt is sent again"),
+    "prompt not taken": _event("info", "session turn run backend", "the live process was gone before it took it: another one gets it"),
+    "live process failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
+    "live process not ended inside the daemon": _event("error", "session backend exception", "and it could not be ended, either"),
+    "keeper hung": _event("error", "session run", "it did not report an end in time: its tree is killed"),
+    "leftover ended": _event("warning", "session run pid comm", "what a dead keeper left behind is ended at the start"),
+    "stale lock removed": _event("info", "path", "a lock of a CLI that nobody can hold any more"),
+    "foreign writes": _event("warning", "session turn backend", "somebody else wrote to the CLI's transcript"),
+    "look for other writers given up": _event("warning", "native after_s", "a file system hangs: the turn goes on without", limited=True),
+    # the watchdog
+    "watchdog warned": _event("warning", "session turn run backend phase idle_s limit_s", "four fifths of a limit are over"),
+    "watchdog fired": _event("warning", "session turn run backend phase idle_s limit_s", "the turn is ended for its silence"),
+    "watchdog credited": _event("debug", "session turn run backend phase idle_s limit_s", "a new window was granted"),
+    # approvals
+    "approval asked": _event("info", "session turn run backend approval", "the CLI waits for a word on a tool call"),
+    "approval decided": _event("info", "session turn run backend approval decision by uid pid client", "and has it: whose, and which"),
+    "approval rule not sayable": _event("warning", "session kind", "a rule allows what cannot be said to this CLI: it is denied"),
+    "approval paths not followed": _event("warning", "session error", "a link or a slow disk: the call is denied"),
+    # metrics and traces
+    "turn not traced": _event("error", "session exception", "its journal makes no spans", limited=True),
+    "no traces": _event("error", "error", "tracing cannot be begun; turns go on"),
+    "spans not taken": _event("warning", "endpoint", "the collector is away: these spans are given up, and counted"),
+    "spans taken again": _event("info", "endpoint", "it is back"),
+    # accounts, storage, retention, drift
+    "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),
+    "account limits not read": _event("warning", "error", "what was known of rate limits is lost"),
+    "storage trouble": _event("error", "state error", "the state directory refuses writes"),
+    "storage works again": _event("warning", "refused", "it takes them again"),
+    "journal renewed": _event("warning", "session backend", "a sync failed; the state is written anew"),
+    "retention removed": _event("info", "parts sessions bytes", "what was too old or too much is gone"),
+    "cleared": _event("info", "sessions failed", "what somebody asked to be cleared away is gone"),
+    "retention failed": _event("error", "error", "it could not be removed; the next pass tries again", limited=True),
+    "drift": _event("warning", "kind version frames fields", "a CLI says what this clisup does not know"),
+    "drift not stored": _event("warning", "error", "the disk refused the count", limited=True),
+    "notice": _event("debug", "session turn run backend code", "another word of the daemon's own in the journal"),
+}
+# fmt: on
+
+MESSAGE_IDS: dict[str, str] = {
+    "ready": "8aa02b85d9f5430d99e587a45916f76f",
+    "stopping": "57e239c3dba14e23a83962e9af140413",
+    "daemon failed": "c237dd8a77e345f88605adad8273cd2c",
+    "client refused": "1cf3bfd6e8194769899594a4cb828e42",
+    "session not loaded": "3ca044abfc8c416e8a686246543ae113",
+    "turn ended": "b4886865e7d442b1b405dd16fb5c797e",
+    "watchdog fired": "00ffd288bc2b4261ba035fef50617c18",
+    "storage trouble": "e9f5edf42005436786b55cb5ee1c45b7",
+}
+"""What an operator searches the journal for, or has an alarm on: `journalctl MESSAGE_ID=...`. They never change."""

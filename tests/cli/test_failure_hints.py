@@ -1,0 +1,52 @@
+"""A failure says which checks of the doctor explain it, in one line, and never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clisup.cli.failure import TurnEnded, exit_code_of
+from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[[ClisupError], list[str]]:
+    """The lines below the first one."""
+
+    def tell(error: ClisupError) -> list[str]:
+        exit_code_of(error)
+        return capsys.readouterr().err.splitlines()[1:]
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "line"),
+    [
+        ("backend_unavailable", {"backend": "claude"}, "clisup doctor claude (executable, version)"),
+        ("backend_not_logged_in", {}, "clisup doctor (login, environment)"),
+        ("backend_not_logged_in", {"backend": ["odd"]}, "clisup doctor (login, environment)"),
+        ("storage_failed", {}, "clisup doctor (state directory)"),
+    ],
+)
+def test_what_the_doctor_knows_is_one_line(told: Any, kind: str, data: dict[str, Any], line: str) -> None:
+    assert told(WorldError("cannot", kind=kind, hint="try", **data)) == ["  hint: try", f"  hint: {line}"]
+
+
+def test_what_the_doctor_does_not_know_has_no_line(told: Any) -> None:
+    assert told(UsageError("cannot", kind="session_not_found", hint="list them")) == ["  hint: list them"]
+    assert told(UsageError("cannot", kind="usage")) == []
+
+
+def test_a_hint_that_names_the_doctor_is_enough(told: Any) -> None:
+    assert told(ConfigurationError("cannot", hint="see clisup doctor")) == ["  hint: see clisup doctor"]
+    same = "clisup doctor (state directory)"  # as the daemon has put it
+    assert told(WorldError("cannot", kind="storage_failed", hint=same)) == [f"  hint: {same}"]
+
+
+def test_a_turn_has_the_doctors_word_on_its_own_error(told: Any) -> None:
+    error = TurnEnded("cannot", code=1, hint="log in", doctor="clisup doctor claude (login, environment)")
+    assert told(error) == ["  hint: log in", "  hint: clisup doctor claude (login, environment)"]
+    assert told(TurnEnded("cannot", code=1)) == []

@@ -1,0 +1,193 @@
+"""The log of a process: its three forms, its level, its last lines, and a stderr that nobody reads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+from fake_journal import FakeJournal
+
+from clisup.core.redact import MASK, Redactor
+from clisup.errors import ConfigurationError
+from clisup.host import log
+from clisup.host.journald import JournalSocket
+from clisup.host.log import LOG, MAX_LINES, MAX_LINES_BYTES, Log, LogForm, configure_logging
+from clisup.host.log_outlet import Outlet, StderrSender
+
+CANARY = "canary-77aa-value"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A log of the test's own, and structlog as it was before."""
+    monkeypatch.setattr(log, "LOG", Log())
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[LogForm], Any]]:
+    """`lines("json")` sets the log up; gives how to read what it wrote."""
+    journal, file = FakeJournal(tmp_path / "journal"), (tmp_path / "stderr").open("wb")
+    sender = JournalSocket(journal.path)
+    monkeypatch.setattr(log, "JOURNAL_SOCKET", journal.path)
+    monkeypatch.setattr(log, "StderrSender", lambda: StderrSender(file.fileno()))
+    monkeypatch.setattr(log, "JournalSocket", lambda: sender)
+
+    def configure(form: LogForm) -> Any:
+        configure_logging("info", form)
+        return lambda: journal.entries() if form == "journald" else (tmp_path / "stderr").read_text()
+
+    with contextlib.closing(journal), contextlib.closing(sender), file:
+        yield configure
+
+
+def say() -> None:
+    logger = structlog.get_logger()
+    log.LOG.hide("backend", Redactor([CANARY]))
+    log.LOG.hide_brought("s-1", [f"{CANARY}-brought"])
+    logger.info("ready", version="1", socket=f"/tmp/{CANARY}", adopted=None)
+    logger.info("session opened", session="s-1", backend=f"x{CANARY}-brought")
+    logger.debug("client gone", pid=1)
+    try:
+        raise ValueError(f"{CANARY} and a prompt")
+    except ValueError:
+        logger.exception("request failed inside the daemon", method="ping")
+
+
+def test_json_is_one_object_a_line(lines: Callable[[LogForm], Any]) -> None:
+    read = lines("json")
+    say()
+    first, second, third = [json.loads(line) for line in read().splitlines()]
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {"level": "info", "event": "ready", "version": "1", "socket": f"/tmp/{MASK}"}
+    assert second["backend"] == f"x{MASK}" and second["session"] == "s-1"
+    assert "ValueError" in third["exception"] and third["level"] == "error"
+    assert "canary" not in str([first, second]) and "and a prompt" not in third["exception"].split("\nValueError")[-1]
+
+
+def test_the_console_is_for_people(lines: Callable[[LogForm], Any]) -> None:
+    read = lines("console")
+    say()
+    text = read()
+    assert "ready" in text and "Traceback" in text and text.count(MASK) == 2 and "client gone" not in text
+
+
+def test_the_journal_gets_fields_with_the_place_of_the_call(lines: Callable[[LogForm], Any]) -> None:
+    read = lines("journald")
+    say()
+    ready, opened, failed = read()
+    assert ready["MESSAGE"] == f"ready version=1 socket=/tmp/{MASK}" and ready["PRIORITY"] == "6"
+    assert ready["CODE_FILE"] == __file__ and ready["CODE_FUNC"] == "say"
+    assert opened["CLISUP_SESSION"] == "s-1"
+    assert failed["PRIORITY"] == "3" and "\n" in failed["MESSAGE"]
+
+
+def test_the_level_can_change_while_it_runs_and_a_developer_gets_the_words(lines: Callable[[LogForm], Any]) -> None:
+    read = lines("json")
+    log.LOG.set_level("warning")
+    structlog.get_logger().info("ready")
+    assert read() == ""
+    log.LOG.set_level("debug")
+    say()
+    assert f"ValueError: {MASK} and a prompt" in read() and "client gone" in read()
+
+
+def test_a_flood_is_held_back_and_told_of(lines: Callable[[LogForm], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(log.clock, "monotonic", lambda: now[0])
+    read = lines("json")
+    logger = structlog.get_logger()
+    for _ in range(1000):
+        logger.error("cannot accept", error="x")
+    logger.info("ready")
+    now[0] = 60.0
+    logger.error("cannot accept", error="x")
+    found = [json.loads(line) for line in read().splitlines()]
+    assert len(found) == 22 and found[-1]["held_back"] == 980 and found[-2]["event"] == "ready"
+
+
+def test_the_last_lines_are_kept_by_number_and_by_size(lines: Callable[[LogForm], Any]) -> None:
+    lines("json")
+    logger = structlog.get_logger()
+    for number in range(MAX_LINES + 10):
+        logger.info("ready", sessions=number)
+    kept = log.LOG.recent()
+    assert (len(kept), kept[0]["sessions"], kept[-1]["sessions"]) == (MAX_LINES, 10, MAX_LINES + 9)
+    assert [line["sessions"] for line in log.LOG.recent(2)] == [MAX_LINES + 8, MAX_LINES + 9]
+    for _ in range(MAX_LINES):
+        logger.info("ready", socket="x" * 4000)
+    assert sum(len(json.dumps(line)) for line in log.LOG.recent()) <= MAX_LINES_BYTES
+
+
+def test_a_secret_that_its_session_brought_is_not_known_after_that() -> None:
+    mine = Log()
+    mine.hide_brought("s", [CANARY])
+    assert mine.redact(CANARY) == MASK
+    mine.forget_brought("s")
+    assert mine.redact(CANARY) == CANARY
+    assert LOG is not mine
+
+
+def test_without_a_journal_there_is_no_logging_to_it_and_auto_finds_its_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(log, "JOURNAL_SOCKET", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match="cannot log to the journal, because there is no"):
+        configure_logging("info", "journald")
+    there = os.fstat(2)
+    env = {"JOURNAL_STREAM": f"{there.st_dev}:{there.st_ino}"}
+    assert log._chosen("auto", env) == "json"
+    (tmp_path / "absent").touch()
+    assert log._chosen("auto", env) == "journald"
+    assert log._chosen("auto", {}) == "json"
+    assert log._chosen("console", env) == "console"
+
+
+# -- a stderr that nobody reads -------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up_and_is_told_what_it_missed() -> None:
+    read, write = os.pipe()
+    outlet = Outlet(StderrSender(write), lambda record: json.dumps(record).encode())
+    for number in range(200):
+        outlet.msg({"event": str(number), "text": "x" * 1000})
+    assert outlet.dropped > 0
+    written = os.read(read, 1 << 20).splitlines()
+    assert len(written) == 200 - outlet.dropped and all(json.loads(line) for line in written)
+    outlet.msg({"event": "after"})
+    lost, after = [json.loads(line) for line in os.read(read, 1 << 20).splitlines()]
+    assert (lost["event"], lost["count"], after["event"]) == ("log lines dropped", outlet.dropped, "after")
+    os.close(read)
+    os.close(write)
+
+
+def test_a_line_that_broke_off_does_not_swallow_the_next() -> None:
+    read, write = os.pipe()
+    outlet = Outlet(StderrSender(write), lambda record: json.dumps(record).encode())
+    outlet.msg({"event": "long", "text": "x" * 1_000_000})  # more than a pipe holds
+    assert outlet.dropped == 1
+    assert len(os.read(read, 1 << 20)) < 1_000_000
+    outlet.msg({"event": "after"})
+    told = os.read(read, 1 << 20).split(b"\n")
+    assert told[0] == b"" and [json.loads(line)["event"] for line in told[1:3]] == ["log lines dropped", "after"]
+    os.close(read)
+    os.close(write)
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    outlet = Outlet(StderrSender(write), lambda record: b"x")
+    outlet.msg({"event": "x"})
+    assert outlet.dropped == 1
+    os.close(write)
