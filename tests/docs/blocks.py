@@ -108,8 +108,8 @@ def simple_commands(text: str) -> Iterator[list[str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
-    found: set[str] = set()
+    """The anchors that GitHub makes of a page's headings, and those that the page sets itself."""
+    found = set(re.findall(r'<a id="([^"]+)"></a>', path.read_text()))
     for heading in re.findall(r"^#{1,6} (.+?)\s*$", _FENCE.sub("", path.read_text()), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")

@@ -77,6 +77,7 @@ class Scene:
         self._say_status = status
         self._relays: list[Relay] = []
         self._count = 0
+        assert self.run("set -o pipefail") == 0  # what fails at the head of a pipe has failed
 
     @property
     def socket(self) -> str:
