@@ -44,6 +44,13 @@ BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
 }
 
 
+STATUS_PARTS: list[type[BaseModel]] = [
+    status_models.DaemonInfo, status_models.StorageStatus, status_models.AccountRow, status_models.Totals,
+    status_models.ClientRow, status_models.DriftCounts,
+]  # fmt: skip
+"""What the answer of `daemon/status` is made of, each with a table of its own."""
+
+
 def type_name(annotation: Any) -> str:
     """A Python annotation as the pages write it."""
     if get_origin(annotation) is Annotated:
@@ -160,10 +167,7 @@ def test_the_page_has_every_field_of_a_sessions_summary() -> None:
     assert table(text) == fields_of(models.SessionSummary)
 
 
-@pytest.mark.parametrize("model", [
-    status_models.DaemonInfo, status_models.StorageStatus, status_models.AccountRow, status_models.Totals,
-    status_models.ClientRow, status_models.DriftCounts,
-])  # fmt: skip
+@pytest.mark.parametrize("model", STATUS_PARTS)
 def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
     assert table(sections("protocol.md", "####")[model.__name__]) == fields_of(model)
 

@@ -32,7 +32,11 @@ LOG_EVENTS: dict[str, LogEvent] = {
     # the daemon
     "ready": _event("info", "version pid instance socket state_dir sessions adopted", "it serves"),
     "stopping": _event("info", "mode why", "it was told to stop, or to restart in place"),
-    "configuration reloaded": _event("info", "file changed", "the keys that are other than before are named"),
+    "configuration reloaded": _event(
+        "info",
+        "file changed needs_stop_and_start",
+        "the keys that are other than before are named; apart from them those that wait for a stop and a start",
+    ),
     "configuration not reloaded": _event("error", "file kind error", "a SIGHUP changed nothing"),
     "reload failed inside the daemon": _event("error", "exception", "a fault of its own; nothing has changed"),
     "stopped": _event("info", "uptime_s restarts", "it is about to leave, or to execute itself anew"),

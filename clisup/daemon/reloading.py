@@ -64,9 +64,7 @@ async def heed_hangup(daemon: Daemon) -> None:
 def _log_changes(file: str, found: list[Change]) -> None:
     waits = [change.key for change in found if change.effect == "start"]
     changed = [change.key for change in found if change.effect != "start"]
-    _log.info(
-        "configuration reloaded", file=file, changed=changed, **({"needs_stop_and_start": waits} if waits else {})
-    )
+    _log.info("configuration reloaded", file=file, changed=changed, needs_stop_and_start=waits or None)
 
 
 def _check_serving(daemon: Daemon) -> None:

@@ -131,14 +131,12 @@ def test_a_backend_with_open_sessions_stays(serve: Callable[..., Harness], chang
 
 def test_the_log_level_changes_for_loggers_in_use(serve: Callable[..., Harness]) -> None:
     daemon = serve()
-    daemon.new().ask("one")
-    before = len(log_of(daemon, "turn completed"))
-    reload(daemon, daemon={"log_level": "error"})
-    daemon.new().ask("two")
-    assert len(log_of(daemon, "turn completed")) == before == 1
-    reload(daemon, daemon={"log_level": "info"})
-    daemon.new().ask("three")
+    sessions = [daemon.new() for _ in range(3)]
+    for session, level in zip(sessions, ("info", "error", "info"), strict=True):
+        reload(daemon, daemon={"log_level": level})
+        session.ask("hello")
     until(lambda: len(log_of(daemon, "turn completed")) == 2)
+    assert [line["session"] for line in log_of(daemon, "turn completed")] == [sessions[0].id, sessions[2].id]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +311,7 @@ def test_the_socket_and_the_state_directory_stay_and_are_told_each_time(
     assert reload(daemon, daemon=wanted) == [*stays, ("daemon.max_queue", "changed", "at_once")]
     assert reload(daemon, daemon=wanted) == stays
     assert daemon.call("daemon/status")["daemon"]["socket"] == daemon.socket
+    until(lambda: len(log_of(daemon, "configuration reloaded")) == 2)
     last = log_of(daemon, "configuration reloaded")[-1]
     assert (last["changed"], last["needs_stop_and_start"]) == ([], ["daemon.socket", "daemon.state_dir"])
     assert not (tmp_path / "s").exists() and not (tmp_path / "state").exists()
@@ -383,6 +382,7 @@ def test_sighup_does_the_same_and_the_log_says_what(serve: Callable[..., Harness
     daemon.configure(daemon={"max_running": 3})
     daemon.signal(signal.SIGHUP)
     until(lambda: daemon.call("daemon/status")["daemon"]["max_running"] == 3)
+    until(lambda: log_of(daemon, "configuration reloaded"))
     assert log_of(daemon, "configuration reloaded")[-1]["changed"] == ["daemon.max_running"]
     daemon.configure(daemon={"max_runing": 3})
     daemon.signal(signal.SIGHUP)

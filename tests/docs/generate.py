@@ -75,6 +75,8 @@ def _candidates(page: str, mark: str, name: str) -> list[tuple[str, dict[str, st
     given = [*(results if isinstance(results, list) else [results])]
     if name == "session/list":
         given.append(models.SessionSummary)
+    if name == "daemon/status":
+        given += reference.STATUS_PARTS
     return [("param", reference.fields_of(method.params)), *(("field", _own_fields(model)) for model in given)]
 
 
