@@ -40,6 +40,8 @@ BEFORE: dict[str, Callable[[Scene], object]] = {
     # pattern -> what has to be there before the line
     r"^python fleet\.py|^python approvals_webhook\.py": lambda scene: scene.copy_examples(),
     r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),
+    r"git diff; \} \|": lambda scene: scene.run("git init -q"),
+    r"^du -s .*/sessions/\*": lambda scene: scene.newest(),
     r"^ci_job\.sh ": lambda scene: scene.copy_examples(scene.root / "bin"),
     r"first\.py$": lambda scene: scene.write_program("docs/quickstart.md", "first.py"),
     r"^export CLISUP_SOCKET=": lambda scene: scene.forward(scene.home / ".clisup-build.sock"),
