@@ -169,7 +169,7 @@ class Daemon:
             self.trace()
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
-            await self._announcer.ready()
+            nursery.start_soon(self._announcer.ready)
             self._log_ready()
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
