@@ -68,9 +68,10 @@ def test_a_manager_that_is_gone_keeps_nobody_from_stopping_the_daemon(
 
 
 def test_a_manager_that_is_too_busy_hears_of_the_start_later(serve: Callable[..., Harness], tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, socket.socket(
-        socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    ) as flood:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as flood,
+    ):
         sock.bind(str(tmp_path / "busy"))
         with pytest.raises(BlockingIOError):
             while True:
