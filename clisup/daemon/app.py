@@ -7,6 +7,7 @@ import os
 import signal
 import uuid
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
@@ -323,12 +324,16 @@ class Daemon:
             "activated": self.activated,
         }
 
-    async def status(self) -> dict[str, Any]:
-        """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning."""
-        sessions = [session for session in self.manager if session.state != "closed"]
-        counts = Counter(session.spec.backend for session in sessions)
+    async def status(self, turn: Callable[[], Awaitable[None]]) -> dict[str, Any]:
+        """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning.
+
+        `turn` is awaited before the work that nobody else can do anything during: the client's turn for it.
+        """
         rows = await self.backends.describe()
         await self.manager.look_at_memory()
+        await turn()
+        sessions = [session for session in self.manager if session.state != "closed"]
+        counts = Counter(session.spec.backend for session in sessions)
         return {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),
