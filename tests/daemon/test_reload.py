@@ -135,8 +135,8 @@ def test_the_log_level_changes_for_loggers_in_use(serve: Callable[..., Harness])
     for session, level in zip(sessions, ("info", "error", "info"), strict=True):
         reload(daemon, daemon={"log_level": level})
         session.ask("hello")
-    until(lambda: len(log_of(daemon, "turn completed")) == 2)
-    assert [line["session"] for line in log_of(daemon, "turn completed")] == [sessions[0].id, sessions[2].id]
+    until(lambda: len(log_of(daemon, "turn ended")) == 2)
+    assert [line["session"] for line in log_of(daemon, "turn ended")] == [sessions[0].id, sessions[2].id]
 
 
 @pytest.mark.parametrize(
