@@ -53,8 +53,11 @@ class Redactor:
 
     def spans(self, text: str) -> list[Span]:
         """Where secrets stand, in order; those that overlap are one, so that none leaves the rest of another."""
-        found = [span for value in self._values if value in text for span in _everywhere(value, text)]
-        return united([*found, *(match.span() for match in _SHAPES.finditer(text))])
+        return united([*self.known(text), *(match.span() for match in _SHAPES.finditer(text))])
+
+    def known(self, text: str) -> list[Span]:
+        """Where its own values stand, in no order: for who asks many redactors, and looks for the shapes once."""
+        return [span for value in self._values if value in text for span in _everywhere(value, text)]
 
 
 def spellings(value: str) -> set[str]:

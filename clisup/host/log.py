@@ -79,7 +79,7 @@ class Log:
 
     @staticmethod
     def _redact(redactors: Iterable[Redactor], text: str) -> str:
-        spans = [span for redactor in (*redactors, _SHAPES) for span in redactor.spans(text)]
+        spans = [span for redactor in redactors for span in redactor.known(text)] + _SHAPES.spans(text)
         return masked(text, spans) if spans else text  # all at once, or a secret within another would leave its rest
 
     # -- the last lines

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import structlog
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
 
+from clisup.core import redact
 from clisup.core.redact import MASK, Redactor
 from clisup.errors import ConfigurationError
 from clisup.host import log
@@ -191,6 +193,22 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     outlet.msg({"event": "x"})
     assert outlet.dropped == 1
     os.close(write)
+
+
+def test_a_thousand_sessions_with_secrets_do_not_make_each_line_look_for_shapes_a_thousand_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error's answer took 50 ms of everybody's time."""
+    looks: list[str] = []
+    shapes = redact._SHAPES
+    monkeypatch.setattr(
+        redact, "_SHAPES", SimpleNamespace(finditer=lambda text: looks.append(text) or shapes.finditer(text))
+    )
+    many = Log()
+    for number in range(1000):
+        many.hide_brought(f"s-{number}", [f"{CANARY}-{number}-"])
+    assert many.redact(f"a {CANARY}-999- sk-{'a' * 20}") == f"a {MASK} {MASK}"
+    assert len(looks) == 1
 
 
 def test_a_terminal_that_stands_still_holds_nobody_up() -> None:
