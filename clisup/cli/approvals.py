@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from clisup.cli.approval_words import question_lines, visible
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.describe import tool_words, words
 from clisup.cli.lookup import find_session
 from clisup.cli.status import short_ids
@@ -24,8 +25,8 @@ _TYPES = ["approval_requested", "approval_resolved"]
 _Approval = dict[str, Any]
 
 
-@click.group("approvals", invoke_without_command=True)
-@click.option("--session", help="Only of this session: its id, or the first characters of it.")
+@click.group("approvals", cls=CommandGroup, invoke_without_command=True)
+@click.option("--session", metavar="SESSION", help="Only of this session: its id, or the first characters of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with the whole input.")
 @click.option("--watch", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.pass_context
@@ -107,7 +108,7 @@ def _show(event: _Approval, as_json: bool, ink: Ink) -> None:
 
 @command.command("allow")
 @click.argument("approval")
-@click.option("--session", help="Its session, where the ID alone does not tell.")
+@click.option("--session", metavar="SESSION", help="Its session, where the ID alone does not tell.")
 @click.option("--remember", is_flag=True, help="Ask the CLI not to ask again for the like, where it offers that.")
 def allow(approval: str, session: str | None, remember: bool) -> int:
     """Let the tool call of APPROVAL run.
@@ -121,7 +122,7 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
 
 @command.command("deny")
 @click.argument("approval")
-@click.option("--session", help="Its session, where the ID alone does not tell.")
+@click.option("--session", metavar="SESSION", help="Its session, where the ID alone does not tell.")
 @click.option("--message", help="What the model is told; claude alone hands it on.")
 @click.option("--remember", is_flag=True, help="Ask the CLI to refuse the like by itself, where it offers that.")
 def deny(approval: str, session: str | None, message: str | None, remember: bool) -> int:

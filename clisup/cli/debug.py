@@ -8,12 +8,13 @@ import time
 
 import click
 
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.terminal import plain, size
 
 __all__ = ["command"]
 
 
-@click.group("debug", invoke_without_command=True)
+@click.group("debug", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Collect what a bug report needs.
@@ -40,8 +41,18 @@ def command(ctx: click.Context) -> None:
     is_flag=True,
     help="With the prompts, answers and tools of these sessions, known secrets replaced.",
 )
-@click.option("--config", type=click.Path(), help="The daemon's configuration, where it was started with --config.")
-@click.option("--state-dir", type=click.Path(), help="Where sessions are kept, where no daemon runs that can tell.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The daemon's configuration, where it was started with --config.",
+)
+@click.option(
+    "--state-dir",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    help="Where sessions are kept, where no daemon runs that can tell.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def bundle(
     output: str | None,

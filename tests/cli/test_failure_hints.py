@@ -32,7 +32,8 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[[ClisupError], list[str
     ],
 )
 def test_what_the_doctor_knows_is_one_line(told: Any, kind: str, data: dict[str, Any], line: str) -> None:
-    assert told(WorldError("cannot", kind=kind, hint="try", **data)) == ["  hint: try", f"  hint: {line}"]
+    assert told(WorldError("cannot", kind=kind, hint="try", **data)) == [f"  hint: try; see {line}"]
+    assert told(WorldError("cannot", kind=kind, **data)) == [f"  hint: {line}"]
 
 
 def test_what_the_doctor_does_not_know_has_no_line(told: Any) -> None:
@@ -48,5 +49,5 @@ def test_a_hint_that_names_the_doctor_is_enough(told: Any) -> None:
 
 def test_a_turn_has_the_doctors_word_on_its_own_error(told: Any) -> None:
     error = TurnEnded("cannot", code=1, hint="log in", doctor="clisup doctor claude (login, environment)")
-    assert told(error) == ["  hint: log in", "  hint: clisup doctor claude (login, environment)"]
+    assert told(error) == ["  hint: log in; see clisup doctor claude (login, environment)"]
     assert told(TurnEnded("cannot", code=1)) == []
