@@ -71,10 +71,11 @@ class Announcer:
                 nursery.start_soon(self._ping, self._notifier.watchdog_s / 2)
 
     async def ready(self) -> None:
-        """Say that it serves. Where the manager is too busy to take it, again until it does."""
-        _, text = self._look()
-        while self._notifier.listening and not self._notifier.ready(text):
+        """A task: say that it serves. Where the manager does not take it, again until it does or there is nothing to say."""
+        state, text = self._look()
+        while self._notifier.listening and state == "ready" and not self._notifier.ready(text):
             await trio.sleep(READY_PAUSE_S)
+            state, text = self._look()
         self._said = text
 
     async def _tell(self) -> None:

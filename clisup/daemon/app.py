@@ -169,7 +169,7 @@ class Daemon:
             self.trace()
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
-            await self._announcer.ready()
+            nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
@@ -234,7 +234,7 @@ class Daemon:
             return await reload(self, dry_run=False)
         finally:
             if self.state == "ready":  # what stops or starts anew meanwhile has its own words
-                self.notifier.ready(self._look()[1])
+                self._nursery.start_soon(self._announcer.ready)
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""

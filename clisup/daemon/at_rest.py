@@ -84,6 +84,7 @@ def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]
         "version": __version__,
         "pid": holder,
         "instance_id": None,
+        "activated": False,
         "started_at": None,
         "uptime_s": None,
         "socket": socket,

@@ -271,7 +271,7 @@ class Manager:
         directory = SessionDir(self.state_dir, session_id)
         with self.services.storage.watched():
             await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
-        return self._begin(spec)
+            return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:
         session = self._make(spec)

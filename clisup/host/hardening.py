@@ -87,7 +87,11 @@ def taken() -> Carried:
     with open(int(number), "rb") as file:
         file.seek(0)
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
-    return Carried(found["env"], found["credentials"])
+    if isinstance(found.get("env"), dict):
+        return Carried(found["env"], found.get("credentials", {}))
+    return Carried(
+        found
+    )  # a clisup before the credentials, upgraded by a restart in place, carried its variables alone
 
 
 def taken_environment() -> Mapping[str, str]:

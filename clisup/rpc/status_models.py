@@ -48,6 +48,7 @@ class DaemonInfo(Result):
     pid: int | None
     instance_id: str | None
     started_at: str | None
+    activated: bool
     uptime_s: float | None
     socket: str
     state_dir: str

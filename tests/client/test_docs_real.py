@@ -33,6 +33,9 @@ def test_both_clients_have_their_examples() -> None:
         assert ["clisup.client.sync" in code for code in codes] == [True, False]
 
 
+TOO_LONG_TO_SHOW = {"approvals_webhook.py"}
+
+
 @pytest.mark.parametrize(
     "program", sorted(path.name for path in (ROOT / "docs" / "examples").iterdir() if path.is_file())
 )
@@ -40,7 +43,7 @@ def test_a_page_shows_a_whole_program_as_it_is_or_leads_to_it(program: str) -> N
     pages = [PAGE, *(path.read_text() for path in (ROOT / "docs" / "how-to").glob("*.md"))]
     shown = sum(f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in page for page in pages)
     led_to = any(f"(../examples/{program})" in page for page in pages)
-    assert shown == 1 or (shown == 0 and led_to)
+    assert (shown, led_to) == (0, True) if program in TOO_LONG_TO_SHOW else shown == 1
 
 
 @pytest.mark.parametrize("code", FIRST, ids=BOTH)

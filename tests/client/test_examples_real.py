@@ -95,7 +95,11 @@ def only_session(daemon: Harness) -> str:
     return str(until(streaming, "the example's turn does not begin"))
 
 
-ELSEWHERE = {"fleet.py": "tests/docs/test_fleet.py", "approvals_webhook.py": "tests/docs/test_webhook.py"}
+ELSEWHERE = {
+    "fleet.py": "tests/docs/test_fleet.py",
+    "approvals_webhook.py": "tests/docs/test_webhook.py",
+    "ci_job.sh": "tests/docs/test_ci_job.py",
+}
 
 
 def test_every_example_is_run_here_or_has_a_file_of_tests() -> None:

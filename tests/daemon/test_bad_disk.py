@@ -105,7 +105,8 @@ CASES = [
     ("sync-of-end", "sync.before=EIO@2"),
     ("spool", "spool.read=EIO@3-6"),
     ("journal-read", "journal.read=EIO@1-2"),
-    ("small-file-read", "file.read=EIO@3-7"),  # after the accounts and the secrets of the new session
+    ("small-file-read-at-opening", "file.read=EIO@3-7"),  # after the accounts and the secrets of the new session
+    ("small-file-read", "file.read=EIO@4-8"),  # and after its MCP servers
 ]
 
 

@@ -3,6 +3,7 @@
 - docs/protocol.md and docs/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
 - docs/configuration.md: the rows of all tables, from the table of keys and the model.
+- docs/how-to: the whole program at the end of a page is the file of docs/examples.
 - docs/architecture.md: the diagram between its marks is the transition table of `clisup/core/lifecycle.py`.
 """
 
@@ -22,6 +23,7 @@ from tests import test_docs as reference
 
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = "(what does it mean?)"
+PROGRAMS = {"docs/how-to/fleet.md": "fleet.py", "docs/how-to/ci.md": "ci_job.sh"}
 BEGIN, END = "<!-- made by python -m tests.docs.generate -->\n", "<!-- end of what is made -->\n"
 _TABLE = re.compile(
     r"(?P<head>^\| (?:param|field) \| type \| meaning \|\n\|[-| ]+\|\n)(?P<rows>(?:^\|.*\n)+)",
@@ -32,6 +34,8 @@ _TABLE = re.compile(
 def made(page: str) -> str:
     """The page's text with all that is generated made anew."""
     text = (ROOT / page).read_text()
+    if page in PROGRAMS:
+        return _with_program(text, PROGRAMS[page])
     if page == "docs/architecture.md":
         return between_marks(text, state_diagram())
     if page == "docs/configuration.md":
@@ -46,6 +50,18 @@ def made(page: str) -> str:
         text,
         flags=re.MULTILINE | re.DOTALL,
     )
+
+
+def _with_program(text: str, name: str) -> str:
+    """The page with the program of docs/examples in its last block."""
+    head, fence, rest = text.rpartition("```\n")
+    before, opening, _ = head.rpartition("```")
+    return before + opening + _language(head) + (ROOT / "docs" / "examples" / name).read_text() + fence + rest
+
+
+def _language(head: str) -> str:
+    """The language after the last opening fence, with its line end."""
+    return head.rpartition("```")[2].partition("\n")[0] + "\n"
 
 
 def _section(page: str, mark: str, name: str, body: str) -> str:
@@ -137,7 +153,7 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md", "docs/configuration.md")
+GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md", "docs/configuration.md", *PROGRAMS)
 
 
 def main() -> int:

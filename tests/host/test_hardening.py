@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from clisup.host import hardening
+
 # Stands in for `python -m clisup`: carries the environment over, and says what is left where.
 CHILD = """
 import json, os, sys
@@ -120,3 +122,21 @@ def test_inherited_oddities_are_undone_and_exit_codes_are_right() -> None:
     done = subprocess.run([sys.executable, "-c", strange, HARDENED], capture_output=True, check=True)
     said = json.loads(done.stdout)
     assert (said["mask"], said["sigchld"], said["sigpipe"], said["code"]) == (0, True, True, 7)
+
+
+@pytest.mark.parametrize(
+    ("carried", "found"),
+    [
+        ({"env": {"A": "1"}, "credentials": {"K": "v"}}, ({"A": "1"}, {"K": "v"})),
+        ({"A": "1", "env": "mine"}, ({"A": "1", "env": "mine"}, {})),
+    ],
+    ids=["of this version", "of the version before credentials, which is upgraded in place"],
+)
+def test_what_another_process_image_carried_is_taken_once(
+    carried: dict[str, Any], found: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd = os.memfd_create("carried", os.MFD_CLOEXEC)
+    os.write(fd, json.dumps(carried).encode())
+    monkeypatch.setenv("CLISUP_ENVIRONMENT_FD", str(fd))
+    assert tuple(hardening.taken()) == found
+    assert "CLISUP_ENVIRONMENT_FD" not in os.environ and not os.path.exists(f"/proc/self/fd/{fd}")
