@@ -62,10 +62,11 @@ def bundle(
     state_dir: str | None,
     as_json: bool,
 ) -> int:
-    """Write one file to attach to a bug report: versions, configuration, doctor, status, metrics, log, a list of the state.
+    """Write one file to attach to a bug report.
 
-    Secrets are replaced, and nobody's words are in it: of a session's events it has the types, the times and the numbers.
-    Look at it before you send it. It works with the daemon down, too. A file that is there is never written over.
+    It has versions, configuration, doctor, status, metrics, log and a list of the state. Secrets are replaced, and nobody's
+    words are in it: of a session's events it has the types, the times and the numbers. Look at it before you send it. It works
+    with the daemon down, too. A file that is there is never written over.
 
     \b
     Example:
