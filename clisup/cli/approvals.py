@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -20,6 +21,7 @@ from clisup.errors import UsageError
 __all__ = ["command"]
 
 _HEAD = ["ID", "TURN", "SINCE", "TOOL"]
+_NAMED = re.compile(r"[1-9][0-9]{0,15}:.")
 _NAME = "clisup-approvals"
 _TYPES = ["approval_requested", "approval_resolved"]
 _Approval = dict[str, Any]
@@ -142,6 +144,9 @@ def _respond(approval: str, session: str | None, **params: Any) -> int:
         found = _find(_open(client, session_id), approval)
         if found is None:  # the daemon knows why
             prefix, _, rest = approval.rpartition("/")
+            if not _NAMED.match(rest):
+                reason = f"cannot find approval {approval!r}, because one is named like 1:0 or 3f2a9c1e/1:0"
+                raise UsageError(reason, kind="usage", hint="list them: clisup approvals")
             session_id = session_id or (find_session(client, prefix) if prefix else None)
             known = {"session_id": session_id} if session_id else {}
             client.call("approval/respond", approval_id=rest if prefix else approval, **known, **params)
