@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
-from clisup.bundle.archive import Archive
+from clisup.bundle.archive import MAX_MEMBER, Archive
 from clisup.core.event_outline import outline
 from clisup.errors import ClisupError
 from clisup.host.session_dir import RunDir, SessionDir
@@ -44,13 +46,18 @@ def _spec(directory: SessionDir) -> dict[str, Any]:
     return {name: known[name] for name in _SPEC if name in known}
 
 
-def _events(directory: SessionDir, content: bool) -> list[str]:
-    lines: list[str] = []
+def _events(directory: SessionDir, content: bool) -> Iterable[str]:
+    """The last of them, somewhat more than a member holds: a journal may be larger than the memory."""
+    lines: deque[str] = deque()
+    size = 0
     try:
         for record in stored_records(directory.journal):
             if record.event is not None:
                 event = record.event if content else outline(record.event)
                 lines.append(json.dumps(event, ensure_ascii=False) + "\n")
+                size += len(lines[-1])
+            while size > 2 * MAX_MEMBER and len(lines) > 1:
+                size -= len(lines.popleft())
     except ClisupError as error:
         lines.append(json.dumps({"cannot": error.message}) + "\n")
     return lines

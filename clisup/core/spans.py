@@ -23,10 +23,12 @@ __all__ = ["TRACED", "Facts", "SessionTrace", "Span", "span_id", "trace_id"]
 MAX_TOOLS = 1000
 """Tool calls of one turn that get a span; the turn's span counts the others."""
 MAX_NAME = 200
+"""Characters of any other text in a span: a CLI may call its tools, calls and models what it likes."""
 MAX_CONTENT = 8192
 """Characters of a text that is asked for."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_INT64 = 2**63 - 1
 _PROVIDERS = {"claude": "anthropic", "codex": "openai", "codex-exec": "openai", "gemini": "gcp.gemini"}
 """By kind of CLI, where the conventions have a name. An account may be another provider's, which no CLI says: see the page."""
 _TOKENS = {
@@ -69,8 +71,8 @@ class _Tool:
     id: str
     name: str
     start_ns: int
-    parent: str | None
-    input: Any = None
+    parent: str
+    input: str = ""
     end_ns: int | None = None
     error: str | None = None
     result: str = ""
@@ -78,10 +80,11 @@ class _Tool:
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn that has begun: `seq` is that of its first event, for who wants to read it again."""
+    """A turn that has begun: `seq` is that of its first event, for who wants to read it again. Texts are kept for `content` alone."""
 
     seq: int
     start_ns: int
+    content: bool = False
     preview: str = ""
     origin: str = "prompt"
     model: str | None = None
@@ -110,10 +113,7 @@ class SessionTrace:
         if not turn_id or type_ not in TRACED:
             return []
         if type_ == "turn_started":
-            begun = _Turn(
-                event["seq"], _ns(event["ts"]), event.get("prompt_preview") or "", event.get("origin", "prompt")
-            )
-            self._open[turn_id] = begun
+            self._open[turn_id] = _begun(event, content=self._content)
         elif type_ == "turn_completed":
             return self._ended(turn_id, event)
         elif (turn := self._open.get(turn_id)) is not None:
@@ -150,9 +150,10 @@ class SessionTrace:
             "clisup.turn.cost_usd": event.get("cost_usd"),
             "clisup.turn.tools": len(turn.tools) + turn.left_out,
         }
-        if self._content:
-            attributes["gen_ai.input.messages"] = _message("user", turn.preview)
-            attributes["gen_ai.output.messages"] = _message("assistant", event.get("text") or "")
+        said = {
+            "gen_ai.input.messages": _message("user", turn.preview),
+            "gen_ai.output.messages": _message("assistant", event.get("text") or ""),
+        }
         return Span(
             name=f"invoke_agent {facts.backend}",
             kind="client",  # the agent runs in another process than the one that asks
@@ -161,7 +162,7 @@ class SessionTrace:
             parent_id=None,
             start_ns=turn.start_ns,
             end_ns=max(turn.start_ns, end_ns),
-            attributes=_given(attributes),
+            attributes=_given(attributes, said if self._content else {}),
             error=error or ("failed" if outcome in ("failed", "timed_out") else None),
         )
 
@@ -176,18 +177,19 @@ class SessionTrace:
             "gen_ai.conversation.id": session_id,
             "error.type": error,
         }
-        if self._content:
-            attributes["gen_ai.tool.call.arguments"] = json.dumps(tool.input, ensure_ascii=False)[:MAX_CONTENT]
-            attributes["gen_ai.tool.call.result"] = tool.result[:MAX_CONTENT] or None
+        said = {
+            "gen_ai.tool.call.arguments": tool.input,
+            "gen_ai.tool.call.result": tool.result or None,
+        }
         return Span(
-            name=f"execute_tool {tool.name}",
+            name=f"execute_tool {_encodable(tool.name)}",
             kind="internal",
             trace_id=whole.trace_id,
             span_id=span_id(session_id, turn_id, tool.id),
             parent_id=span_id(session_id, turn_id, tool.parent) if tool.parent in turn.tools else whole.span_id,
             start_ns=tool.start_ns,
             end_ns=max(tool.start_ns, whole.end_ns if tool.end_ns is None else tool.end_ns),
-            attributes=_given(attributes),
+            attributes=_given(attributes, said if self._content else {}),
             error=error,
         )
 
@@ -209,6 +211,13 @@ def _id(size: int, *parts: str) -> int:
 # -- what the events in a turn say ----------------------------------------------------------------------------------------
 
 
+def _begun(event: Mapping[str, Any], *, content: bool) -> _Turn:
+    turn = _Turn(event["seq"], _ns(event["ts"]), content, origin=event.get("origin", "prompt"))
+    if content:
+        turn.preview = event.get("prompt_preview") or ""
+    return turn
+
+
 def _init(turn: _Turn, event: Mapping[str, Any]) -> None:
     turn.model = event.get("model") or turn.model
     turn.version = event.get("backend_version") or turn.version
@@ -223,25 +232,28 @@ def _answered(turn: _Turn, event: Mapping[str, Any]) -> None:
 
 def _tool_use(turn: _Turn, event: Mapping[str, Any]) -> None:
     _answered(turn, event)
-    id_ = event["tool_use_id"]
+    id_ = event["tool_use_id"][:MAX_NAME]
     if id_ in turn.tools:
         return
     if len(turn.tools) >= MAX_TOOLS:
         turn.left_out += 1
         return
-    name, parent = event["name"][:MAX_NAME], event.get("parent_tool_use_id")
-    turn.tools[id_] = _Tool(id_, name, _ns(event["ts"]), parent, event.get("input"))
+    name, parent = event["name"][:MAX_NAME], (event.get("parent_tool_use_id") or "")[:MAX_NAME]
+    tool = turn.tools[id_] = _Tool(id_, name, _ns(event["ts"]), parent)
+    if turn.content:
+        tool.input = json.dumps(event.get("input"), ensure_ascii=False)[:MAX_CONTENT]
 
 
 def _tool_result(turn: _Turn, event: Mapping[str, Any]) -> None:
-    if (tool := turn.tools.get(event["tool_use_id"])) is not None and tool.end_ns is None:
+    if (tool := turn.tools.get(event["tool_use_id"][:MAX_NAME])) is not None and tool.end_ns is None:
         tool.end_ns = _ns(event["ts"])
         tool.error = tool.error or ("tool_error" if event.get("is_error") else None)
-        tool.result = event.get("content") or ""
+        if turn.content:
+            tool.result = (event.get("content") or "")[:MAX_CONTENT]
 
 
 def _denied(turn: _Turn, event: Mapping[str, Any]) -> None:
-    if (tool := turn.tools.get(event.get("tool_use_id") or "")) is not None:
+    if (tool := turn.tools.get((event.get("tool_use_id") or "")[:MAX_NAME])) is not None:
         tool.error = "permission_denied"
 
 
@@ -280,5 +292,20 @@ def _message(role: str, text: str) -> str | None:
     return json.dumps(parts, ensure_ascii=False) if text else None
 
 
-def _given(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
-    return {name: value for name, value in attributes.items() if value is not None}
+def _given(attributes: Mapping[str, Value | None], said: Mapping[str, str | None]) -> dict[str, Value]:
+    """All that is known, as OTLP can say it, or one CLI's value would take a whole batch of others' spans with it."""
+    known = {name: _sayable(value) for name, value in attributes.items() if value is not None}
+    return known | {name: _encodable(text) for name, text in said.items() if text is not None}
+
+
+def _sayable(value: Value) -> Value:
+    if isinstance(value, str):
+        return _encodable(value[:MAX_NAME])
+    if isinstance(value, tuple):
+        return tuple(_encodable(each[:MAX_NAME]) for each in value)
+    return max(-_INT64, min(value, _INT64)) if type(value) is int else value
+
+
+def _encodable(text: str) -> str:
+    """Without halves of a surrogate pair, which JSON can say and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -71,12 +71,17 @@ class Announcer:
                 nursery.start_soon(self._ping, self._notifier.watchdog_s / 2)
 
     async def ready(self) -> None:
-        """A task: say that it serves. Where the manager does not take it, again until it does or there is nothing to say."""
+        """Say that it serves. Where the manager is too busy to take it, again until it does, or the daemon stops.
+
+        A task of its own: an address that nobody listens at (of a manager that is gone, or a stale variable) takes no word ever.
+        """
         state, text = self._look()
-        while self._notifier.listening and state == "ready" and not self._notifier.ready(text):
+        while self._notifier.listening and state == "ready":
+            if self._notifier.ready(text):
+                self._said = text
+                return
             await trio.sleep(READY_PAUSE_S)
             state, text = self._look()
-        self._said = text
 
     async def _tell(self) -> None:
         while True:

@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
@@ -22,7 +24,7 @@ from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.handlers import make_handlers
 from clisup.daemon.lag import watch_lag
 from clisup.daemon.manager import Manager
-from clisup.daemon.reloading import heed_hangup, reload
+from clisup.daemon.reloading import Hangups, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
@@ -110,7 +112,9 @@ class Daemon:
         self._stopping = trio.Event()
         self._hasten = trio.Event()
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
+        self._hangups = Hangups(self)
         self.reloading = trio.Lock()
+        self.reading = trio.CapacityLimiter(1)  # a thread that reads the configuration; on a bad disk it may never end
         self._process = psutil.Process()
         self.activated = ACTIVATED in succession.inherited
         self.notifier = Notifier.of(succession.env)
@@ -160,7 +164,8 @@ class Daemon:
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
-            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals, nursery)
+            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
+            nursery.start_soon(self._hangups.heed)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
@@ -204,11 +209,11 @@ class Daemon:
         else:
             self._nursery.start_soon(self._tracing.run)
 
-    async def _heed_signals(self, nursery: trio.Nursery) -> None:
+    async def _heed_signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
-                    nursery.start_soon(heed_hangup, self)  # a slow disk must not delay the next signal
+                    self._hangups.came()  # a slow disk must not delay the next signal
                     continue
                 async with self._deciding:
                     await self._heed(number)
@@ -319,12 +324,16 @@ class Daemon:
             "activated": self.activated,
         }
 
-    async def status(self) -> dict[str, Any]:
-        """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning."""
-        sessions = [session for session in self.manager if session.state != "closed"]
-        counts = {name: sum(s.spec.backend == name for s in sessions) for name in self.backends.names()}
+    async def status(self, turn: Callable[[], Awaitable[None]]) -> dict[str, Any]:
+        """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning.
+
+        `turn` is awaited before the work that nobody else can do anything during: the client's turn for it.
+        """
         rows = await self.backends.describe()
         await self.manager.look_at_memory()
+        await turn()
+        sessions = [session for session in self.manager if session.state != "closed"]
+        counts = Counter(session.spec.backend for session in sessions)
         return {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),

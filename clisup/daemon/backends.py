@@ -266,14 +266,15 @@ class Backends:
     async def describe(self) -> list[dict[str, Any]]:
         """The rows of `backend/list`. All CLIs are asked at once, and none is waited for longer than `DESCRIBE_WAIT_S`."""
         rows: dict[str, dict[str, Any]] = {}
+        asked = list(self)  # a reload may change them meanwhile
 
         async def ask(backend: Backend) -> None:
             rows[backend.name] = await backend.describe()
 
         async with trio.open_nursery() as nursery:
-            for backend in self:
+            for backend in asked:
                 nursery.start_soon(ask, backend)
-        return [{**rows[backend.name], "default": backend.name in self._defaults} for backend in self]
+        return [{**rows[backend.name], "default": backend.name in self._defaults} for backend in asked]
 
     def names(self) -> list[str]:
         return sorted(self._all)

@@ -26,7 +26,7 @@ __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
 MAX_ITEMS = 10_000
 """What one call removes at most; it says how many more there were."""
 
-_OF_A_SESSION = ("run", "scratch", "private")
+_OF_A_SESSION = ("run", "scratch", "private", "cgroup")
 _DUE = "older or more than retention keeps"
 _log = structlog.get_logger()
 
@@ -79,6 +79,9 @@ class Clearing:
         gone: list[str] = []
         with trio.CancelScope(shield=True):  # what was begun is done, also where the client has gone meanwhile
             for item in items:
+                if self._manager.stopping:  # ten thousand sessions would hold up its end
+                    failed[item.path] = "the daemon stops"
+                    continue
                 try:
                     if (error := await self._remove(item)) is not None:
                         failed[item.path] = error
@@ -95,7 +98,8 @@ class Clearing:
         await trio.lowlevel.checkpoint()
         session = self._manager.find(item.session_id) if item.session_id else None
         if item.kind == "session" and item.session_id is not None:
-            await self._manager.delete(item.session_id)
+            if session is not None:  # else somebody was faster
+                await self._manager.delete(item.session_id)
         elif item.part is not None:
             await self._retention.remove(item.part)
         elif item.kind in _OF_A_SESSION:

@@ -77,7 +77,7 @@ class _Handlers:
         return self._openrpc
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
-        return json.dumps(await self._daemon.status()).encode()
+        return json.dumps(await self._daemon.status(connection.turn.piece)).encode()
 
     async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
@@ -88,6 +88,7 @@ class _Handlers:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.metrics")  # the first time takes a while
         from clisup.daemon.metrics import CONTENT_TYPES, exposition_of
 
+        await connection.turn.piece()  # ten milliseconds, which a round has to know of
         text = exposition_of(self._daemon, params.format)
         return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
@@ -151,6 +152,7 @@ class _Handlers:
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
         await self._manager.look_at_memory()
+        await connection.turn.piece()
         return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:

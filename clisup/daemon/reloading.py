@@ -25,7 +25,7 @@ from clisup.host.otlp import check_installed
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
 
-__all__ = ["heed_hangup", "reload"]
+__all__ = ["Hangups", "reload"]
 
 READ_LIMIT_S = 30.0  # for the file and the scrub lists, on a disk that may hang
 NAMED = 10  # sessions in an error's data
@@ -51,8 +51,27 @@ async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
             return found
 
 
-async def heed_hangup(daemon: Daemon) -> None:
-    """SIGHUP: the same, with the result in the log. A fault in here ends nothing."""
+class Hangups:
+    """SIGHUPs: each brings a reload that begins after it, with the result in the log; a flood of them brings one after the other."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._came = trio.Event()
+
+    def came(self) -> None:
+        """One more."""
+        self._came.set()
+
+    async def heed(self) -> None:
+        """A task for as long as the daemon lives."""
+        while True:
+            await self._came.wait()
+            self._came = trio.Event()
+            await _heed_hangup(self._daemon)
+
+
+async def _heed_hangup(daemon: Daemon) -> None:
+    """A fault in here ends nothing."""
     try:
         await daemon.reload()
     except ClisupError as error:
@@ -84,8 +103,8 @@ async def _read(daemon: Daemon) -> tuple[Config, Backends]:
             check_installed()
         return config, Backends(config, succession.env, before=daemon.backends)
 
-    with trio.move_on_after(READ_LIMIT_S):
-        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    with trio.move_on_after(READ_LIMIT_S):  # its own limiter: a thread that hangs there is one, and never a journal's
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=daemon.reading)
     raise WorldError(
         f"cannot reload, because {daemon.config_file.path} could not be read within {READ_LIMIT_S:g} s",
         kind="storage_failed",

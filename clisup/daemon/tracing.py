@@ -133,12 +133,7 @@ class Tracing:
                 session_id, recorder = next(iter(self._dirty.items()))
                 try:
                     await self._read(recorder)
-                except (
-                    ClisupError,
-                    KeyError,
-                    TypeError,
-                    ValueError,
-                ) as error:  # one session's journal; the others go on
+                except Exception as error:  # a session's edge: whatever its journal holds, the others are traced
                     _log.error("turn not traced", session=session_id, exc_info=error)
                     self._at[session_id] = recorder.next_seq - 1
                 if max(recorder.ledger.ends.values(), default=0) <= self._at.get(session_id, 0):
@@ -162,6 +157,8 @@ class Tracing:
                         self._take(trace, session_id, json.loads(event.event))
                 self._at[session_id] = min(last, events[-1].seq)
                 await trio.lowlevel.checkpoint()
+                if session_id not in self._at:
+                    return  # deleted meanwhile
         finally:
             reader.close()
         self._at[session_id] = last  # where its end was damaged, nothing more comes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
 from typing import Any, NamedTuple
 
@@ -9,7 +11,10 @@ from clisup.core.config import Config, parse_config, problems_of, refusal
 from clisup.core.config_origin import lines_of
 from clisup.errors import ConfigurationError
 
-__all__ = ["ConfigFile", "read_config"]
+__all__ = ["MAX_CONFIG_BYTES", "ConfigFile", "read_config"]
+
+MAX_CONFIG_BYTES = 4 * 1024 * 1024
+"""Of the file; a thousand backends with every key take a quarter of it."""
 
 
 class ConfigFile(NamedTuple):
@@ -40,8 +45,7 @@ def read_config(path: str, *, required: bool) -> Config:
 
 def _text(path: str, *, required: bool) -> str | None:
     try:
-        with open(path, "rb") as file:
-            return file.read().decode()
+        return _data(path).decode()
     except FileNotFoundError:
         if required:
             raise ConfigurationError(
@@ -57,6 +61,25 @@ def _text(path: str, *, required: bool) -> str | None:
     except OSError as error:
         hint = "name a file" if isinstance(error, IsADirectoryError) else "check its permissions"
         raise ConfigurationError(f"cannot read {path}, because of: {error.strerror}", hint=hint, source=path) from None
+
+
+def _data(path: str) -> bytes:
+    """The bytes of the file. A FIFO is refused: to wait for its writer would hold a thread, and to not wait finds it empty."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        mode = os.fstat(fd).st_mode
+        data = file.read(MAX_CONFIG_BYTES + 1) if stat.S_ISREG(mode) or stat.S_ISCHR(mode) else None  # /dev/null, too
+    if data is None:
+        raise ConfigurationError(
+            f"cannot read {path}, because it is no regular file", hint="name a file, or correct --config", source=path
+        )
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ConfigurationError(
+            f"cannot read {path}, because it has more than {MAX_CONFIG_BYTES} bytes",
+            hint="see whether that is the right file",
+            source=path,
+        )
+    return data
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from typing import BinaryIO
 
 from clisup.core.config import BackendConfig, Config, with_env
 from clisup.core.scrub import MAX_ENTRY_BYTES
@@ -100,24 +101,29 @@ def _path(key: str, place: str, env: Mapping[str, str]) -> str:
 
 
 def _read_private(key: str, path: str) -> str:
-    """The text of a file that is nobody else's."""
+    """The text of a file that is nobody else's: what is looked at is what is read, whatever the path names a moment later."""
     try:
-        info = os.stat(path)
-        if not stat.S_ISREG(info.st_mode):
-            raise ConfigurationError(f"cannot use {key}, because {path} is no regular file", hint="name a file")
-        if info.st_mode & 0o077 or info.st_uid not in (os.geteuid(), 0):
-            mode = stat.S_IMODE(info.st_mode)
-            raise ConfigurationError(
-                f"cannot use {key}, because {path} is open to others (mode {mode:o}, uid {info.st_uid})",
-                hint=f"chmod 600 {path}",
-            )
-        return _read(path, MAX_ENTRY_BYTES).decode()
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
+            return _read_own(key, path, file).decode()
     except OSError as error:
         raise ConfigurationError(
             f"cannot use {key}, because {path} cannot be read: {error.strerror}", hint="correct the path, or make it"
         ) from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"cannot use {key}, because {path} is no UTF-8", hint="correct the file") from None
+
+
+def _read_own(key: str, path: str, file: BinaryIO) -> bytes:
+    info = os.fstat(file.fileno())
+    if not stat.S_ISREG(info.st_mode):
+        raise ConfigurationError(f"cannot use {key}, because {path} is no regular file", hint="name a file")
+    if info.st_mode & 0o077 or info.st_uid not in (os.geteuid(), 0):
+        mode = stat.S_IMODE(info.st_mode)
+        raise ConfigurationError(
+            f"cannot use {key}, because {path} is open to others (mode {mode:o}, uid {info.st_uid})",
+            hint=f"chmod 600 {path}",
+        )
+    return file.read(MAX_ENTRY_BYTES + 1)  # what is too long is refused by whoever counts
 
 
 def _one_value(key: str, text: str) -> str:

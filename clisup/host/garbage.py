@@ -18,7 +18,7 @@ from typing import NamedTuple
 from clisup.core.retention import Part
 from clisup.host import cgroups, clock
 from clisup.host.locks import lock_holder
-from clisup.host.session_dir import SessionDir
+from clisup.host.session_dir import SCRATCH, RunDir, SessionDir
 
 __all__ = [
     "Garbage",
@@ -62,14 +62,17 @@ def trash(state_dir: str) -> Iterator[Garbage]:
 
 
 def temporary(state_dir: str) -> Iterator[Garbage]:
-    """Files that a process was writing when it died: `<name>.<pid>.tmp`, and none that a living one may write."""
+    """Files that a process was writing when it died: `<name>.<pid>.tmp`, and none that a living one may write.
+
+    Not in the directories that are a CLI's: what it calls its own files is its business.
+    """
     then = clock.wall() - TEMPORARY_AGE_S
     for folder, folders, names in os.walk(state_dir):
-        if folder == state_dir:
-            folders[:] = [name for name in folders if name != "trash"]
+        folders[:] = [name for name in folders if name != ("trash" if folder == state_dir else SCRATCH)]
         for name in names:
-            if _TEMPORARY.fullmatch(name) and (info := _lstat(os.path.join(folder, name))) and info.st_mtime < then:
-                path = os.path.join(folder, name)
+            path = os.path.join(folder, name)
+            match = _TEMPORARY.fullmatch(name)
+            if match and not _alive(int(match[1])) and (info := _lstat(path)) and info.st_mtime < then:
                 yield Garbage(
                     "temporary", path, info.st_size, "half written by a process that died", _session(path, state_dir)
                 )
@@ -84,11 +87,15 @@ def of_runs(directory: SessionDir) -> Iterator[Garbage]:
         run = directory.run(number)
         if _locked(run.lock):
             continue
-        started = any(os.path.exists(os.path.join(run.path, name)) for name in ("start.json", "exit.json"))
-        if not started and not size_of_file(run.out) and not size_of_file(run.err):
+        if _never_started(run):
             yield Garbage("run", run.path, size_of(run.path), "no process was ever started in it", directory.id)
         elif os.path.isdir(run.scratch):
             yield Garbage("scratch", run.scratch, size_of(run.scratch), "written for a CLI that is gone", directory.id)
+
+
+def _never_started(run: RunDir) -> bool:
+    started = any(os.path.exists(os.path.join(run.path, name)) for name in ("start.json", "exit.json"))
+    return not (started or size_of_file(run.out) or size_of_file(run.err))
 
 
 def private_of(directory: SessionDir) -> Iterator[Garbage]:
@@ -135,6 +142,8 @@ def remove(item: Garbage) -> str | None:
     """Remove what was found; gives None, or why it is still there. What is gone already is no failure."""
     if item.kind == "cgroup":
         return None if cgroups.remove(item.path) or not os.path.isdir(item.path) else "somebody lives in it"
+    if item.kind == "run" and not _never_started(RunDir(item.path)):
+        return "a process has been started in it meanwhile"
     try:
         if os.path.isdir(item.path) and not os.path.islink(item.path):
             shutil.rmtree(item.path)

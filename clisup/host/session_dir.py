@@ -12,9 +12,12 @@ from typing import Any
 from clisup.core.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 
-__all__ = ["RunDir", "SessionDir", "empty_trash", "list_sessions"]
+__all__ = ["SCRATCH", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+SCRATCH = "scratch"
+"""The directory of a run in which its CLI finds what was written for it, and may write what it likes."""
 
 
 class SessionDir:
@@ -183,7 +186,7 @@ class RunDir:
         self.out = os.path.join(path, "out.spool")
         self.err = os.path.join(path, "err.spool")
         self.lock = os.path.join(path, "keeper.lock")
-        self.scratch = os.path.join(path, "scratch")
+        self.scratch = os.path.join(path, SCRATCH)
 
     def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
         """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).

@@ -29,9 +29,13 @@ class Stored(NamedTuple):
 
 
 def look_at(directory: SessionDir) -> Stored:
-    """Read names, sizes and the head of each segment but the first. Blocks: call it in a thread. Raises `OSError`."""
+    """Read names, sizes and the head of each segment but the first. Blocks: call it in a thread. Raises `OSError`.
+
+    What is removed meanwhile, by a client or by another pass, is not there.
+    """
     names = sorted(name for name in _names(directory.journal) if name.removesuffix(".jsonl").isdecimal())
-    segments = [_segment(os.path.join(directory.journal, name), head=at > 0) for at, name in enumerate(names)]
+    paths = (os.path.join(directory.journal, name) for name in names)
+    segments = [segment for at, path in enumerate(paths) if (segment := _segment(path, head=at > 0)) is not None]
     runs = {number: _tree_size(directory.run(number).path) for number in directory.run_numbers()}
     return Stored(segments, runs)
 
@@ -43,9 +47,12 @@ def _names(path: str) -> list[str]:
         return []
 
 
-def _segment(path: str, *, head: bool) -> Segment:
-    info = os.stat(path)
-    state = _snapshot(path) if head else {}
+def _segment(path: str, *, head: bool) -> Segment | None:
+    try:
+        info = os.stat(path)
+        state = _snapshot(path) if head else {}
+    except FileNotFoundError:
+        return None
     held = state.get("current") or state.get("resting") or {}
     first_seq = int(os.path.basename(path).removesuffix(".jsonl"))
     return Segment(first_seq, info.st_size, info.st_mtime, state.get("runs", 0), held.get("run"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 
 from clisup.core.events import EVENT_TYPES
-from clisup.core.spans import MAX_CONTENT, MAX_TOOLS, TRACED, Facts, SessionTrace, Span, span_id, trace_id
+from clisup.core.spans import MAX_CONTENT, MAX_NAME, MAX_TOOLS, TRACED, Facts, SessionTrace, Span, span_id, trace_id
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 KNOWN = {
@@ -178,3 +180,30 @@ def test_what_happens_between_turns_belongs_to_none() -> None:
     assert stream.say("session_init", None) == []
     stream.tool("a", turn_id="t9")
     assert stream.trace.open_since is None
+
+
+def test_what_a_cli_calls_things_is_cut_and_made_sayable() -> None:
+    """Half a surrogate pair or a number of 70 bits is valid JSON, and fails the encoding of a whole batch of spans."""
+    stream = Stream(content=True)
+    stream.say("turn_started", prompt_preview="\ud800")
+    stream.say("session_init", model="m" * 100_000, backend_version="\udfff")
+    stream.say("tool_use", tool_use_id="i" * 100_000, name="N\ud800" * 100_000, input={"a": "\ud800"})
+    stream.say("tool_result", tool_use_id="i" * 100_000, content="\ud800", is_error=False)
+    turn, tool = stream.end(usage={"input_tokens": 2**70}, stop_reason="\ud800" * 1000)
+    for span in (turn, tool):
+        texts = [span.name, *(v for v in span.attributes.values() if isinstance(v, str))]
+        texts += [text for v in span.attributes.values() if isinstance(v, tuple) for text in v]
+        assert all(len(text.encode()) <= MAX_NAME + 20 for text in texts)
+    assert turn.attributes["gen_ai.usage.input_tokens"] == 2**63 - 1
+    assert tool.error is None, "its result is found by the id that was cut"
+
+
+def test_the_words_of_a_turn_are_not_even_kept_where_nobody_asked_for_them() -> None:
+    """A turn of a thousand tools, each with a result of 256 KiB, would be a quarter of a gigabyte."""
+    for content, most in ((False, 0), (True, 3 * MAX_CONTENT)):
+        stream = Stream(content=content)
+        stream.say("turn_started", prompt_preview="p" * 100)
+        stream.say("tool_use", tool_use_id="a", name="Bash", input={"command": "x" * 100_000})
+        stream.say("tool_result", tool_use_id="a", content="y" * 100_000)
+        kept = json.dumps([dataclasses.asdict(turn) for turn in stream.trace._open.values()])
+        assert kept.count("x") + kept.count("y") + kept.count("p" * 100) <= most + 10

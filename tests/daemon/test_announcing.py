@@ -59,6 +59,31 @@ def test_a_daemon_is_ready_when_it_serves_and_lives_until_it_stops(
     assert "EXTEND_TIMEOUT_USEC=30000000" in manager.heard[manager.heard.index("STOPPING=1") :]
 
 
+def test_a_manager_that_is_gone_keeps_nobody_from_stopping_the_daemon(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(env={"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "400000"})
+    until(lambda: '"event": "ready"' in daemon.log.read_text())
+    assert daemon.stop() == 0
+
+
+def test_a_manager_that_is_too_busy_hears_of_the_start_later(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as flood,
+    ):
+        sock.bind(str(tmp_path / "busy"))
+        with pytest.raises(BlockingIOError):
+            while True:
+                flood.sendto(b"X=1", sock.getsockname())
+        daemon = serve(env={"NOTIFY_SOCKET": str(tmp_path / "busy")})
+        assert daemon.call("ping")
+        sock.settimeout(30)
+        while not sock.recv(4096).startswith(b"READY=1"):
+            pass
+        assert daemon.stop() == 0
+
+
 def test_a_restart_in_place_is_a_reload(serve: Callable[..., Harness], manager: Manager) -> None:
     daemon = serve(env=manager.env)
     before = daemon.identity()["instance_id"]

@@ -16,6 +16,10 @@ import pytest
 from harness import Harness
 from test_canaries import CANARY, CONFIG, play, secrets_in
 
+from clisup.bundle import sessions
+from clisup.core.journal import encode_line
+from clisup.host.session_dir import SessionDir
+
 WORDS = ("prompt", "tool-input", "tool-result", "stderr", "answer", "system")
 SECRET = [name for name in CANARY if name not in (*WORDS, "odd-frame", "argument")]
 ENV = {"MY_OWN": CANARY["pass-env"], "ANTHROPIC_API_KEY": CANARY["inherited"]}
@@ -160,3 +164,16 @@ def test_it_is_bounded(tmp_path: Path) -> None:
         first, second = (tar.extractfile(f"f/{number}.txt") for number in (0, 1))
         assert first is not None and second is not None
         assert first.read().startswith(b"first 0\n") and second.read().endswith(b"\nlast\n")
+
+
+def test_of_a_journal_that_is_larger_than_a_bundle_only_the_end_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_MEMBER", 1000)
+    directory = SessionDir(str(tmp_path), "s")
+    os.makedirs(directory.journal)
+    event = {"session_id": "s", "ts": "2026-01-01T00:00:00.000000Z", "type": "status"}
+    lines = [encode_line(json.dumps({"seq": n, **event}).encode()) for n in range(1, 5001)]
+    Path(directory.journal, "000000000001.jsonl").write_bytes(b"".join(lines))
+    kept = [json.loads(line)["seq"] for line in sessions._events(directory, content=True)]
+    assert kept == list(range(kept[0], 5001)) and 10 < len(kept) < 30

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from commands import Done, run
 from harness import Harness, until
 from session_probe import SessionProbe
 
+from clisup.daemon.clearing import Clearing
 from clisup.errors import ClisupError
+from clisup.host.garbage import Garbage
 
 OLD = time.time() - 40 * 86_400
 Serve = Callable[..., Harness]
@@ -195,3 +199,35 @@ def test_people_get_a_table_and_the_sum(serve: Serve) -> None:
     assert "KIND" in told and f"closed 10.0 days ago  {session.dir}" in told and "\n\nwould remove " in told
     assert "\n\nremoved " in run(daemon, "gc").stdout
     assert not session.dir.exists()
+
+
+def test_several_at_once_remove_everything_once_and_fail_for_nobody(serve: Serve) -> None:
+    daemon = serve()
+    sessions = [closed(daemon, days=10) for _ in range(12)]
+    with daemon.wire() as one, daemon.wire() as other:
+        asked = [(wire, wire.post("daemon/gc", dry_run=False)) for wire in (one, other) for _ in range(4)]
+        for session in sessions[::2]:
+            with suppress(ClisupError):  # it may be gone already
+                session.call("delete")
+        answers = [wire.answer(id_) for wire, id_ in asked]
+    assert not any(answer["failed"] for answer in answers)
+    assert not any(session.dir.exists() for session in sessions)
+    assert list((daemon.state / "trash").iterdir()) == []
+
+
+async def test_a_daemon_that_is_told_to_stop_does_not_first_remove_ten_thousand_sessions() -> None:
+    """What was begun is done whole; the rest stays for the next time."""
+    removed: list[str] = []
+    manager: Any = SimpleNamespace(
+        find=lambda session_id: session_id, cursors=SimpleNamespace(drop_sessions=lambda ids: None), stopping=False
+    )
+
+    async def delete(session_id: str) -> None:
+        removed.append(session_id)
+        manager.stopping = len(removed) == 2
+
+    manager.delete = delete
+    found = [Garbage("session", f"/{n}", 0, "", str(n)) for n in range(5)]
+    retention: Any = None
+    failed = await Clearing(manager, retention, "")._remove_all(found)
+    assert removed == ["0", "1"] and failed == dict.fromkeys(["/2", "/3", "/4"], "the daemon stops")

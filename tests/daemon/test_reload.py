@@ -16,6 +16,7 @@ from harness import Harness, until
 from wire import Wire
 
 from clisup.errors import ClisupError
+from clisup.host.config_file import read_config
 
 SECRET = "canary-7f3a-9b1d"
 
@@ -465,3 +466,59 @@ def test_doctor_says_when_the_configuration_was_read(serve: Callable[..., Harnes
     daemon.call("daemon/reload")
     second = [f for f in daemon.call("backend/check", name="demo") if "as the daemon read it" in f["detail"]]
     assert len(first) == len(second) == 1 and first != second
+
+
+@pytest.mark.parametrize("what", ["fifo", "directory", "huge"])
+def test_what_is_no_configuration_file_is_refused_at_once_and_bounded(serve: Callable[..., Harness], what: str) -> None:
+    """A FIFO without a writer would hold a thread for ever; a file of a terabyte, all memory."""
+    daemon = serve()
+    text = daemon.config.read_text()
+    daemon.config.unlink()
+    if what == "fifo":
+        os.mkfifo(daemon.config)
+    elif what == "directory":
+        daemon.config.mkdir()
+    else:
+        daemon.config.touch()
+        os.truncate(daemon.config, 1 << 40)
+    with pytest.raises(ClisupError) as refused:
+        daemon.call("daemon/reload")
+    assert refused.value.kind == "configuration" and str(daemon.config) in refused.value.message
+    assert daemon.new().ask("hello")["outcome"] == "completed"
+    daemon.config.rmdir() if what == "directory" else daemon.config.unlink()
+    daemon.config.write_text(text)
+    assert daemon.call("daemon/reload")["changed"] == []
+
+
+def test_no_configuration_at_all_may_be_said_by_the_null_device(tmp_path: Path) -> None:
+    assert read_config("/dev/null", required=True) == read_config(str(tmp_path / "none"), required=False)
+
+
+def test_a_flood_of_hangups_is_one_reload_after_the_other_and_the_last_word_counts(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(daemon={"max_running": 1})
+    for n in range(500):
+        daemon.signal(signal.SIGHUP)
+        if n % 50 == 0:
+            daemon.call("ping")
+    daemon.configure(daemon={"max_running": 7})
+    daemon.signal(signal.SIGHUP)
+    until(lambda: daemon.call("daemon/status")["daemon"]["max_running"] == 7)
+    assert len(log_of(daemon, "configuration reloaded")) < 500
+
+
+def test_a_list_of_backends_that_is_being_made_survives_a_reload(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    """A CLI is asked for its version meanwhile, and may take its time."""
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\nsleep 1\necho 'demo 1.0.0'\n")
+    slow.chmod(0o700)
+    raw = f'[backends.slow]\nkind = "demo"\ncommand = ["{slow}"]\n'
+    daemon = serve(raw=raw)
+    with daemon.wire() as wire:
+        first = wire.post("daemon/status")
+        second = wire.post("backend/list")
+        until(lambda: (tmp_path / "asked").exists())
+        reload(daemon, raw=raw + another_demo())
+        rows = [wire.answer(first)["backends"], wire.answer(second)]
+    assert all("slow" in [row["name"] for row in each] for each in rows)

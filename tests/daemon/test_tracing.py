@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from harness import Harness, until
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -18,8 +21,11 @@ from otlp_collector import Collector
 from prometheus_client.parser import text_string_to_metric_families
 from toml_text import toml
 
+from clisup.core.config import TracingConfig
+from clisup.core.figures import Figures
 from clisup.core.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 from clisup.daemon import start
+from clisup.daemon.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.hardening import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
@@ -347,3 +353,35 @@ def test_the_sdk_takes_the_spans_of_a_real_event_stream(daemon: Harness) -> None
     assert first.start_time < a.start_time <= b.start_time <= b.end_time <= first.end_time <= second.start_time
     assert json.loads(first.to_json())["context"]["trace_id"] == f"0x{trace_id(session.id, 't1'):032x}"
     assert trace.open_since is None
+
+
+async def test_one_session_that_cannot_be_traced_ends_neither_the_others_traces_nor_the_daemon() -> None:
+    """Whatever goes wrong with its journal: it is told, and the next one is read."""
+    read: list[str] = []
+
+    def reader_of(session_id: str) -> Callable[[int], Any]:
+        def reader(_after: int) -> Any:
+            read.append(session_id)
+            raise AttributeError(session_id)  # of no kind that anybody foresaw
+
+        return reader
+
+    session = SimpleNamespace(
+        spec=SimpleNamespace(backend="demo"),
+        backend=SimpleNamespace(adapter=SimpleNamespace(kind="demo")),
+        setting=lambda _: None,
+    )
+    services = SimpleNamespace(figures=Figures(), at_ends=set())
+    manager: Any = SimpleNamespace(find=lambda _: session, services=services)
+    sender: Any = SimpleNamespace(close=lambda: None)
+    cursor: Any = SimpleNamespace(seqs={})
+    tracing = Tracing(manager, TracingConfig(), sender, cursor)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tracing.run)
+        for name in ("odd", "next"):
+            ledger = SimpleNamespace(ends={"t1": 1})
+            recorder: Any = SimpleNamespace(session_id=name, ledger=ledger, next_seq=2, reader=reader_of(name))
+            tracing.stir(recorder)
+            await trio.testing.wait_all_tasks_blocked()
+        assert read == ["odd", "next"]
+        tracing.end()

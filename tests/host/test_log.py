@@ -191,3 +191,14 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     outlet.msg({"event": "x"})
     assert outlet.dropped == 1
     os.close(write)
+
+
+def test_a_terminal_that_stands_still_holds_nobody_up() -> None:
+    """It says that it is ready as long as it has room for a byte: a line that does not fit is dropped, not waited for."""
+    master, terminal = os.openpty()
+    outlet = Outlet(StderrSender(terminal), lambda record: b"x" * 300)
+    with contextlib.closing(open(master, "rb", buffering=0)), contextlib.closing(open(terminal, "wb", buffering=0)):
+        for _ in range(1000):
+            outlet.msg({})  # would not return
+        assert outlet.dropped > 0
+        assert os.get_blocking(terminal), "whoever shares it waits as before"

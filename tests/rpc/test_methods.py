@@ -166,3 +166,8 @@ def test_a_timeout_is_a_number_of_seconds_within_a_year(value: Any) -> None:
 
 def test_a_session_may_set_every_timeout_of_the_configuration() -> None:
     assert set(models.Timeouts.model_fields) == set(TimeoutsConfig.model_fields)
+
+
+def test_answers_that_take_the_daemon_milliseconds_are_made_one_at_a_time_for_each_client() -> None:
+    large = {name for name, method in METHODS.items() if method.large}
+    assert {"daemon/status", "daemon/metrics", "daemon/log", "rpc.discover", "session/events", "session/blob"} <= large
