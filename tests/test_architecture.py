@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.at_rest",
         "clisup.daemon.clearing_alone",
         "clisup.daemon.config_view",
+        "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
         "clisup.core.config_keys",
         "clisup.core.config_schema",
         "clisup.recordings",

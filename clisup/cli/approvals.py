@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
 import click
 
 from clisup.cli.approval_words import question_lines, visible
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.describe import tool_words, words
 from clisup.cli.lookup import find_session
 from clisup.cli.status import short_ids
@@ -19,13 +21,14 @@ from clisup.errors import UsageError
 __all__ = ["command"]
 
 _HEAD = ["ID", "TURN", "SINCE", "TOOL"]
+_NAMED = re.compile(r"[1-9][0-9]{0,15}:.")
 _NAME = "clisup-approvals"
 _TYPES = ["approval_requested", "approval_resolved"]
 _Approval = dict[str, Any]
 
 
-@click.group("approvals", invoke_without_command=True)
-@click.option("--session", help="Only of this session: its id, or the first characters of it.")
+@click.group("approvals", cls=CommandGroup, invoke_without_command=True)
+@click.option("--session", metavar="SESSION", help="Only of this session: its id, or the first characters of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with the whole input.")
 @click.option("--watch", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.pass_context
@@ -107,7 +110,7 @@ def _show(event: _Approval, as_json: bool, ink: Ink) -> None:
 
 @command.command("allow")
 @click.argument("approval")
-@click.option("--session", help="Its session, where the ID alone does not tell.")
+@click.option("--session", metavar="SESSION", help="Its session, where the ID alone does not tell.")
 @click.option("--remember", is_flag=True, help="Ask the CLI not to ask again for the like, where it offers that.")
 def allow(approval: str, session: str | None, remember: bool) -> int:
     """Let the tool call of APPROVAL run.
@@ -121,7 +124,7 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
 
 @command.command("deny")
 @click.argument("approval")
-@click.option("--session", help="Its session, where the ID alone does not tell.")
+@click.option("--session", metavar="SESSION", help="Its session, where the ID alone does not tell.")
 @click.option("--message", help="What the model is told; claude alone hands it on.")
 @click.option("--remember", is_flag=True, help="Ask the CLI to refuse the like by itself, where it offers that.")
 def deny(approval: str, session: str | None, message: str | None, remember: bool) -> int:
@@ -141,6 +144,9 @@ def _respond(approval: str, session: str | None, **params: Any) -> int:
         found = _find(_open(client, session_id), approval)
         if found is None:  # the daemon knows why
             prefix, _, rest = approval.rpartition("/")
+            if not _NAMED.match(rest):
+                reason = f"cannot find approval {approval!r}, because one is named like 1:0 or 3f2a9c1e/1:0"
+                raise UsageError(reason, kind="usage", hint="list them: clisup approvals")
             session_id = session_id or (find_session(client, prefix) if prefix else None)
             known = {"session_id": session_id} if session_id else {}
             client.call("approval/respond", approval_id=rest if prefix else approval, **known, **params)

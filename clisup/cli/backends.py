@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clisup.cli.terminal import table
+from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
 
 __all__ = ["command"]
@@ -28,20 +28,20 @@ def command(as_json: bool) -> int:
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return 0
-    print(table(["BACKEND", "KIND", "VERSION", "SUPPORTED", "COMMAND", "PATH", "NOTE"], [_row(b) for b in found]))
+    print(table(["BACKEND", "KIND", "VERSION", "SUPPORTED", "PATH"], [_row(b) for b in found]))
+    notes = [f"{b['name']}: {b['unavailable_reason']}" for b in found if b.get("unavailable_reason")]
+    if notes:
+        print("\n" + plain("\n".join(notes)))
     return 0
 
 
 def _row(b: dict[str, Any]) -> list[str]:
     range_ = b["supported_versions"] or "any"
     supported = f"yes ({range_})" if b["supported"] else f"no ({range_})"
-    note = b.get("unavailable_reason") or "-"
     return [
         b["name"],
         b["kind"],
         b.get("version") or "-",
         supported,
-        " ".join(b["command"]),
         b.get("path") or "-",
-        note,
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.failure import usage
 from clisup.cli.terminal import plain
 from clisup.client.sync import Client
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _CONFIG = click.option(
-    "--config", type=click.Path(), help="The configuration file (default: ~/.config/clisup/config.toml)."
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The configuration file (default: ~/.config/clisup/config.toml).",
 )
 
 
-@click.group("config", invoke_without_command=True)
+@click.group("config", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Check the configuration, show what it amounts to, print its schema.
@@ -78,7 +82,7 @@ def _problem(file: str, problem: dict[str, Any]) -> Iterator[str]:
 @click.argument("prefixes", metavar="[KEY]...", nargs=-1)
 @_CONFIG
 @click.option("--socket", type=click.Path(), help="As of clisup serve.")
-@click.option("--state-dir", type=click.Path(), help="As of clisup serve.")
+@click.option("--state-dir", metavar="DIRECTORY", type=click.Path(), help="As of clisup serve.")
 @click.option(
     "--origin", is_flag=True, help="Say of each value where it comes from: file and line, variable, flag, default."
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.daemon_log import log
 from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
@@ -24,10 +25,10 @@ RESTART_TIMEOUT_S = 60.0
 _PAUSE_S = 0.05
 
 
-@click.group("daemon", invoke_without_command=True)
+@click.group("daemon", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Have the daemon read its configuration anew, or start anew in place.
+    """Show the daemon's log, have it read its configuration anew, or start anew in place.
 
     To start and to end it: clisup serve, clisup stop.
 
@@ -41,7 +42,7 @@ def command(ctx: click.Context) -> None:
 
 
 @command.command("reload")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 def reload(dry_run: bool, as_json: bool) -> int:
     """Have the daemon read its configuration file anew.

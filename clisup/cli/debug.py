@@ -8,12 +8,13 @@ import time
 
 import click
 
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.terminal import plain, size
 
 __all__ = ["command"]
 
 
-@click.group("debug", invoke_without_command=True)
+@click.group("debug", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Collect what a bug report needs.
@@ -40,8 +41,18 @@ def command(ctx: click.Context) -> None:
     is_flag=True,
     help="With the prompts, answers and tools of these sessions, known secrets replaced.",
 )
-@click.option("--config", type=click.Path(), help="The daemon's configuration, where it was started with --config.")
-@click.option("--state-dir", type=click.Path(), help="Where sessions are kept, where no daemon runs that can tell.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The daemon's configuration, where it was started with --config.",
+)
+@click.option(
+    "--state-dir",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    help="Where sessions are kept, where no daemon runs that can tell.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def bundle(
     output: str | None,
@@ -51,10 +62,11 @@ def bundle(
     state_dir: str | None,
     as_json: bool,
 ) -> int:
-    """Write one file to attach to a bug report: versions, configuration, doctor, status, metrics, log, a list of the state.
+    """Write one file to attach to a bug report.
 
-    Secrets are replaced, and nobody's words are in it: of a session's events it has the types, the times and the numbers.
-    Look at it before you send it. It works with the daemon down, too. A file that is there is never written over.
+    It has versions, configuration, doctor, status, metrics, log and a list of the state. Secrets are replaced, and nobody's
+    words are in it: of a session's events it has the types, the times and the numbers. Look at it before you send it. It works
+    with the daemon down, too. A file that is there is never written over.
 
     \b
     Example:

@@ -24,8 +24,17 @@ _EXIT_FAIL = 1
 
 @click.command("doctor")
 @click.argument("backend", required=False)
-@click.option("--cwd", type=click.Path(), default=".", help="The directory that a session would work in.")
-@click.option("--config", type=click.Path(), help="The configuration file to look at where no daemon runs.")
+@click.option(
+    "-C",
+    "--cwd",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    default=".",
+    help="The directory that a session would work in.",
+)
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="The configuration file to look at where no daemon runs."
+)
 @click.option(
     "--drift", metavar="BACKEND", help="List the variables that BACKEND's CLI knows of and the scrub lists do not."
 )
@@ -44,7 +53,7 @@ def command(backend: str | None, cwd: str, config: str | None, drift: str | None
     \b
     Example:
       clisup doctor
-      clisup doctor claude --cwd ~/project
+      clisup doctor claude -C ~/project
       clisup doctor --drift claude
       clisup doctor --json | jq -r '.[] | select(.status != "ok") | .fix'
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -9,6 +10,7 @@ import click
 from clisup.cli.terminal import plain
 from clisup.errors import EXIT_INTERRUPTED, ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
+from clisup.locations import state_dir_for_client
 
 __all__ = ["TurnEnded", "exit_code_of", "usage"]
 
@@ -32,7 +34,7 @@ def usage(message: str, hint: str = "") -> UsageError:
 
 
 def exit_code_of(error: Exception) -> int:
-    """Print `clisup: cannot ..., because ...` and its hint; give the exit code. A fault of clisup's own is raised again."""
+    """Print `clisup: cannot ..., because ...` and its one line of hint; give the exit code. A fault of clisup's own is raised again."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.Abort):
@@ -41,9 +43,34 @@ def exit_code_of(error: Exception) -> int:
         error = _from_click(error)
     if not isinstance(error, ClisupError):
         raise error
-    hints = dict.fromkeys(hint for hint in (error.hint, _doctor(error)) if hint)
-    print(plain("\n".join([f"clisup: {error.message}", *(f"  hint: {hint}" for hint in hints)])), file=sys.stderr)
+    hint = _hint(error)
+    print(plain(f"clisup: {error.message}" + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
     return error.exit_code
+
+
+def _hint(error: ClisupError) -> str:
+    """The next step, and behind it what looks at the cause: one line."""
+    hint, doctor = _holder_hint(error) or error.hint, _doctor(error)
+    return f"{hint}; see {doctor}" if hint and doctor else hint or doctor
+
+
+def _holder_hint(error: ClisupError) -> str:
+    """Nothing answers, and yet a daemon holds the state directory: to start another is no help then."""
+    if error.kind != "daemon_not_running":
+        return ""
+    from clisup.client.failures import Unreachable
+
+    if not isinstance(error, Unreachable):
+        return ""
+    from clisup.host.locks import lock_holder
+
+    try:
+        holder = lock_holder(os.path.join(state_dir_for_client(os.environ, os.getuid()), "daemon.lock"))
+    except OSError:
+        return ""
+    return (
+        f"pid {holder} holds the state directory: it is starting, stuck, or listens at another socket" if holder else ""
+    )
 
 
 def _doctor(error: ClisupError) -> str:

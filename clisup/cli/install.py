@@ -24,7 +24,7 @@ __all__ = ["command", "is_system", "show"]
 @click.option("--now", is_flag=True, help="Start it too; where it runs with other units, restart it (turns go on).")
 @click.option("--force", is_flag=True, help="Replace a unit that was edited.")
 @click.option("--executable", metavar="PATH", help="The clisup that the unit starts (default: this one).")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
 def command(
     as_user: bool, system: bool, for_user: str | None, now: bool, force: bool, executable: str | None, dry_run: bool,

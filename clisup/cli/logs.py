@@ -38,7 +38,8 @@ _Event = dict[str, Any]
     "-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C; a restart of the daemon is no end."
 )
 @click.option("--new", is_flag=True, help="With -f: only what comes from now on.")
-@click.option("--name", help="With -f: begin after what the last one of this NAME printed, and remember what this one does.")  # fmt: skip
+@click.option("--name", metavar="NAME",
+              help="With -f: begin after what the last one of this NAME printed, and remember what this one does.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the event envelopes as JSON lines.")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.argument("names", nargs=-1, metavar="[COMMAND]...")
 @click.option(
     "--directory",
-    metavar="DIR",
+    metavar="DIRECTORY",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write all pages there instead, as clisup.1, clisup-run.1, ...",
 )
@@ -39,10 +39,11 @@ def command(names: tuple[str, ...], directory: Path | None) -> int:
         try:
             click.echo(page(root, names, GROUPS, __version__), nl=False)
         except KeyError:
-            raise usage(f"cannot show the page of {' '.join(names)!r}, because there is no such command") from None
+            reason = f"cannot show the page of {' '.join(names)!r}, because there is no such command"
+            raise usage(reason, hint="see clisup --help") from None
         return 0
     if names:
-        raise usage("cannot write one page alone into a directory", hint="clisup man --directory DIR writes all")
+        raise usage("cannot write one page alone into a directory", hint="clisup man --directory DIRECTORY writes all")
     directory.mkdir(parents=True, exist_ok=True)
     made = pages(root, GROUPS, __version__)
     for name, text in made.items():

@@ -22,10 +22,20 @@ __all__ = ["command"]
 @click.option("-o", "--output", metavar="FILE", help="Where to (default: BACKEND-VERSION-TURN.jsonl, here).")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @click.option("--prompt", help="The whole prompt: of a long one only the first 200 characters are kept.")
-@click.option("--cli-version", help="The CLI's version, where the CLI itself did not tell it.")
+@click.option("--cli-version", metavar="VERSION", help="The CLI's version, where the CLI itself did not tell it.")
 @click.option("--hide", metavar="FILE", help="A file with more values that must not be in the recording, one a line.")
-@click.option("--config", type=click.Path(), help="The daemon's configuration, where it was started with --config.")
-@click.option("--state-dir", type=click.Path(), help="Where sessions are kept, where no daemon runs that can tell.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The daemon's configuration, where it was started with --config.",
+)
+@click.option(
+    "--state-dir",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    help="Where sessions are kept, where no daemon runs that can tell.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
     session: str, turn: str | None, output: str | None, force: bool, prompt: str | None, cli_version: str | None,

@@ -21,7 +21,9 @@ _ALARMING = ("permission_denied", "retry", "unparsed", "retracted")
 
 @click.command("replay")
 @click.argument("file", type=click.Path())
-@click.option("--kind", help="The kind of backend whose decoder is to read it, where the recording does not say.")
+@click.option(
+    "--kind", metavar="KIND", help="The kind of backend whose decoder is to read it, where the recording does not say."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events as JSON lines, without their envelopes.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")
 @click.option("--check", is_flag=True, help="Compare with FILE.events.jsonl: exit 1 and show where they differ.")

@@ -8,9 +8,10 @@ import os
 
 import click
 
+from clisup.cli.command_group import CommandGroup
 from clisup.cli.failure import usage
 
-__all__ = ["GROUPS", "SHORT_HELP", "root", "run_click"]
+__all__ = ["GROUPS", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": (
@@ -57,13 +58,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "version",
     ),
 }
-SHORT_HELP = 90
-"""Characters of a command's first sentence in the list of all."""
-
 _FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
 
 
-class Commands(click.Group):
+class Commands(CommandGroup):
     """A group that imports a command's file only when the command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -93,9 +91,8 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                formatter.write_dl([(name, found.get_short_help_str(SHORT_HELP)) for name, found in commands if found])
+                self.write_commands(ctx, formatter, list(names))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

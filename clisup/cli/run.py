@@ -25,13 +25,15 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
 
 @click.command("run")
 @click.argument("prompt", required=False)
-@click.option("-b", "--backend", help="The backend of a new session; see clisup backends.")
+@click.option("-b", "--backend", metavar="BACKEND", help="The backend of a new session; see clisup backends.")
 @click.option(
     "-C", "directory", metavar="DIRECTORY", help="Where the CLI works, on the daemon's machine (default: here)."
 )
-@click.option("--session", help="Go on in this session: its id, or the first characters of it.")
-@click.option("--model", help="The model of a new session.")
-@click.option("--permission-mode", help="What the CLI may do unasked, in its own words: acceptEdits, plan, ...")
+@click.option("--session", metavar="SESSION", help="Go on in this session: its id, or the first characters of it.")
+@click.option("--model", metavar="MODEL", help="The model of a new session.")
+@click.option(
+    "--permission-mode", metavar="MODE", help="What the CLI may do unasked, in its own words: acceptEdits, plan, ..."
+)
 @click.option(
     "--system-prompt-file",
     type=click.Path(exists=True, dir_okay=False),

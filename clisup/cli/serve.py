@@ -8,9 +8,14 @@ __all__ = ["command"]
 
 
 @click.command("serve")
-@click.option("--config", type=click.Path(), help="The configuration file (default: ~/.config/clisup/config.toml).")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The configuration file (default: ~/.config/clisup/config.toml).",
+)
 @click.option("--socket", type=click.Path(), help="Where clients connect.")
-@click.option("--state-dir", type=click.Path(), help="Where sessions and their events are kept.")
+@click.option("--state-dir", metavar="DIRECTORY", type=click.Path(), help="Where sessions and their events are kept.")
 @click.option(
     "--check", is_flag=True, help="Only find out whether it would start: configuration, scrub lists, settings."
 )

@@ -13,9 +13,11 @@ __all__ = ["command"]
 
 @click.command("set")
 @click.argument("session")
-@click.option("--model", help="The model from here on.")
+@click.option("--model", metavar="MODEL", help="The model from here on.")
 @click.option(
-    "--permission-mode", help="What the CLI may do unasked from here on, in its own words: acceptEdits, plan, ..."
+    "--permission-mode",
+    metavar="MODE",
+    help="What the CLI may do unasked from here on, in its own words: acceptEdits, plan, ...",
 )
 def command(session: str, **wanted: str | None) -> int:
     """Change the model or the permission mode of SESSION.

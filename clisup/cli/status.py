@@ -135,11 +135,16 @@ def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
         f"   Socket: {d['socket']}",
         f"    State: {d['state_dir']} ({disk})",
         f"  Running: {d['running']} of {d['max_running']} turns, {d['waiting']} waiting, {d['adopted_turns']} adopted",
-        f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {len(status.get('clients') or [])} clients",
+        f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {_clients(status)}",
         *total_lines(totals),
     ]
     lines += _drift(status.get("drift") or [])
     return [lines[0], *[plain(line) for line in lines[1:]]]
+
+
+def _clients(status: dict[str, Any]) -> str:
+    count = len(status.get("clients") or [])
+    return "1 client" if count == 1 else f"{count} clients"
 
 
 def total_lines(totals: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.option("--system", is_flag=True, help="The unit of the system. As root.")
 @click.option("--for", "for_user", metavar="USER", help="With --system: whose daemon (default: who called sudo).")
 @click.option("--force", is_flag=True, help="Remove units that were edited, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
 def command(
     as_user: bool, system: bool, for_user: str | None, force: bool, dry_run: bool, as_json: bool

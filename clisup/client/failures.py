@@ -13,13 +13,28 @@ from typing import NoReturn
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.locations import SOCKET_PATH_LIMIT
 
-__all__ = ["ConnectionLost", "cannot_connect", "lost", "not_json", "path_too_long", "refuse_flood", "too_slow"]
+__all__ = [
+    "ConnectionLost",
+    "Unreachable",
+    "cannot_connect",
+    "lost",
+    "not_json",
+    "path_too_long",
+    "refuse_flood",
+    "too_slow",
+]
 
 _START = "start it: clisup serve"
 
 
 class ConnectionLost(WorldError):
     """The daemon was there and went away; with a cursor or a prompt's key, connecting again loses and repeats nothing."""
+
+    kind = "daemon_not_running"
+
+
+class Unreachable(WorldError):
+    """Nothing answers at the socket, so far as the socket tells."""
 
     kind = "daemon_not_running"
 
@@ -81,7 +96,7 @@ def cannot_connect(path: str, error: OSError) -> ClisupError:
 
 
 def _nobody(path: str, reason: str, hint: str) -> ClisupError:
-    return WorldError(f"cannot reach the daemon at {path}, because {reason}", kind="daemon_not_running", hint=hint)
+    return Unreachable(f"cannot reach the daemon at {path}, because {reason}", hint=hint)
 
 
 def _forbidden(path: str) -> ClisupError:

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.framing import DEFAULT_LINE_LIMIT
@@ -34,6 +34,18 @@ __all__ = [
 
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+def _whole(path: str) -> str:
+    if path and not path.startswith(("/", "~/")):
+        raise ValueError(
+            "Input should be an absolute path, or begin with ~/: the daemon and each client work elsewhere"
+        )
+    return path
+
+
+Place = Annotated[str, AfterValidator(_whole)]
+"""Where something is, the same for whoever reads the file; empty: the default place."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
@@ -120,9 +132,9 @@ class RetentionConfig(_Table):
 class DaemonConfig(_Table):
     """The `[daemon]` table. Empty paths mean the defaults of `clisup.locations`."""
 
-    socket: str = ""
-    state_dir: str = ""
-    scrub_lists: str = ""
+    socket: Place = ""
+    state_dir: Place = ""
+    scrub_lists: Place = ""
     max_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     max_running: Annotated[int, Field(ge=0, le=100_000)] = 0
     max_live: Annotated[int, Field(ge=0, le=100_000)] = 8
@@ -252,7 +264,7 @@ def _problems(error: ValidationError) -> list[Problem]:
             suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
             found.append(Problem(key, path, f"is not a known key{suggestion}", near[0] if near else None))
         else:
-            found.append(Problem(key, path, f"is wrong: {problem['msg']}"))
+            found.append(Problem(key, path, f"is wrong: {problem['msg'].removeprefix('Value error, ')}"))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
-from clisup.backends.registry import get_adapter
+from clisup.backends.registry import get_adapter, kinds
 from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
@@ -45,14 +45,14 @@ class Backend:
     ):
         self.name = name
         self.config = config
-        self.adapter: Adapter = get_adapter(config.kind, config.mode)
+        self.adapter = _adapter(name, config)
         rules = load_rules(self.adapter.lists, lists)
         self._inherited = inherited
         self.rules = rules
         self._probe = probe
         self.version: str | None = None  # that was told last
         self.versions = config.versions or self.adapter.default_versions
-        in_range("0", self.versions)  # a range that cannot be read is an error of the start, not of the first turn
+        _check_versions(name, self.versions)
         check_configuration(rules, pass_env=config.pass_env, env_names=config.env, request_env=config.request_env)
         _check_mode(name, config, self.adapter)
         _check_command(name, self.command)
@@ -189,6 +189,25 @@ class Backend:
         rule = self.rules.verdict(name)
         kept_away = rule is not None and rule.kind == "scrub"
         return (kept_away or name in self.config.pass_env) and _CREDENTIAL.search(name) is not None
+
+
+def _adapter(name: str, config: BackendConfig) -> Adapter:
+    """The adapter of its kind, which is its name where it names none."""
+    if config.kind in kinds():
+        return get_adapter(config.kind, config.mode)
+    raise ConfigurationError(
+        f"cannot use backend {name!r}, because {config.kind!r} is no kind of backend",
+        hint=f"set backends.{name}.kind to one of {', '.join(kinds())}",
+    )
+
+
+def _check_versions(name: str, versions: str) -> None:
+    """A range that cannot be read is an error of the start, not of the first turn."""
+    try:
+        in_range("0", versions)
+    except ConfigurationError as error:
+        message = f"cannot use backends.{name}.versions, because {versions!r} is no range of versions"
+        raise ConfigurationError(message, hint=error.hint) from None
 
 
 def _check_command(name: str, command: tuple[str, ...]) -> None:

@@ -97,7 +97,7 @@ class Controls:
             raise UsageError(
                 f"cannot ask for {control}, because session {self._session.id} has no live process now",
                 kind="unsupported",
-                hint="open the session with mode: live, and send it a prompt first",
+                hint="open the session with mode: live (clisup run --live), and send it a prompt first",
             )
         with trio.move_on_after(ANSWER_S):
             answer = await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)

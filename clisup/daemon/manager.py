@@ -341,7 +341,7 @@ class Manager:
             raise UsageError(
                 f"cannot delete session {session_id}, because it is open",
                 kind="session_busy",
-                hint="close it first (session/close)",
+                hint="close it first: session/close, or clisup close",
             )
         trash = session.dir.throw_away()
         del self._sessions[session_id]

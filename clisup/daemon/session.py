@@ -316,7 +316,7 @@ class Session:
                 return seq
             if self.ledger.turn(turn_id) is None:
                 raise UsageError(
-                    f"cannot find turn {turn_id} in session {self.id}", kind="turn_not_found", hint="see session/get"
+                    f"cannot find turn {turn_id} in session {self.id}", kind="turn_not_found", hint="see clisup logs"
                 )
             if self._left:
                 raise WorldError(
@@ -336,7 +336,7 @@ class Session:
             raise UsageError(
                 "cannot interrupt, because no such turn is running or queued",
                 kind="turn_not_found",
-                hint="see session/get",
+                hint="see what runs: session/get, or clisup status",
             )
         if turn is self.ledger.current:
             self._end_current("client", mode, actor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clisup.errors import ConfigurationError
+from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
 from clisup.host.hardening import Carried
 from clisup.host.trial import try_start
 
@@ -36,9 +36,9 @@ class Succession:
 
     async def prepare(self) -> None:
         """Make sure that a successor would start. Raises `ConfigurationError` that says why not; then nothing changes."""
-        if (reason := await try_start(self.argv, self.carried)) is not None:
+        if (refused := await try_start(self.argv, self.carried)) is not None:
             raise ConfigurationError(
-                f"cannot restart, because the daemon would not start again: {reason}",
-                kind="unsupported",
-                hint="mend that first; this daemon goes on as it is",
+                f"cannot restart, because the daemon would not start again: {refused.reason}",
+                kind="configuration" if refused.code == EXIT_CONFIGURATION else "unsupported",
+                hint=f"{refused.hint or 'mend that first'}; until then this daemon goes on as it is",
             )

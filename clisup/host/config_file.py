@@ -49,7 +49,9 @@ def _text(path: str, *, required: bool) -> str | None:
     except FileNotFoundError:
         if required:
             raise ConfigurationError(
-                f"cannot read {path}, because there is no such file", hint="correct --config", source=path
+                f"cannot read {path}, because there is no such file",
+                hint="correct --config, or CLISUP_CONFIG",
+                source=path,
             ) from None
         return None
     except UnicodeDecodeError as error:
@@ -57,9 +59,8 @@ def _text(path: str, *, required: bool) -> str | None:
             f"cannot read {path}, because it is not UTF-8 at byte {error.start}", hint="save it as UTF-8", source=path
         ) from None
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}, because of: {error.strerror}", hint="check its permissions", source=path
-        ) from None
+        hint = "name a file" if isinstance(error, IsADirectoryError) else "check its permissions"
+        raise ConfigurationError(f"cannot read {path}, because of: {error.strerror}", hint=hint, source=path) from None
 
 
 def _data(path: str) -> bytes:

@@ -6,19 +6,28 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import trio
 
 from clisup.host.hardening import Carried, carried_file, clean_environment
 
-__all__ = ["try_start"]
+__all__ = ["Refusal", "refusal", "try_start"]
 
 TRIAL_LIMIT_S = 30.0
 _WORDS = 2000  # of what it says
 
 
-async def try_start(argv: Sequence[str], carried: Carried) -> str | None:
-    """None where `clisup ARGV --check` says yes, with what a successor would be given; else its last words."""
+class Refusal(NamedTuple):
+    """Why it would not start: what it said (its words without their frame, and its hint), and its exit code; None where it hung."""
+
+    reason: str
+    hint: str
+    code: int | None
+
+
+async def try_start(argv: Sequence[str], carried: Carried) -> Refusal | None:
+    """None where `clisup ARGV --check` says yes, with what a successor would be given."""
     command = [sys.executable, "-P", "-m", "clisup", *argv, "--check"]
     fd = carried_file(carried)
     try:
@@ -32,8 +41,13 @@ async def try_start(argv: Sequence[str], carried: Carried) -> str | None:
                 check=False,
                 cwd="/",
             )
-            text = done.stdout[-_WORDS:].decode("utf-8", "replace").strip()
-            return None if done.returncode == 0 else text or f"it ended with status {done.returncode}"
+            return None if done.returncode == 0 else refusal(done.stdout, done.returncode)
     finally:
         os.close(fd)
-    return f"it did not answer within {TRIAL_LIMIT_S:g} s"
+    return Refusal(f"it did not answer within {TRIAL_LIMIT_S:g} s", "", None)
+
+
+def refusal(said: bytes, code: int) -> Refusal:
+    """The words of a command that failed, as `clisup.cli.failure` puts them: one line, and perhaps one line of hint."""
+    text, _, hint = said[-_WORDS:].decode("utf-8", "replace").strip().partition("\n  hint: ")
+    return Refusal(text.removeprefix("clisup: ") or f"it ended with status {code}", hint, code)

@@ -46,7 +46,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     # Beside those of any method, and `session_not_found` of those that name a session.
     "initialize": ("unsupported",),
     "daemon/reload": ("configuration", "session_busy", "shutting_down", "storage_failed"),
-    "daemon/restart": ("unsupported", "shutting_down"),
+    "daemon/restart": ("configuration", "unsupported", "shutting_down"),
     "daemon/gc": ("storage_failed",),
     "backend/env": ("backend_not_found",),
     "backend/check": ("backend_not_found",),

@@ -90,8 +90,12 @@ if __name__ == "__main__":
     wish = parser.parse_args()
     wish.directories = list(dict.fromkeys(map(os.path.abspath, wish.directories)))
     try:
-        sys.exit(trio.run(main, wish, strict_exception_groups=False))
-    except ClisupError as error:
-        sys.exit(f"{error.kind}: {error}")
-    except KeyboardInterrupt:
+        code = trio.run(main, wish)
+    except* ClisupError as group:
+        failed: BaseException = group
+        while isinstance(failed, BaseExceptionGroup):
+            failed = failed.exceptions[0]
+        sys.exit(str(failed))
+    except* KeyboardInterrupt:
         sys.exit("left: the turns go on in the daemon; start this again to take them up")
+    sys.exit(code)

@@ -151,3 +151,10 @@ def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
 
     summary = daemon.summary(phase="approval", approvals=2)
     assert "approval (2)" in session_table([summary])
+
+
+def test_what_is_no_name_of_an_approval_is_told_in_words(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["approval/list"] = lambda peer, params: {"approvals": []}
+    ran = clisup("approvals", "allow", "1")
+    assert ran.code == 2 and "because one is named like 1:0 or 3f2a9c1e/1:0" in ran.err
+    assert not daemon.calls("approval/respond")

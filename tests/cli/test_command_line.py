@@ -15,7 +15,8 @@ from fake_daemon import FakeDaemon
 
 import clisup
 from clisup.cli import main as main_module
-from clisup.cli.root import GROUPS, SHORT_HELP, Commands, root
+from clisup.cli.command_group import SHORT_HELP, CommandGroup
+from clisup.cli.root import GROUPS, Commands, root
 
 COMMANDS = [name for names in GROUPS.values() for name in names]
 HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "re", "subprocess", "typing", "enum", "json", "structlog")
@@ -52,7 +53,10 @@ def test_the_help_of_all_groups_the_commands(clisup: Run, args: tuple[str, ...])
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_short_help_of_a_command_is_a_whole_sentence(name: str) -> None:
-    assert not found(name).get_short_help_str(SHORT_HELP).endswith("...")
+    command = found(name)
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    assert not any(one.get_short_help_str(SHORT_HELP).endswith("...") for one in (command, *inner))
+    assert not inner or isinstance(command, CommandGroup)
 
 
 def test_an_unknown_command_names_the_nearest(clisup: Run) -> None:
@@ -85,7 +89,7 @@ def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[
 def test_without_a_daemon_every_command_says_how_to_start_it(
     clisup: Run, socket_path: Path, args: tuple[str, ...]
 ) -> None:
-    hints = "  hint: start it: clisup serve\n  hint: clisup doctor (daemon, socket, systemd)\n"
+    hints = "  hint: start it: clisup serve; see clisup doctor (daemon, socket, systemd)\n"
     expected = f"clisup: cannot reach the daemon at {socket_path}, because nothing listens there\n{hints}"
     assert clisup(*args) == (3, "", expected)
 

@@ -70,12 +70,13 @@ def test_all_that_is_wrong_is_told_with_its_line(clisup: Run, file: Path) -> Non
 def test_what_only_a_start_would_find_is_told_too(clisup: Run, file: Path) -> None:
     file.write_text(
         "[daemon]\nmax_queue = 1\n[backends.one]\nkind = 'clade'\n[backends.two]\nkind = 'acp'\n"
-        "[backends.demo]\nenv = { LD_PRELOAD = 'x' }\n"
+        "[backends.demo]\nenv = { LD_PRELOAD = 'x' }\n[backends.codex]\nversions = 'newest'\n"
     )
     found = json.loads(clisup("config", "check", "--config", str(file), "--json").out)
     told = sorted((problem["line"], problem["key"]) for problem in found["problems"])
-    assert told == [(3, "backends.one"), (5, "backends.two"), (7, "backends.demo")]
-    assert "did you mean 'claude'?" in str(found)
+    assert told == [(3, "backends.one"), (5, "backends.two"), (7, "backends.demo"), (9, "backends.codex")]
+    assert "cannot use backend 'one', because 'clade' is no kind of backend" in str(found)
+    assert "cannot use backends.codex.versions, because 'newest' is no range" in str(found)
 
 
 def test_a_value_that_is_not_in_its_file_is_told(clisup: Run, file: Path, tmp_path: Path) -> None:

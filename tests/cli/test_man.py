@@ -46,7 +46,7 @@ def test_a_page_has_no_fault(name: str, checker: str) -> None:
 
 def test_a_page_says_what_the_help_says() -> None:
     text = PAGES["clisup-run.1"]
-    assert ".SH OPTIONS" in text and "\\fB\\-b, \\-\\-backend TEXT\\fR" in text
+    assert ".SH OPTIONS" in text and "\\fB\\-b, \\-\\-backend BACKEND\\fR" in text
     assert ".SH EXIT STATUS" in text and "124 timed out" in text
     assert '.SH EXAMPLES\n.RS 4\n.nf\nclisup run \\-b claude "Which files' in text
     assert ".BR clisup (1)" in text

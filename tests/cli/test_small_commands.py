@@ -141,7 +141,8 @@ def test_backends_say_why_one_cannot_be_used(clisup: Run, daemon: FakeDaemon) ->
     daemon.handlers["backend/list"] = lambda peer, params: [CLAUDE, DEMO]
     out = clisup("backends").out
     assert "no (>=2.1)" in out
-    assert "cannot find claude" in out
+    assert [line for line in out.splitlines() if "cannot find claude" in line] == [out.splitlines()[-1]]
+    assert max(map(len, out.splitlines()[:-2])) <= 80  # the reasons are below the table, not in it
     assert json.loads(clisup("backends", "--json").out) == [CLAUDE, DEMO]
 
 

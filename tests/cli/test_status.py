@@ -91,7 +91,7 @@ def test_the_head_says_who_runs_where_and_how_much(clisup: Run) -> None:
         "Socket: /run/clisup.sock",
         "State: /var/lib/clisup (12.3 GiB free)",
         "Running: 1 of 8 turns, 0 waiting, 0 adopted",
-        "Memory: 52.1 MiB, 31 files open, 1 clients",
+        "Memory: 52.1 MiB, 31 files open, 1 client",
         "Turns: 5 completed, 1 failed, 0 interrupted, 2 timed out; watchdog fired 2 times",
         "Tokens: 2.0M (4.5k of output), cost $1.5000",
     ]

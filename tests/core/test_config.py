@@ -110,6 +110,8 @@ def test_an_unknown_key_that_is_like_no_other_names_none() -> None:
         ("[daemon]\nmax_sessions = '5'", "daemon.max_sessions"),
         ("[daemon]\nmax_sessions = true", "daemon.max_sessions"),
         ("[daemon]\non_stop = 'later'", "daemon.on_stop"),
+        ("[daemon]\nsocket = 'clisup.sock'", "daemon.socket"),
+        ("[daemon]\nstate_dir = '~alice/state'", "daemon.state_dir"),
         ("daemon = 5", "daemon"),
         ("[backends.claude]\ncommand = 'claude'", "backends.claude.command"),
         ("[backends.Claude]", "backends.Claude"),
@@ -124,6 +126,12 @@ def test_an_unknown_key_that_is_like_no_other_names_none() -> None:
 )
 def test_a_wrong_value_is_refused_and_named(toml: str, key: str) -> None:
     assert f"{key!r} is wrong" in refusal(toml)
+
+
+def test_a_place_begins_at_the_root_or_at_home() -> None:
+    with pytest.raises(ConfigurationError, match="is wrong: Input should be an absolute path, or begin with ~/"):
+        parse_config({"daemon": {"socket": "run/clisup.sock"}})
+    assert parse_config({"daemon": {"socket": "~/run/clisup.sock"}}).daemon.socket == "~/run/clisup.sock"
 
 
 @pytest.mark.parametrize(

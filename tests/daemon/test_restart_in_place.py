@@ -99,7 +99,9 @@ def test_a_configuration_that_would_not_start_changes_nothing(serve: Callable[..
     daemon.config.write_text(good + "\n[demon]\n")
     with pytest.raises(ClisupError) as refused:
         daemon.call("daemon/restart")
-    assert refused.value.kind == "unsupported" and "'demon'" in refused.value.message
+    assert refused.value.kind == "configuration" and "'demon'" in refused.value.message
+    assert "\n" not in refused.value.message and "hint:" not in f"{refused.value.message}{refused.value.hint}"
+    assert "goes on as it is" in refused.value.hint
     assert daemon.identity() == before
     daemon.config.write_text(good)
     (tmp_path / "go").touch()

@@ -62,7 +62,7 @@ def fleet(serve: Callable[..., Harness], tmp_path: Path) -> Fleet:
 
 def test_each_directory_gets_its_turn_and_its_line(fleet: Fleet) -> None:
     code, err = fleet.run("hello")
-    assert (code, err.count("completed: ")) == (0, 6)
+    assert (code, err.count("completed: "), len(err.splitlines())) == (0, 6, 6)  # and no warning of Python's
     for name, line in fleet.lines().items():
         assert (line["outcome"], line["text"]) == ("completed", "You said: hello")
         assert line["directory"] == str(fleet.output.parent / name)
