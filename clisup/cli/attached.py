@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import queue
 import select
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from clisup.cli.approval_words import question_lines
@@ -69,7 +71,7 @@ class Attached:
             on_lost=lambda: self._later(lambda: self._screen.note("[connection lost; trying again]")),
             on_back=lambda: self._later(self._back),
         )  # fmt: skip
-        with self._screen:
+        with self._screen, _signals_wake(self._wake_w):
             for work in (lambda: self._read(follower), self._send):
                 threading.Thread(target=work, daemon=True).start()
             self._show_line()
@@ -280,6 +282,16 @@ class Attached:
             self._screen.note(
                 "[the daemon has not taken what was typed last: see clisup logs before you send it again]"
             )
+
+
+@contextmanager
+def _signals_wake(fd: int) -> Iterator[None]:
+    """A signal that comes in the moment before `select` begins to wait is noticed all the same."""
+    before = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
 
 
 _KEYS: dict[str, Callable[[Attached, Key], None]] = {

@@ -89,7 +89,7 @@ def test_a_queued_turn_gives_nothing_of_the_one_before_it_and_can_be_taken_out(
     with Client.connect(daemon.socket) as client, client.open("demo", str(daemon.cwd)) as session:
         first = session.run(f"@stream 5\n@wait-file {tmp_path}/go")
         second, third = session.run("second"), session.run("third")
-        assert [item["turn_id"] for item in session.info().queue] == [second.id, third.id]
+        until(lambda: [item["turn_id"] for item in session.info().queue] == [second.id, third.id])
         third.interrupt()
         (tmp_path / "go").touch()
         types = {turn.id: [envelope.event.type for envelope in turn] for turn in (first, second, third)}

@@ -31,12 +31,19 @@ def at_a_tool(session: SessionProbe, gate: str = "go") -> str:
     return turn
 
 
+def taken_in(session: SessionProbe) -> int:
+    """How many prompts the CLI has read so far: it says so in a frame that is no event."""
+    return sum(spool.read_bytes().count(b'"queued"') for spool in session.dir.glob("runs/*/out.spool"))
+
+
 def test_a_cli_at_a_tool_takes_a_steered_prompt_into_its_turn(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo=LIVE)
     session = daemon.new()
     turn = at_a_tool(session)
+    before = taken_in(session)
     said = steer(session, "@text steered", key="s1")
     assert (said["turn_id"], said["delivery"]) == (turn, "steered")
+    until(lambda: taken_in(session) > before)
     (daemon.cwd / "go").touch()
     end = session.end_of(turn)
     assert end["prompt_ids"][1:] == [said["prompt_id"]]
@@ -79,9 +86,11 @@ def test_who_waits_for_a_steered_prompt_gets_the_end_of_the_turn_that_took_it(
     else:
         turn = session.prompt("working\n@wait-file go")
         session.await_event("content_delta")
+    before = taken_in(session)
     with daemon.wire() as wire:
         waits = wire.post("session/prompt", session_id=session.id, prompt="@text steered", when_busy="steer", wait=True)
         session.await_event("prompt_accepted", delivery="steered")
+        until(lambda: not at_tool or taken_in(session) > before)
         (daemon.cwd / "go").touch()
         result = wire.answer(waits)
     assert result["outcome"] == "completed"
