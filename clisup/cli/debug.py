@@ -9,6 +9,7 @@ import time
 import click
 
 from clisup.cli.command_group import CommandGroup
+from clisup.cli.place_options import of_the_daemon
 from clisup.cli.terminal import plain, size
 
 __all__ = ["command"]
@@ -41,18 +42,7 @@ def command(ctx: click.Context) -> None:
     is_flag=True,
     help="With the prompts, answers and tools of these sessions, known secrets replaced.",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(),
-    help="The daemon's configuration, where it was started with --config.",
-)
-@click.option(
-    "--state-dir",
-    metavar="DIRECTORY",
-    type=click.Path(),
-    help="Where sessions are kept, where no daemon runs that can tell.",
-)
+@of_the_daemon
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def bundle(
     output: str | None,

@@ -9,6 +9,7 @@ import sys
 import click
 
 from clisup.cli.failure import usage
+from clisup.cli.place_options import of_the_daemon
 from clisup.cli.terminal import size
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
@@ -24,18 +25,7 @@ __all__ = ["command"]
 @click.option("--prompt", help="The whole prompt: of a long one only the first 200 characters are kept.")
 @click.option("--cli-version", metavar="VERSION", help="The CLI's version, where the CLI itself did not tell it.")
 @click.option("--hide", metavar="FILE", help="A file with more values that must not be in the recording, one a line.")
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(),
-    help="The daemon's configuration, where it was started with --config.",
-)
-@click.option(
-    "--state-dir",
-    metavar="DIRECTORY",
-    type=click.Path(),
-    help="Where sessions are kept, where no daemon runs that can tell.",
-)
+@of_the_daemon
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
     session: str, turn: str | None, output: str | None, force: bool, prompt: str | None, cli_version: str | None,
