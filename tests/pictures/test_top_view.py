@@ -163,6 +163,7 @@ def test_a_turn_is_interrupted_by_key_after_a_question(scene: Scene) -> None:
         await see(pilot, "End t1")
         await pilot.press("y")
         await until(pilot, lambda: ended(scene, session_id) == ["interrupted"], "it ends")
+        await see(pilot, "idle")  # the view has heard of it, too
         await pilot.press("i")
         await see(pilot, "nothing runs in this session")
 
