@@ -11,8 +11,10 @@ from collections.abc import Mapping
 __all__ = [
     "SOCKET_PATH_LIMIT",
     "config_file",
+    "config_home",
     "default_socket",
     "default_state_dir",
+    "in_home",
     "socket_for_client",
     "state_dir_for_client",
 ]
@@ -49,8 +51,17 @@ def config_file(env: Mapping[str, str]) -> str:
     """`$CLISUP_CONFIG`, else `$XDG_CONFIG_HOME/clisup/config.toml`, else `~/.config/clisup/config.toml`."""
     if env.get("CLISUP_CONFIG"):
         return os.path.abspath(env["CLISUP_CONFIG"])
-    base = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", "/"), ".config")
-    return os.path.join(base, "clisup", "config.toml")
+    return os.path.join(config_home(env), "clisup", "config.toml")
+
+
+def config_home(env: Mapping[str, str]) -> str:
+    """`$XDG_CONFIG_HOME`, else `~/.config`."""
+    return env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", "/"), ".config")
+
+
+def in_home(path: str, env: Mapping[str, str]) -> str:
+    """The path with `~/` at its beginning as the home of that environment."""
+    return path.replace("~", env.get("HOME", "~"), 1) if path.startswith("~/") else path
 
 
 def socket_for_client(env: Mapping[str, str], uid: int) -> str:

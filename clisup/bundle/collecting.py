@@ -15,7 +15,7 @@ from clisup.bundle.archive import Archive
 from clisup.bundle.sessions import add_session
 from clisup.client.sync import Client
 from clisup.core.config import Config, parse_config
-from clisup.core.redact import Redactor, masked
+from clisup.core.redact import Redactor, redacted
 from clisup.core.telling_arguments import secret_arguments
 from clisup.daemon.alone import examine
 from clisup.daemon.backends import Backends
@@ -67,13 +67,11 @@ class _Found:
     path: str
     state_dir: str
     problem: ClisupError | None
-    secrets: list[str] = field(default_factory=list)
     redactors: list[Redactor] = field(default_factory=list)
 
     def redact(self, text: str) -> str:
         """Without secrets, and without the home directory's name."""
-        spans = [span for redactor in (*self.redactors, Redactor(self.secrets)) for span in redactor.spans(text)]
-        text = masked(text, spans)
+        text = redacted(text, self.redactors)
         home = self.env.get("HOME", "").rstrip("/")
         return text.replace(home, "~") if home.count("/") > 1 or home == "/root" else text
 
@@ -82,7 +80,7 @@ def collect(wish: Wish, env: Mapping[str, str]) -> Archive:
     """Collect it all. What cannot be had is said in place of it; raises `UsageError` for a session that there is not."""
     client = _client()
     try:
-        said = _say(client, "daemon/status") if client is not None else None
+        said = _told(lambda: client.call("daemon/status")) if client is not None else None
         found = _look(wish, env, said)
         now = clock.timestamp()
         archive = Archive(found.redact, folder=f"clisup-debug-{now[:10]}", time=clock.wall())
@@ -108,13 +106,6 @@ def _client() -> Client | None:
         return Client.connect(name="clisup-debug")
     except ClisupError:
         return None
-
-
-def _say(client: Client, method: str, **params: Any) -> Any:
-    try:
-        return client.call(method, **params)
-    except ClisupError as error:
-        return {"cannot": error.message, "kind": error.kind}
 
 
 def _told(look: Callable[[], Any]) -> Any:
@@ -145,16 +136,17 @@ def _learn_secrets(found: _Found) -> None:
         backends = list(Backends(found.config, found.env))
     except ClisupError as error:
         found.problem, backends = found.problem or error, []
-    found.redactors += [backend.private() for backend in backends]
+    secrets: list[str] = []
     for table in found.config.backends.values():
-        found.secrets += [value.get_secret_value() for value in table.env.values()]
-        found.secrets += secret_arguments((*table.command, *table.args))
+        secrets += [value.get_secret_value() for value in table.env.values()]
+        secrets += secret_arguments((*table.command, *table.args))
     for session_id in list_sessions(found.state_dir):
         directory = SessionDir(found.state_dir, session_id)
         try:
-            found.secrets += [*directory.secrets().values(), *directory.brought_secrets()]
+            secrets += [*directory.secrets().values(), *directory.brought_secrets()]
         except ClisupError:
             continue  # a file that cannot be read here gets into no bundle, either
+    found.redactors = [*(backend.private() for backend in backends), Redactor(secrets)]
 
 
 def _versions() -> dict[str, Any]:
@@ -197,7 +189,7 @@ def _doctor(client: Client | None, wish: Wish) -> Any:
 
 
 def _add_metrics(archive: Archive, client: Client | None) -> None:
-    said = _say(client, "daemon/metrics") if client is not None else None
+    said = _told(lambda: client.call("daemon/metrics")) if client is not None else None
     if isinstance(said, dict) and isinstance(said.get("text"), str):
         archive.add("metrics.txt", said["text"])
 
@@ -209,7 +201,7 @@ def _add_log(archive: Archive, client: Client | None, env: Mapping[str, str]) ->
             "log.txt", journal_tail(env) or "no daemon answers, and the journal has no line of one\n", keep_end=True
         )
     else:
-        archive.add_json("log.json", _say(client, "daemon/log", limit=MAX_LOG_LINES))
+        archive.add_json("log.json", _told(lambda: client.call("daemon/log", limit=MAX_LOG_LINES)))
 
 
 def _readme(archive: Archive, wish: Wish, now: str) -> str:

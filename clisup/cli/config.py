@@ -10,6 +10,7 @@ import click
 
 from clisup.cli.command_group import CommandGroup
 from clisup.cli.failure import usage
+from clisup.cli.place_options import configuration_file
 from clisup.cli.terminal import plain
 from clisup.client.sync import Client
 from clisup.core.config_keys import key_of
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from clisup.daemon.config_view import Flags, Shown, Value
 
 __all__ = ["command"]
-
-_CONFIG = click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(),
-    help="The configuration file (default: ~/.config/clisup/config.toml).",
-)
 
 
 @click.group("config", cls=CommandGroup, invoke_without_command=True)
@@ -43,7 +37,7 @@ def command(ctx: click.Context) -> None:
 
 
 @command.command("check")
-@_CONFIG
+@configuration_file
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def check(config: str | None, as_json: bool) -> int:
     """Say all that is wrong with the configuration.
@@ -80,7 +74,7 @@ def _problem(file: str, problem: dict[str, Any]) -> Iterator[str]:
 
 @command.command("show")
 @click.argument("prefixes", metavar="[KEY]...", nargs=-1)
-@_CONFIG
+@configuration_file
 @click.option("--socket", type=click.Path(), help="As of clisup serve.")
 @click.option("--state-dir", metavar="DIRECTORY", type=click.Path(), help="As of clisup serve.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Options of commands that read the state directory themselves: where the daemon's configuration and its sessions are."""
+"""Options of several commands: the configuration that a daemon would have, and where one that runs has its own and its sessions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import TypeVar
 
 import click
 
-__all__ = ["of_the_daemon"]
+__all__ = ["configuration_file", "of_the_daemon"]
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+configuration_file = click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The configuration file (default: ~/.config/clisup/config.toml).",
+)
 
 
 def of_the_daemon(command: _Command) -> _Command:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import click
 
+from clisup.cli.place_options import configuration_file
+
 __all__ = ["command"]
 
 
 @click.command("serve")
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(),
-    help="The configuration file (default: ~/.config/clisup/config.toml).",
-)
+@configuration_file
 @click.option("--socket", type=click.Path(), help="Where clients connect.")
 @click.option("--state-dir", metavar="DIRECTORY", type=click.Path(), help="Where sessions and their events are kept.")
 @click.option(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from clisup.cli.status_columns import chosen, fitting, session_rows, short_ids
+from clisup.cli.status_columns import chosen, fitting, limited_accounts, session_rows, short_ids
 from clisup.cli.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
 from clisup.client.sync import Client
 
@@ -110,7 +110,7 @@ def page(status: dict[str, Any], ink: Ink, width: int | None = None) -> str:
         parts.append(
             ink("dim", f"Not installed: {', '.join(absent)} (clisup backends says where they were looked for)")
         )
-    if limited := [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]:
+    if limited := limited_accounts(status):
         parts.append(_bold_head(_account_table(limited), ink))
     parts.append(_sessions(status["sessions"], ink, width))
     parts += [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     _Row = dict[str, Any]
 
-__all__ = ["COLUMNS", "DEFAULT", "GO_FIRST", "chosen", "fitting", "session_rows", "short_ids"]
+__all__ = ["COLUMNS", "DEFAULT", "GO_FIRST", "chosen", "fitting", "limited_accounts", "session_rows", "short_ids"]
 
 GAP = 2  # spaces between two columns
 
@@ -99,7 +99,13 @@ def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]
             break
         names.remove(name)
         gone.append(name)
-    return table(names, session_rows(sessions, names)), gone
+    kept = [DEFAULT.index(name) for name in names]
+    return table(names, [[row[at] for at in kept] for row in cells]), gone
+
+
+def limited_accounts(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Accounts near or at their limit, or that hold turns."""
+    return [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]
 
 
 def short_ids(ids: list[str]) -> dict[str, str]:

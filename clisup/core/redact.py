@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "spellings", "united"]
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "spellings", "united"]
 
 MIN_LENGTH = 8
 """A shorter "secret" would blank out ordinary words, so none is looked for."""
@@ -58,6 +58,15 @@ class Redactor:
     def known(self, text: str) -> list[Span]:
         """Where its own values stand, in no order: for who asks many redactors, and looks for the shapes once."""
         return [span for value in self._values if value in text for span in _everywhere(value, text)]
+
+
+def redacted(text: str, redactors: Iterable[Redactor]) -> str:
+    """The text without what any of them hides: all at once, or a secret within another's would leave its rest."""
+    spans = [span for redactor in redactors for span in redactor.known(text)] + _NOBODY.spans(text)
+    return masked(text, spans) if spans else text
+
+
+_NOBODY = Redactor()  # it knows the shapes alone, which are looked for once and not for each
 
 
 def spellings(value: str) -> set[str]:

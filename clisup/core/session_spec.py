@@ -6,13 +6,14 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.core.approval_rules import ApprovalRule
 from clisup.core.config import TimeoutsConfig
 from clisup.core.watchdog import Timeouts
+from clisup.errors import ClisupError
 
-__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest"]
+__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
 
 SPEC_VERSION = 1
 
@@ -63,3 +64,13 @@ def params_digest(session_id: str, params: dict[str, Any]) -> str:
     """Tells whether two `session/new` with the same id asked for the same. Salted with the id; holds no value."""
     text = json.dumps(params, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{session_id}\0{text}".encode()).hexdigest()
+
+
+def why_unreadable(error: Exception) -> str:
+    """What may be told of a session that cannot be read: never what stands in its files."""
+    if isinstance(error, ClisupError):
+        return str(error)
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_input=False, include_url=False)[0]
+        return f"its session.json is wrong at {problem['loc'][0]!r}: {problem['msg']}"
+    return f"its files make no sense ({type(error).__name__})"

@@ -8,8 +8,9 @@ from typing import Any
 
 from clisup import __version__
 from clisup.core.lifecycle import SessionState
-from clisup.core.usage import Usage
-from clisup.errors import ClisupError, UsageError
+from clisup.core.session_spec import why_unreadable
+from clisup.core.totals import totals_of
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
@@ -23,7 +24,6 @@ __all__ = ["UNFINISHED", "stored_detail", "stored_ids", "stored_sessions", "stor
 UNFINISHED = "unfinished"
 """The state of a session whose turn was running, and whose keeper is gone, too: the next daemon says how it ended."""
 
-_OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
 Damaged = dict[str, str]
 
 
@@ -42,7 +42,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
         "sessions": rows,
         "accounts": [],
         "damaged_sessions": damaged,
-        "totals": _totals(sessions),
+        "totals": totals_of(session.ledger for session in sessions),
         "drift": [],
         "clients": [],
     }
@@ -58,7 +58,16 @@ def stored_ids(state_dir: str) -> list[dict[str, Any]]:
 
 def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
     """`session/get` without a daemon. Raises `ClisupError` for a session that is not there or cannot be read."""
-    found = read_session(state_dir, session_id)
+    try:
+        found = read_session(state_dir, session_id)
+    except ClisupError:
+        raise
+    except Exception as error:
+        raise WorldError(
+            f"cannot read session {session_id}, because {why_unreadable(error)}",
+            kind="storage_failed",
+            hint="restore it, or move the session's directory away",
+        ) from None
     if found is None:
         raise UsageError(f"cannot find session {session_id}, because nothing is stored of it", kind="session_not_found")
     memory = tree_memory({found.keeper}) if found.keeper is not None else {}
@@ -71,7 +80,7 @@ def stored_sessions(state_dir: str, damaged: Damaged) -> Iterator[StoredSession]
         try:
             found = read_session(state_dir, session_id)
         except Exception as error:  # a session's edge: whatever is wrong with one, the others are shown
-            damaged[session_id] = str(error) if isinstance(error, ClisupError | ValueError) else repr(error)
+            damaged[session_id] = why_unreadable(error)
             continue
         if found is not None:
             yield found
@@ -161,14 +170,3 @@ def _state(stored: StoredSession) -> str:
     if ledger.current is not None:
         return SessionState.RUNNING if stored.keeper is not None else UNFINISHED
     return SessionState.WAITING if ledger.queue else SessionState.IDLE
-
-
-def _totals(sessions: list[StoredSession]) -> dict[str, Any]:
-    ledgers = [session.ledger for session in sessions]
-    costs = [ledger.cost_usd for ledger in ledgers if ledger.cost_usd is not None]
-    return {
-        "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in ledgers) for name in _OUTCOMES},
-        "watchdog_fired": sum(ledger.watchdog_fired for ledger in ledgers),
-        "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
-        "cost_usd": round(sum(costs), 6) if costs else None,
-    }

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from clisup.core.config import Config
-from clisup.core.retention import Part, expired
+from clisup.core.retention import Part
 from clisup.daemon.at_rest import stored_sessions
 from clisup.daemon.clearing import MAX_ITEMS, Facts, SessionFact, find, result_of
-from clisup.daemon.retention import parts_of, remove_files
+from clisup.daemon.retention import due_of, parts_of, remove_files
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError, WorldError
-from clisup.host import clock, garbage
+from clisup.host import garbage
 from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
 from clisup.host.cursor_store import CursorStore
@@ -79,18 +79,14 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
     limits = config.daemon.retention
     if not limits.days and not limits.bytes:
         return []
-    parts: list[Part] = []
-    kept = 0
+    found = []
     for session in stored:
-        sizes = look_at(SessionDir(state_dir, session.spec.session_id))
+        session_id = session.spec.session_id
+        sizes = look_at(SessionDir(state_dir, session_id))
         held = session.ledger.held is not None or bool(session.ledger.queue)
-        mine = parts_of(
-            session.spec.session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False
-        )
-        mine = [] if held else mine
-        parts += mine
-        kept += sum(s.size for s in sizes.segments) + sum(sizes.runs.values()) - sum(part.size for part in mine)
-    return expired(parts, now=clock.wall(), days=limits.days, limit=limits.bytes, kept=kept)
+        mine = parts_of(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
+        found.append((sizes, [] if held else mine))
+    return due_of(found, limits)
 
 
 def _remove_all(state_dir: str, items: list[Garbage], config: Config) -> dict[str, str]:

@@ -86,9 +86,8 @@ def _backend_problem(
         alone = config.model_copy(update={"backends": {name: config.backends[name]}})
         Backends(with_credentials(alone, None, env), env)
     except ConfigurationError as error:
-        line = lines.get(("backends", name))
-        told = {"key": error.data.get("key", f"backends.{name}"), "message": error.message, "hint": error.hint}
-        return {**told, **({"line": line} if line else {})}
+        key = error.data.get("key", f"backends.{name}")
+        return _problem(key, error.message, error.hint, lines.get(("backends", name)))
     return None
 
 
@@ -96,22 +95,20 @@ def _place_problem(place: Place, lines: Mapping[Path, int]) -> dict[str, Any] | 
     length = len(os.fsencode(place.socket))
     if length <= SOCKET_PATH_LIMIT:
         return None
-    line = lines.get(("daemon", "socket"))
     message = f"the socket's path has {length} bytes, and {SOCKET_PATH_LIMIT} is the most: {place.socket}"
-    return {"key": "daemon.socket", "message": message, "hint": "choose a shorter one"} | (
-        {"line": line} if line else {}
-    )
+    return _problem("daemon.socket", message, "choose a shorter one", lines.get(("daemon", "socket")))
 
 
 def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> dict[str, Any] | None:
     try:
-        if config.tracing.enabled:
-            check_installed()
+        check_installed(config.tracing)
     except ConfigurationError as error:
-        told = {"key": "tracing.enabled", "message": error.message, "hint": error.hint}
-        line = lines.get(("tracing", "enabled"))
-        return {**told, **({"line": line} if line else {})}
+        return _problem("tracing.enabled", error.message, error.hint, lines.get(("tracing", "enabled")))
     return None
+
+
+def _problem(key: str, message: str, hint: str, line: int | None) -> dict[str, Any]:
+    return {"key": key, "message": message, "hint": hint, **({"line": line} if line else {})}
 
 
 def show_configuration(flags: Flags) -> Shown:

@@ -12,15 +12,13 @@ from typing import Any
 import psutil
 import structlog
 import trio
-from pydantic import ValidationError
 
 from clisup.backends.base import Capabilities
 from clisup.core.config import Config
 from clisup.core.events import Actor, SessionForked
-from clisup.core.ledger import Ledger
 from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest
-from clisup.core.usage import Usage
+from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
+from clisup.core.totals import totals_of
 from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
@@ -100,7 +98,7 @@ class Manager:
 
     async def _set_aside(self, session_id: str, error: Exception) -> None:
         """It is reported and its files stay as they are; a CLI of it that still runs is ended, for nobody could watch it."""
-        reason = _why(error)
+        reason = why_unreadable(error)
         ended = await end_unsupervised(self.state_dir, session_id)
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
@@ -358,25 +356,7 @@ class Manager:
 
     def totals(self) -> dict[str, Any]:
         """Sums over all sessions."""
-        ledgers: list[Ledger] = [session.ledger for session in self]
-        names = ("completed", "failed", "interrupted", "timed_out")
-        costs = [ledger.cost_usd for ledger in ledgers if ledger.cost_usd is not None]
-        return {
-            "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in ledgers) for name in names},
-            "watchdog_fired": sum(ledger.watchdog_fired for ledger in ledgers),
-            "tokens": sum((ledger.usage for ledger in ledgers), Usage()).model_dump(),
-            "cost_usd": round(sum(costs), 6) if costs else None,
-        }
-
-
-def _why(error: Exception) -> str:
-    """What may be told of a session that cannot be loaded: never what stands in its files."""
-    if isinstance(error, ClisupError):
-        return str(error)
-    if isinstance(error, ValidationError):
-        problem = error.errors(include_input=False, include_url=False)[0]
-        return f"its session.json is wrong at {problem['loc'][0]!r}: {problem['msg']}"
-    return f"its files make no sense ({type(error).__name__}; the log says where)"
+        return totals_of(session.ledger for session in self)
 
 
 def _tell_origin(session: Session) -> None:

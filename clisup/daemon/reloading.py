@@ -19,7 +19,7 @@ from clisup.daemon.manager import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.credentials import with_credentials
-from clisup.host.log import set_log_level
+from clisup.host.log import LOG
 from clisup.host.otlp import check_installed
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     def read() -> tuple[Config, Backends]:
         succession = daemon.succession
         config = with_credentials(daemon.config_file.read(), succession.credentials, succession.env)
-        if config.tracing.enabled:
-            check_installed()
+        check_installed(config.tracing)
         return config, Backends(config, succession.env, before=daemon.backends)
 
     with trio.move_on_after(READ_LIMIT_S):  # its own limiter: a thread that hangs there is one, and never a journal's
@@ -146,7 +145,7 @@ def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     daemon.config, daemon.configured_at = config, clock.timestamp()
     daemon.backends.take(backends)
     hide_secrets(daemon.backends)
-    set_log_level(config.daemon.log_level)
+    LOG.set_level(config.daemon.log_level)
     daemon.manager.renew(config)
     daemon.server.renew(config.daemon)
     daemon.retention.renew(config.daemon.retention)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,7 +22,7 @@ from clisup.host.stored_sizes import Stored, look_at
 if TYPE_CHECKING:
     from clisup.daemon.manager import Manager
 
-__all__ = ["Retention", "parts_of", "remove_files"]
+__all__ = ["Retention", "due_of", "parts_of", "remove_files"]
 
 _log = structlog.get_logger()
 
@@ -68,16 +68,13 @@ class Retention:
         """What is to be removed now, oldest first. Raises `OSError`."""
         if not self._config.days and not self._config.bytes:
             return []
-        parts: list[Part] = []
-        kept = 0
+        found: list[tuple[Stored, list[Part]]] = []
         for session in list(self._manager):
             stored = await trio.to_thread.run_sync(look_at, session.dir)
             may_end = not (session.busy or session.adoptable)
             closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
-            found = parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
-            parts += found
-            kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(p.size for p in found)
-        return expired(parts, now=clock.wall(), days=self._config.days, limit=self._config.bytes, kept=kept)
+            found.append((stored, parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)))
+        return due_of(found, self._config)
 
     async def remove(self, part: Part) -> None:
         """Remove one part of what was due. Raises `WorldError(storage_failed)`."""
@@ -91,6 +88,16 @@ class Retention:
                 runs = [session.dir.run(run).path for run in part.runs]
                 await trio.to_thread.run_sync(remove_files, paths, runs)
         failpoint("retention.after")
+
+
+def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:
+    """What is to be removed, oldest first, of sessions with what is stored of each and the parts of it that may go."""
+    parts: list[Part] = []
+    kept = 0
+    for stored, mine in found:
+        parts += mine
+        kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(part.size for part in mine)
+    return expired(parts, now=clock.wall(), days=config.days, limit=config.bytes, kept=kept)
 
 
 def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:

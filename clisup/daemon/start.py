@@ -20,7 +20,7 @@ from clisup.host.hardening import (
     taken_descriptors,
 )
 from clisup.host.system_check import check_system
-from clisup.locations import config_file, default_socket, default_state_dir
+from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
@@ -62,8 +62,7 @@ def serve(flags: Flags) -> int:
     place = place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
     if ACTIVATED in descriptors:
         place = _activated_place(place, activated_path(descriptors[ACTIVATED]), flags, config.daemon.socket, env)
-    if config.tracing.enabled:
-        check_installed()
+    check_installed(config.tracing)
     if flags.check:
         Backends(config, env)
         return EXIT_OK
@@ -102,10 +101,10 @@ class Place(NamedTuple):
 
 def place_of(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) -> Place:
     uid = os.getuid()
-    chosen = flags.state_dir or env.get("CLISUP_STATE_DIR") or _expand(state_dir, env)
+    chosen = flags.state_dir or env.get("CLISUP_STATE_DIR") or in_home(state_dir, env)
     state = os.path.abspath(chosen or default_state_dir(env, uid))
     own = {**env, "CLISUP_STATE_DIR": state}
-    sock = flags.socket or env.get("CLISUP_SOCKET") or _expand(socket, env) or default_socket(own, uid)
+    sock = flags.socket or env.get("CLISUP_SOCKET") or in_home(socket, env) or default_socket(own, uid)
     return Place(state, os.path.abspath(sock))
 
 
@@ -118,7 +117,3 @@ def _activated_place(place: Place, path: str, flags: Flags, configured: str, env
             hint="make ListenStream= of the socket unit and daemon.socket (CLISUP_SOCKET, --socket) the same, or leave the latter out",
         )
     return Place(place.state_dir, path)
-
-
-def _expand(path: str, env: Mapping[str, str]) -> str:
-    return path.replace("~", env.get("HOME", "~"), 1) if path.startswith("~/") else path

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from clisup.core.config import BackendConfig, Config, with_env
 from clisup.core.scrub import MAX_ENTRY_BYTES
 from clisup.errors import ConfigurationError
+from clisup.locations import in_home
 
 __all__ = ["read_credentials", "with_credentials"]
 
@@ -91,8 +92,7 @@ def _credential(key: str, name: str, credentials: Mapping[str, str]) -> str:
 
 
 def _path(key: str, place: str, env: Mapping[str, str]) -> str:
-    if place.startswith("~/"):
-        place = place.replace("~", env.get("HOME", "~"), 1)
+    place = in_home(place, env)
     if not place.startswith("/"):
         raise ConfigurationError(
             f"cannot use {key}, because it is no absolute path", hint='"/path", "~/path" or "credential:NAME"'

@@ -89,9 +89,8 @@ def taken() -> Carried:
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
     if isinstance(found.get("env"), dict):
         return Carried(found["env"], found.get("credentials", {}))
-    return Carried(
-        found
-    )  # a clisup before the credentials, upgraded by a restart in place, carried its variables alone
+    # A clisup before the credentials, upgraded by a restart in place, carried its variables alone.
+    return Carried(found)
 
 
 def taken_environment() -> Mapping[str, str]:

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Literal
 
@@ -22,13 +22,13 @@ from clisup.core.journald_entry import encode_entry, entry_of
 from clisup.core.log_events import LOG_EVENTS
 from clisup.core.log_rate import LogRate
 from clisup.core.log_record import cleaned, traceback_text
-from clisup.core.redact import Redactor, masked
+from clisup.core.redact import Redactor, redacted
 from clisup.errors import ConfigurationError
 from clisup.host import clock
 from clisup.host.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet, Record, StderrSender
 
-__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging", "set_log_level"]
+__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging"]
 
 LogForm = Literal["auto", "console", "json", "journald"]
 MAX_LINES = 1000
@@ -70,17 +70,12 @@ class Log:
 
     def redact(self, text: str) -> str:
         """The text without any secret that is known, and without what has the shape of one."""
-        return self._redact((*self._secrets.values(), *self._brought.values()), text)
+        return redacted(text, (*self._secrets.values(), *self._brought.values()))
 
     def _redact_of(self, session: str) -> Callable[[str], str]:
         """For a line about one session: a thousand others' secrets cannot be in it, and looking for them takes its time."""
         brought = self._brought.get(session)
-        return partial(self._redact, (*self._secrets.values(), *([brought] if brought else [])))
-
-    @staticmethod
-    def _redact(redactors: Iterable[Redactor], text: str) -> str:
-        spans = [span for redactor in redactors for span in redactor.known(text)] + _SHAPES.spans(text)
-        return masked(text, spans) if spans else text  # all at once, or a secret within another would leave its rest
+        return partial(redacted, redactors=(*self._secrets.values(), *([brought] if brought else [])))
 
     # -- the last lines
 
@@ -137,7 +132,6 @@ class Log:
 
 LOG = Log()
 """This process's."""
-_SHAPES = Redactor()
 
 
 def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None) -> None:
@@ -166,11 +160,6 @@ def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str]
         logger_factory=lambda *_: LOG.outlet,
         cache_logger_on_first_use=True,
     )
-
-
-def set_log_level(level: str) -> None:
-    """Drop what is less, from now on."""
-    LOG.set_level(level)
 
 
 def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:

@@ -30,8 +30,10 @@ class SpanSender(Protocol):
         """No more will come; a `send` that waits gives up."""
 
 
-def check_installed() -> None:
+def check_installed(config: TracingConfig) -> None:
     """Raises `ConfigurationError` where tracing is switched on and its libraries are not there."""
+    if not config.enabled:
+        return
     try:
         import opentelemetry.exporter.otlp.proto.http.trace_exporter
         import opentelemetry.sdk.trace  # noqa: F401

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clisup.errors import ConfigurationError, WorldError
+from clisup.locations import config_home
 
 __all__ = ["SYSTEM_UNITS", "read_unit", "remove_unit", "shipped_unit", "user_units", "write_unit"]
 
@@ -16,8 +17,7 @@ UNIT_LIMIT = 256 * 1024
 
 def user_units(env: Mapping[str, str]) -> str:
     """Where a user's manager looks first for units that are no package's (systemd.unit(5))."""
-    base = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", "/"), ".config")
-    return os.path.join(base, "systemd", "user")
+    return os.path.join(config_home(env), "systemd", "user")
 
 
 def shipped_unit(name: str) -> str:

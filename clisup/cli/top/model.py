@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clisup.cli.describe import words
+from clisup.cli.status_columns import limited_accounts
 from clisup.cli.terminal import clip
 
 __all__ = ["FIRST_SORT", "RATES", "SORTS", "Board", "NextTimer", "pause_after"]
@@ -136,7 +137,7 @@ class Board:
     @property
     def limited(self) -> list[dict[str, Any]]:
         """Accounts near or at their limit, or that hold turns."""
-        return [a for a in self.status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]
+        return limited_accounts(self.status)
 
     def question(self, pinned: _Key | None, selected: str | None) -> _Event | None:
         """The approval to show: the `pinned` one while it is open, else the selected session's oldest, else the oldest."""
