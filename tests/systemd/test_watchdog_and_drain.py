@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from harness import until
@@ -14,11 +16,31 @@ WATCHDOG_S = 8  # long enough for a machine that is busy with other tests
 STOP_LIMIT_S = 2
 
 
-def test_a_loop_that_hangs_is_ended_by_the_watchdog_and_no_turn_is_lost(service: Service) -> None:
+@contextmanager
+def with_settings(service: Service, text: str) -> Iterator[None]:
+    """The service, stopped at first, with these lines more in its unit."""
     service.stop()
-    extra = drop_in(service.lab, "user", service.unit, f"WatchdogSec={WATCHDOG_S}\nTimeoutAbortSec=5\n", "extra")
+    extra = drop_in(service.lab, "user", service.unit, text, "extra")
     reload_units(service.lab)
     try:
+        yield
+    finally:
+        extra.unlink()
+        reload_units(service.lab)
+
+
+@contextmanager
+def drains(service: Service) -> Iterator[None]:
+    """A stop lets turns end, for as long as they like."""
+    write_config(service.home, CONFIG.replace('"kill"', '"drain"\ndrain_s = 300'))
+    try:
+        yield
+    finally:
+        write_config(service.home, CONFIG)
+
+
+def test_a_loop_that_hangs_is_ended_by_the_watchdog_and_no_turn_is_lost(service: Service) -> None:
+    with with_settings(service, f"WatchdogSec={WATCHDOG_S}\nTimeoutAbortSec=5\n"):
         service.start()
         running, before = RunningTurn(service), service.main_pid
         service.systemctl("kill", "--signal=STOP", "--kill-who=main")
@@ -27,16 +49,10 @@ def test_a_loop_that_hangs_is_ended_by_the_watchdog_and_no_turn_is_lost(service:
         assert "Fatal Python error: Aborted" in service.said(), "no trace of where it hung"
         assert running.finish()["text"].endswith("the last word")
         assert service.show("NRestarts") == {"NRestarts": "1"}
-    finally:
-        extra.unlink()
-        reload_units(service.lab)
 
 
 def test_a_healthy_daemon_outlives_its_watchdog_also_through_a_restart_in_place(service: Service) -> None:
-    service.stop()
-    extra = drop_in(service.lab, "user", service.unit, f"WatchdogSec={2 * WATCHDOG_S}\n", "extra")
-    reload_units(service.lab)
-    try:
+    with with_settings(service, f"WatchdogSec={2 * WATCHDOG_S}\n"):
         service.start()
         before = service.main_pid
         service.clisup("daemon", "restart")
@@ -50,17 +66,10 @@ def test_a_healthy_daemon_outlives_its_watchdog_also_through_a_restart_in_place(
             "NRestarts": "0",
             "ActiveState": "active",
         }
-    finally:
-        extra.unlink()
-        reload_units(service.lab)
 
 
 def test_a_drain_takes_the_time_that_the_turn_needs(service: Service) -> None:
-    service.stop()
-    extra = drop_in(service.lab, "user", service.unit, f"TimeoutStopSec={STOP_LIMIT_S}\n", "extra")
-    reload_units(service.lab)
-    write_config(service.home, CONFIG.replace('"kill"', '"drain"\ndrain_s = 300'))
-    try:
+    with with_settings(service, f"TimeoutStopSec={STOP_LIMIT_S}\n"), drains(service):
         service.start()
         running = RunningTurn(service)
         service.systemctl("stop", "--no-block")
@@ -77,7 +86,3 @@ def test_a_drain_takes_the_time_that_the_turn_needs(service: Service) -> None:
         write_config(service.home, CONFIG)
         service.start()
         assert running.finish()["outcome"] == "completed"
-    finally:
-        write_config(service.home, CONFIG)
-        extra.unlink()
-        reload_units(service.lab)
