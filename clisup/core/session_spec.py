@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from clisup.core.approval_rules import ApprovalRule
 from clisup.core.config import TimeoutsConfig
 from clisup.core.watchdog import Timeouts
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, WorldError
 
 __all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
 
@@ -50,6 +50,20 @@ class SessionSpec(BaseModel):
     resume_native_id: str | None = None
     forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
 
+    @classmethod
+    def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:
+        """The spec in `raw`. Raises `WorldError(storage_failed)`: it names the field, for its value may be a secret."""
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]
+            raise WorldError(
+                f"cannot read session {session_id}, because its session.json is wrong at {problem['loc'][0]!r}:"
+                f" {problem['msg']}",
+                kind="storage_failed",
+                hint="restore it, or move the session's directory away",
+            ) from None
+
     @property
     def begins_at_zero(self) -> bool:
         """Are the CLI's own running totals zero before the first turn? A copied transcript comes without them."""
@@ -70,7 +84,4 @@ def why_unreadable(error: Exception) -> str:
     """What may be told of a session that cannot be read: never what stands in its files."""
     if isinstance(error, ClisupError):
         return str(error)
-    if isinstance(error, ValidationError):
-        problem = error.errors(include_input=False, include_url=False)[0]
-        return f"its session.json is wrong at {problem['loc'][0]!r}: {problem['msg']}"
     return f"its files make no sense ({type(error).__name__})"

@@ -55,9 +55,12 @@ class SessionDir:
         return number
 
     def load_spec(self) -> SessionSpec | None:
-        """What the session was opened with; None where the directory holds no whole session."""
+        """What the session was opened with; None where the directory holds no whole session.
+
+        Raises `WorldError(storage_failed)` for a file that is no session's.
+        """
         raw = read_json(os.path.join(self.path, "session.json"))
-        return SessionSpec.model_validate(raw) if raw else None
+        return SessionSpec.read(self.id, raw) if raw else None
 
     def create(
         self, spec: SessionSpec, secrets: dict[str, str], system_prompt: str | None, mcp_config: bytes | None

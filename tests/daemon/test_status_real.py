@@ -160,11 +160,11 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, int, int, bytes]]:
 
 def test_damage_and_a_newer_version_are_told_without_a_daemon_too(serve: Callable[..., Harness]) -> None:
     daemon = serve()
-    sessions = [daemon.new() for _ in range(5)]
+    sessions = [daemon.new() for _ in range(6)]
     for session in sessions:
         session.ask("hello")
     daemon.stop()
-    fine, damaged, newer_spec, newer_journal, odd = sessions
+    fine, damaged, newer_spec, newer_journal, odd, no_object = sessions
     journal = next((damaged.dir / "journal").iterdir())
     data = bytearray(journal.read_bytes())
     data[len(data) // 2] ^= 0x55
@@ -173,6 +173,7 @@ def test_damage_and_a_newer_version_are_told_without_a_daemon_too(serve: Callabl
     (newer_spec.dir / "session.json").write_text(json.dumps(spec | {"version": 99}))
     spec = json.loads((odd.dir / "session.json").read_text())
     (odd.dir / "session.json").write_text(json.dumps(spec | {"cwd": ["canary-of-the-file"]}))
+    (no_object.dir / "session.json").write_text('["canary-of-the-file"]')
     other = next((newer_journal.dir / "journal").iterdir())
     head, _, rest = other.read_bytes().partition(b"\n")
     other.write_bytes(head.replace(b'"v":2,', b'"v":99,') + b"\n" + rest)
@@ -184,7 +185,8 @@ def test_damage_and_a_newer_version_are_told_without_a_daemon_too(serve: Callabl
     assert "damaged at byte" in reasons[damaged.id]
     assert "a newer clisup wrote it (version 99)" in reasons[newer_spec.id]
     assert "a newer clisup wrote it (version 99)" in reasons[newer_journal.id]
-    assert reasons[odd.id].startswith("its session.json is wrong at 'cwd'") and "canary" not in told.stdout
+    assert "its session.json is wrong at 'cwd'" in reasons[odd.id]
+    assert "its session.json is missing, damaged or" in reasons[no_object.id] and "canary" not in told.stdout
     wrong = run(daemon, "status", odd.id)
     assert wrong.returncode == 69 and "wrong at 'cwd'" in wrong.stderr
     assert "canary" not in wrong.stderr and "Traceback" not in wrong.stderr

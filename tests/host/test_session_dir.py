@@ -73,7 +73,7 @@ def test_a_session_file_of_a_later_version_is_read_and_one_that_is_none_is_refus
     assert (spec := session.load_spec()) is not None
     assert spec.version == 9
     path.write_text('{"backend":"demo"}')
-    with pytest.raises(ValueError, match="session_id"):
+    with pytest.raises(WorldError, match="session_id"):
         session.load_spec()
 
 
