@@ -1,4 +1,4 @@
-"""The two C programs of the benchmark, built with the machine's own compiler into a directory of the run."""
+"""The C programs of the benchmark, built with the machine's own compiler into a directory of the run."""
 
 from __future__ import annotations
 

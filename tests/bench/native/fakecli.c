@@ -5,7 +5,10 @@
  *   flood  as fast as the pipe takes it
  *   pace   RATE lines a second, a write each; a line with the word @STAMP... carries the time at which it was written
  *   start  like flood; its first line carries the time at which main() began
- * With `--input-format stream-json` it answers `initialize` and takes its prompt from a user message, as claude does.
+ * With `--input-format stream-json` it answers `initialize`, takes its prompt from a user message, and stays until its stdin
+ * ends, as claude does.
+ * When COUNT lines are out it appends to GATE.cpu a line with what that took: ns of processor time of its own, and of its
+ * parent (a keeper, for a CLI of clisup), which may be gone before anybody else can ask.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -110,6 +113,24 @@ static void pace(Text body, long count, double rate) {
     }
 }
 
+static uint64_t cpu_of(pid_t pid) {
+    clockid_t id;
+    struct timespec t;
+    if (clock_getcpuclockid(pid, &id) || clock_gettime(id, &t)) return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void account(const char *gate, uint64_t own, uint64_t parent) {
+    char path[1100], line[64];
+    snprintf(path, sizeof path, "%s.cpu", gate);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0) return; /* nobody asked */
+    int size = snprintf(line, sizeof line, "%llu %llu\n", (unsigned long long)(cpu_of(getpid()) - own),
+        (unsigned long long)(cpu_of(getppid()) - parent));
+    if (write(fd, line, (size_t)size) != size) fail(path);
+    close(fd);
+}
+
 static char *read_prompt(int streaming) {
     static char prompt[64 * 1024];
     size_t size = 0;
@@ -162,9 +183,13 @@ int main(int argc, char **argv) {
     int fd = open(gate, O_RDONLY);
     if (fd < 0) fail(gate);
     while (flock(fd, LOCK_SH) && errno == EINTR) {}
+    uint64_t own = cpu_of(getpid()), parent = cpu_of(getppid());
     if (!strcmp(mode, "pace")) pace(body, count, rate);
     else flood(body, count);
+    account(gate, own, parent);
     Text result = load(directory, "result");
     say(result.data, result.size);
+    char rest[512];
+    while (streaming && (read(0, rest, sizeof rest) > 0 || errno == EINTR)) {}
     return 0;
 }

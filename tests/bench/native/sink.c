@@ -1,5 +1,5 @@
 /* A client at C speed: `sink SOCKET WHAT TURNS` follows WHAT ("*" or a session id) until TURNS turns have completed.
- * `sink - raw 0` counts the lines of its stdin up to EOF instead.
+ * `sink - WORD N` reads its stdin instead, until N lines had WORD in their first 320 bytes (`sink - - 0`: up to EOF).
  *
  * It prints "ready" once it follows, and at its end one JSON line: events, bytes, deltas, and the sorted ages in ns of the
  * lines that carried a stamp (the time from their write to our read).
@@ -24,6 +24,7 @@ static uint64_t now(void) {
 static uint64_t *ages;
 static size_t aged, room;
 static uint64_t events, bytes, turns, lines;
+static const char *last = "\"type\":\"turn_completed\""; /* the word of a turn's last line */
 
 static int by_size(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -45,7 +46,7 @@ static void take(const char *line, const char *end, uint64_t arrived) {
     lines++;
     size_t head = (size_t)(end - line) < 320 ? (size_t)(end - line) : 320;
     if (memmem(line, head, "\"session/event\"", 15)) events++;
-    if (memmem(line, head, "\"type\":\"turn_completed\"", 23)) turns++;
+    if (memmem(line, head, last, strlen(last))) turns++;
     const char *word = memmem(line, (size_t)(end - line) < 4096 ? (size_t)(end - line) : 4096, "@STAMP-", 7);
     if (word) age(word, end, arrived);
 }
@@ -65,12 +66,14 @@ static int follow(const char *path, const char *what) {
 
 int main(int argc, char **argv) {
     if (argc != 4) { fprintf(stderr, "usage: sink SOCKET WHAT TURNS\n"); return 2; }
-    int raw = !strcmp(argv[2], "raw"), fd = raw ? 0 : follow(argv[1], argv[2]), ready = raw;
+    int raw = !strcmp(argv[1], "-"), fd = raw ? 0 : follow(argv[1], argv[2]), ready = raw;
     uint64_t wanted = strtoull(argv[3], NULL, 10);
+    if (raw) last = argv[2];
+    if (!wanted) wanted = UINT64_MAX;
     size_t size = 0, space = 1 << 20;
     char *buffer = malloc(space);
     if (raw) { puts("ready"); fflush(stdout); }
-    while (raw || turns < wanted) {
+    while (turns < wanted) {
         if (size == space) buffer = realloc(buffer, space *= 2);
         ssize_t got = read(fd, buffer + size, space - size);
         if (got < 0 && errno == EINTR) continue;
