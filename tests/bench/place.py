@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
@@ -20,16 +20,15 @@ from tests.bench.native_programs import build
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from harness import Harness
 
-__all__ = ["Gate", "Place", "Sinks", "cpu_of", "memory_of", "place"]
+__all__ = ["Gate", "Place", "Sinks", "bounded", "children_of", "cpu_of", "end", "memory_of", "place"]
 
-PATIENCE_S = 300.0
-_TICK = os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 120.0
+"""For everything that is waited for."""
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of processor time of a process so far, to 10 ms (proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
+    """Seconds of processor time of a process so far, all its threads (the clock of clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def memory_of(pid: int) -> dict[str, int]:
@@ -38,43 +37,99 @@ def memory_of(pid: int) -> dict[str, int]:
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent it is (proc(5), `children`)."""
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
 class Gate:
-    """Fake CLIs wait at it until it is opened."""
+    """Fake CLIs wait at it until it is opened. `spent` is what they and their parents needed since it was shut."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("w")
+        self._accounts = Path(f"{path}.cpu")
         self.shut()
 
     def shut(self) -> None:
+        self._accounts.write_text("")
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def open(self) -> None:
+    def open(self) -> int:
+        """The moment, in ns of the monotonic clock, which the C programs use, too."""
+        now = time.monotonic_ns()
         fcntl.flock(self._file, fcntl.LOCK_UN)
+        return now
+
+    def spent(self) -> tuple[float, float]:
+        """Seconds of processor time, summed: the fake CLIs', and their parents' (the keepers', under clisup)."""
+        rows = [line.split() for line in self._accounts.read_text().splitlines()]
+        own, parents = (sum(int(row[column]) for row in rows) / 1e9 for column in (0, 1))
+        return own, parents
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def bounded(processes: Iterable[subprocess.Popen[bytes]], seconds: float = PATIENCE_S) -> Iterator[None]:
+    """Whatever is awaited inside ends: the processes are killed when the time is up."""
+    processes = list(processes)
+
+    def kill() -> None:
+        for process in processes:
+            process.kill()
+
+    timer = threading.Timer(seconds, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill what still runs, reap all, close their pipes."""
+    for process in processes:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 class Sinks:
-    """Clients at C speed, that have said that they follow."""
+    """Clients at C speed. A context manager: none outlives it."""
 
-    def __init__(self, program: Path, socket: str, what: str, turns: int, count: int) -> None:
-        argv = [str(program), socket, what, str(turns)]
-        self.processes = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(count)]
-        for process in self.processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n", "a sink does not follow"
+    def __init__(self, program: Path, arguments: Sequence[Sequence[str]], stdin: Any = None) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for words in arguments:
+                self.processes.append(
+                    subprocess.Popen([str(program), *words], stdin=stdin, stdout=subprocess.PIPE)  # noqa: S603
+                )
+            with bounded(self.processes):
+                for process in self.processes:
+                    assert process.stdout is not None
+                    assert process.stdout.readline() == b"ready\n", "a sink does not follow"
+        except BaseException:
+            end(self.processes)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        end(self.processes)
 
     def results(self) -> list[dict[str, Any]]:
         """What each has seen, once all its turns are over."""
-        timer = threading.Timer(PATIENCE_S, self.kill)
-        timer.start()
-        try:
-            return [json.loads(process.communicate()[0]) for process in self.processes]
-        finally:
-            timer.cancel()
-
-    def kill(self) -> None:
-        for process in self.processes:
-            process.kill()
+        with bounded(self.processes):
+            said = [process.communicate()[0] for process in self.processes]
+        assert all(said), f"a sink did not see the end of its turns within {PATIENCE_S:g} s"
+        return [json.loads(text) for text in said]
 
 
 class Place:
@@ -91,6 +146,7 @@ class Place:
         self.daemon = Harness(cold=True, raw=raw, daemon=daemon, **tables)
         self.daemon.start()
         self.gate = Gate(self.daemon.root / "gate")
+        self.programs = programs
 
     @property
     def pid(self) -> int:
@@ -105,21 +161,45 @@ class Place:
         text = f"bench {mode} {self.gate.path} {mix.path} {count} {rate}"
         self.daemon.call("session/prompt", session_id=session, prompt=text)
 
+    def follow(self, turns: int, clients: int) -> Sinks:
+        """So many clients that follow all sessions until so many turns have completed."""
+        return Sinks(self.sink, [(self.daemon.socket, "*", str(turns))] * clients)
+
+    def keepers(self) -> list[int]:
+        """The parents of the fake CLIs that run."""
+        return [parent for pid in _running(self.fake) if (parent := _parent(pid)) is not None]
+
     def all_running(self, count: int) -> None:
         """Wait until so many fake CLIs stand at the gate."""
-        end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             sessions = self.daemon.call("daemon/status")["sessions"]
-            if (
-                sum(row.get("phase") not in (None, "startup") and row["state"] == "running" for row in sessions)
-                >= count
-            ):
+            if sum(row["state"] == "running" and row.get("phase") not in (None, "startup") for row in sessions) >= count:
                 return
             time.sleep(0.05)
         raise AssertionError(f"{count} turns do not run: {self.daemon.log.read_text()[-2000:]}")
 
     def close(self) -> None:
+        self.gate.close()
         self.daemon.close()
+
+
+def _running(program: Path) -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is(int(name), program)]
+
+
+def _is(pid: int, program: Path) -> bool:
+    try:
+        return Path(os.readlink(f"/proc/{pid}/exe")) == program
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    except OSError:
+        return None
 
 
 @contextmanager
@@ -130,7 +210,8 @@ def place(programs: Path, **tables: Any) -> Iterator[Place]:
         yield made
     except BaseException:
         made.daemon.faults_expected = True
-        made.gate.open()
+        with suppress(ValueError, OSError):
+            made.gate.open()
         raise
     finally:
         made.close()

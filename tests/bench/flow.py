@@ -1,0 +1,133 @@
+"""One flood of recorded frames through a daemon, or through something that it is compared with: how long, at what cost."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.bare import prompt_of, spoken
+from tests.bench.frames import Mix
+from tests.bench.native_programs import build
+from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end
+
+__all__ = ["Flow", "parse", "through_daemon", "through_relay", "through_sdk"]
+
+REFERENCE = Path(__file__).parent / "reference"
+PARSED_S = 0.4
+"""At least so long `orjson.loads` is measured, over the same lines again and again."""
+
+
+class Flow(NamedTuple):
+    """Seconds from the opening of the gate to the last line at the last client; seconds of processor time; what came."""
+
+    lines: int
+    seconds: float
+    cpu: float
+    keepers: float = 0.0
+    events: int = 0
+    deliveries: int = 0
+
+    @property
+    def line_us(self) -> float:
+        return self.cpu / self.lines * 1e6
+
+    @property
+    def event_us(self) -> float:
+        return self.cpu / max(self.events, 1) * 1e6
+
+    @property
+    def rate(self) -> float:
+        return self.lines / self.seconds
+
+
+def through_daemon(at: Place, sessions: Sequence[str], mix: Mix, lines: int, clients: int = 1) -> Flow:
+    """Each session says its part of the lines, in one turn. The ends of the turns are in the time and the cost."""
+    part = max(lines // len(sessions), 1)
+    at.gate.shut()
+    with at.follow(len(sessions), clients) as sinks:
+        for session in sessions:
+            at.prompt(session, "flood", mix, part)
+        at.all_running(len(sessions))
+        before = cpu_of(at.pid)
+        begun = at.gate.open()
+        seen = sinks.results()
+        cpu = cpu_of(at.pid) - before
+    events = [result["events"] for result in seen]
+    assert len(set(events)) == 1, f"the clients saw different numbers of events: {events}"
+    seconds = (max(result["ended"] for result in seen) - begun) / 1e9
+    return Flow(part * len(sessions), seconds, cpu, at.gate.spent()[1], events[0], sum(events))
+
+
+def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions: int) -> Flow:
+    """The same through reference/relay.py: pipes of the fakes -> a file and a socket -> one client. Nothing is parsed."""
+    part = lines // sessions
+    fake, sink = build("fakecli", programs), build("sink", programs)
+    gate, journal = Gate(scratch / "relay.gate"), scratch / "relay.journal"
+    ours, theirs = socket.socketpair()
+    relay = None
+    try:
+        with spoken(fake, prompt_of("flood", gate, mix, part), sessions) as pipes, Sinks(sink, [("-", "-", "0")], theirs) as sinks:
+            argv = [sys.executable, "-I", "-S", str(REFERENCE / "relay.py"), str(journal), *map(str, pipes)]
+            relay = subprocess.Popen(argv, stdout=ours, stderr=subprocess.PIPE, pass_fds=pipes)  # noqa: S603
+            ours.close()
+            theirs.close()
+            _await_init(journal, mix, sessions)
+            begun = gate.open()
+            with bounded([relay]):
+                cpu = relay.communicate()[1]
+            seen = sinks.results()[0]
+    finally:
+        end([relay] if relay else [])
+        ours.close()
+        theirs.close()
+        gate.close()
+        journal.unlink(missing_ok=True)
+    assert seen["lines"] == (part + 2) * sessions, f"the relay lost lines: {seen['lines']} of {(part + 2) * sessions}"
+    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, float(cpu))
+
+
+def _await_init(journal: Path, mix: Mix, sessions: int) -> None:
+    """Until each of the fakes has said its first line, and so stands at the gate."""
+    said = (len((mix.path / "init").read_bytes()) + 36 - len("@SESSION@")) * sessions
+    until = time.monotonic() + PATIENCE_S
+    while not journal.exists() or journal.stat().st_size < said:
+        assert time.monotonic() < until, "the relay does not relay"
+        time.sleep(0.01)
+
+
+def through_sdk(scratch: Path, programs: Path, python: Path, mix: Mix, lines: int, sessions: int) -> Flow:
+    """The same fakes read by claude-agent-sdk's `query()`, all in one process; no journal and no client behind it."""
+    part, gate = lines // sessions, Gate(scratch / "sdk.gate")
+    fake, prompt = build("fakecli", programs), prompt_of("flood", gate, mix, part)
+    argv = [str(python), str(REFERENCE / "sdk_reader.py"), str(fake), str(PATIENCE_S), *([prompt] * sessions)]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(scratch)}
+    reader = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, cwd=scratch)  # noqa: S603
+    try:
+        assert reader.stdout is not None
+        with bounded([reader]):
+            assert reader.stdout.readline() == b"ready\n", "the SDK does not read the fake CLI"
+            begun = gate.open()
+            seen = json.loads(reader.communicate()[0])
+    finally:
+        end([reader])
+        gate.close()
+    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, seen["cpu"], events=seen["messages"])
+
+
+def parse(mix: Mix, lines: int) -> Flow:
+    """`orjson.loads` of the same lines, in this process."""
+    import orjson  # a development requirement, for this alone
+
+    body = (mix.path / "body").read_bytes().splitlines()
+    count, began, cpu = 0, time.monotonic(), time.process_time()
+    while count < lines or time.monotonic() - began < PARSED_S:
+        for line in body:
+            orjson.loads(line)
+        count += len(body)
+    return Flow(count, time.monotonic() - began, time.process_time() - cpu)
