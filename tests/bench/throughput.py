@@ -27,7 +27,7 @@ def measure(setting: Setting) -> list[Figure]:
     lines = _lines(setting)
     figures = _compared(setting, lines)
     figures += _many_clients(setting, lines)
-    return figures if setting.size == "short" else figures + _grid(setting, lines)
+    return figures if setting.size == "short" else [*figures, _turn(setting), *_grid(setting, lines)]
 
 
 def saturation(setting: Setting, sessions: int, lines: int) -> float:
@@ -134,6 +134,14 @@ def _many_clients(setting: Setting, lines: int) -> list[Figure]:
         figure(PART, "daemon CPU per line, 1 session, 16 clients", "us", costs["16 clients"], reference="1 client",
                against=costs["one client"], target=TARGETS["16 clients"]),
     ]  # fmt: skip
+
+
+def _turn(setting: Setting) -> Figure:
+    """What a turn costs by itself: it is in the figures of the grid, where 500 sessions share the lines."""
+    turns = setting.of(100, 0, 3)
+    with place(setting.programs) as at:
+        flow = through_daemon(at, [at.session() for _ in range(turns)], setting.mix, turns)
+    return figure(PART, "daemon CPU per turn's end (turns of one line)", "us", [flow.line_us])
 
 
 def _grid(setting: Setting, lines: int) -> list[Figure]:

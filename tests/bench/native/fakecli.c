@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,12 +121,20 @@ static uint64_t cpu_of(pid_t pid) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Until the reader has taken all of it: a pipe may hold 1 MiB, which would not be in the reader's account. */
+static void drained(void) {
+    struct timespec pause = {0, 500000};
+    for (int left, tries = 0; tries < 20000 && !ioctl(1, FIONREAD, &left) && left; tries++) nanosleep(&pause, NULL);
+}
+
 static void account(const char *gate, uint64_t own, uint64_t parent) {
     char path[1100], line[64];
+    own = cpu_of(getpid()) - own; /* without the wait */
+    drained();
     snprintf(path, sizeof path, "%s.cpu", gate);
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd < 0) return; /* nobody asked */
-    int size = snprintf(line, sizeof line, "%llu %llu\n", (unsigned long long)(cpu_of(getpid()) - own),
+    int size = snprintf(line, sizeof line, "%llu %llu\n", (unsigned long long)own,
         (unsigned long long)(cpu_of(getppid()) - parent));
     if (write(fd, line, (size_t)size) != size) fail(path);
     close(fd);

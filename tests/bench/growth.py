@@ -1,0 +1,96 @@
+"""Does a line cost more where there is more: events of history, open sessions? Flat is an exponent of 0."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+
+from tests.bench.figures import Figure, figure, fit
+from tests.bench.flow import through_daemon
+from tests.bench.place import Place, cpu_of, place
+from tests.bench.setting import Setting
+from tests.bench.targets import TARGETS
+
+__all__ = ["measure"]
+
+PART = "growth"
+HISTORIES, OPEN = (10, 1_000, 10_000, 100_000), (10, 100, 1_000)
+SHORT_HISTORIES = (10, 10_000)
+ROUNDS = 3
+RUNNING = 10
+"""Of the open sessions, so many have a turn."""
+NEW = 20
+"""Sessions that are opened to see what opening one costs."""
+
+
+def measure(setting: Setting) -> list[Figure]:
+    figures = _histories(setting)
+    return figures if setting.size == "short" else figures + _sessions(setting)
+
+
+def _histories(setting: Setting) -> list[Figure]:
+    """One daemon, a session for each history; the same turn in each, round by round."""
+    sizes, lines = setting.of(HISTORIES, SHORT_HISTORIES, (10, 500)), setting.of(20_000, 10_000, 500)
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
+    with place(setting.programs) as at:
+        sessions = {size: at.session() for size in sizes}
+        for size, session in sessions.items():
+            through_daemon(at, [session], setting.mix, size)
+        for number in range(setting.of(ROUNDS, 3, 1)):
+            for size, session in sessions.items():
+                costs[size].append(through_daemon(at, [session], setting.mix, lines).line_us)
+            setting.say(f"growth, history, round {number + 1}: {_words(costs)}")
+    first, name = sizes[0], "daemon CPU per line after {:,} lines of history"
+    figures = [figure(PART, name.format(first), "us", costs[first])]
+    figures += [
+        figure(PART, name.format(size), "us", costs[size], reference=f"after {first}", against=costs[first])
+        for size in sizes[1:]
+    ]
+    return figures if setting.size == "short" else [*figures, _exponent("history", costs)]
+
+
+def _sessions(setting: Setting) -> list[Figure]:
+    """A daemon for each number of open sessions, all at the same time; the same ten turns on each, round by round."""
+    sizes, lines = setting.of(OPEN, (), (10, 20)), setting.of(20_000, 0, 500)
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
+    opening: dict[int, list[float]] = {size: [] for size in sizes}
+    with ExitStack() as stack:
+        places = {size: stack.enter_context(place(setting.programs)) for size in sizes}
+        sessions = {size: [at.session() for _ in range(size - NEW // 2)] for size, at in places.items()}
+        for number in range(setting.of(ROUNDS, 1, 1)):
+            for size, at in places.items():
+                running = sessions[size][:: max(len(sessions[size]) // RUNNING, 1)][:RUNNING]
+                costs[size].append(through_daemon(at, running, setting.mix, lines).line_us)
+                opening[size].append(_opening(at))
+            setting.say(f"growth, open sessions, round {number + 1}: {_words(costs)}; session/new {_words(opening)}")
+    figures = []
+    for what, found in (("daemon CPU per line with {:,} open sessions", costs), ("session/new with {:,} open sessions", opening)):
+        first = sizes[0]
+        figures += [
+            figure(PART, what.format(size), "us", found[size], reference=f"with {first}", against=found[first])
+            for size in sizes
+        ]
+    return [*figures, _exponent("open sessions", costs), _exponent("open sessions, session/new", opening)]
+
+
+def _opening(at: Place) -> float:
+    """us of processor time for a new session; they are closed and deleted again."""
+    before = cpu_of(at.pid)
+    opened = [at.session() for _ in range(NEW)]
+    cost = (cpu_of(at.pid) - before) / NEW * 1e6
+    for session in opened:
+        at.daemon.call("session/close", session_id=session)
+        at.daemon.call("session/delete", session_id=session)
+    return cost
+
+
+def _exponent(over: str, costs: dict[int, list[float]]) -> Figure:
+    """Of the medians; its spread, of each round's."""
+    rounds = [fit(list(costs), cost) for cost in zip(*costs.values(), strict=True)]
+    whole = fit(list(costs), [statistics.median(each) for each in costs.values()])
+    return figure(PART, f"exponent over {over}", "", [whole.exponent], target=TARGETS["exponent"],
+                  note=f"residual {whole.residual:.3f}; of single rounds {min(rounds)[0]:.3f} to {max(rounds)[0]:.3f}")  # fmt: skip
+
+
+def _words(costs: dict[int, list[float]]) -> str:
+    return ", ".join(f"{size:,}: {each[-1]:.1f}" for size, each in costs.items()) + " us"

@@ -1,0 +1,137 @@
+"""`make bench`: what clisup costs, beside references measured in the same run on the same machine.
+
+    python -m tests.bench.run [NAMES...] [--short] [--json FILE] [--record]
+
+Without names all parts. The figures are printed and written to `.bench/results.json`. `--record` also writes them to
+tests/bench/recorded.json and docs/performance.md. `--short` (a minute) measures a few ratios that a noisy machine does not
+move much, and exits with 1 if one is three times worse than recorded. Exit 2: a part could not be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import FAR, Figure
+from tests.bench.machine import machine
+from tests.bench.report import PARTS, as_text, document, merged, regressions, splice, write
+from tests.bench.setting import Setting
+
+__all__ = ["RECORDED", "recorded"]
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED, PAGE, RESULTS = Path(__file__).parent / "recorded.json", ROOT / "docs" / "performance.md", ROOT / ".bench" / "results.json"
+SDK, SDK_VERSION = ROOT / ".bench" / "sdk", "0.2.186"
+SHORT = ("throughput", "start", "growth")
+
+
+def main() -> int:
+    options = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # daemons and directories are cleared away then, too
+    names = tuple(options.names) or (SHORT if options.short else PARTS)
+    facts, began = machine(), time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=options.scratch))
+    try:
+        setting = _setting(options, scratch)
+        figures, failed = _measure(names, setting)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    facts |= {"load_after": round(os.getloadavg()[0], 2), "seconds": round(time.monotonic() - began)}
+    data = document(figures, facts, setting.size)
+    write(options.json, data)
+    print(f"{as_text(figures)}\n\n{len(figures)} figures, {facts['seconds']} s, load {facts['load_before']} before and "
+          f"{facts['load_after']} after; {options.json}")  # fmt: skip
+    if options.record and not failed:
+        _record(data)
+    return 2 if failed else _judge(figures) if options.short else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.bench.run", description="Measure clisup beside its references.")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *PARTS], help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--short", action="store_true", help=f"a minute; exit 1 if a ratio is {FAR:g} times worse than recorded")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go (default: .bench/results.json)")
+    parser.add_argument("--record", action="store_true", help="keep them: tests/bench/recorded.json, docs/performance.md")
+    parser.add_argument("--no-sdk", action="store_true", help="leave claude-agent-sdk out, which pip would install")
+    parser.add_argument("--scratch", type=Path, default=None, help="a directory for what is written (default: TMPDIR)")
+    options = parser.parse_args()
+    if options.short and options.record:
+        parser.error("cannot record a short run, because its figures are too coarse; leave --short out")
+    return options
+
+
+def _setting(options: argparse.Namespace, scratch: Path) -> Setting:
+    if options.short:
+        return Setting(scratch, "short")
+    blemees = os.environ.get("BLEMEES")
+    wants_sdk = not options.no_sdk and (not options.names or "throughput" in options.names)
+    return Setting(scratch, sdk=_sdk() if wants_sdk else None, blemees=Path(blemees).resolve() if blemees else None)
+
+
+def _sdk() -> Path | None:
+    """The Python of an environment with the SDK alone, made where it is missing; None where that is impossible."""
+    python = SDK / "bin" / "python"
+    if (SDK / f".{SDK_VERSION}").exists():
+        return python
+    print(f"installing claude-agent-sdk {SDK_VERSION} into {SDK} ...", file=sys.stderr, flush=True)
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", SDK], check=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+        subprocess.run([*pip, f"claude-agent-sdk=={SDK_VERSION}"], check=True, timeout=300)
+    except (subprocess.SubprocessError, OSError) as error:
+        print(f"without claude-agent-sdk: {error}", file=sys.stderr, flush=True)
+        return None
+    (SDK / f".{SDK_VERSION}").touch()
+    return python
+
+
+def _measure(names: tuple[str, ...], setting: Setting) -> tuple[list[Figure], list[str]]:
+    """A part that breaks does not take the others with it."""
+    figures: list[Figure] = []
+    failed = []
+    for name in (part for part in PARTS if part in names):
+        setting.say(f"-- {name}")
+        try:
+            figures += import_module(f"tests.bench.{name}").measure(setting)
+        except Exception:
+            failed.append(name)
+            traceback.print_exc()
+    if failed:
+        print(f"! not measured: {', '.join(failed)}", file=sys.stderr, flush=True)
+    return figures, failed
+
+
+def recorded() -> dict[str, Any] | None:
+    """What was last recorded, or None."""
+    return dict(json.loads(RECORDED.read_text())) if RECORDED.exists() else None
+
+
+def _record(data: dict[str, Any]) -> None:
+    kept = merged(recorded(), data)
+    write(RECORDED, kept)
+    PAGE.write_text(splice(PAGE.read_text(), kept))
+    print(f"recorded: {RECORDED.relative_to(ROOT)}, {PAGE.relative_to(ROOT)}")
+
+
+def _judge(figures: list[Figure]) -> int:
+    worse = regressions(figures, recorded())
+    for line in worse:
+        print("!", line)
+    if not worse:
+        print("no ratio is far worse than recorded" if recorded() else "nothing is recorded to compare with")
+    return int(bool(worse))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
