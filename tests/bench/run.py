@@ -59,13 +59,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench.run", description="Measure clisup beside its references.")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *PARTS], help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--short", action="store_true", help=f"a minute; exit 1 if a ratio is {FAR:g} times worse than recorded")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go (default: .bench/results.json)")
     parser.add_argument("--record", action="store_true", help="keep them: tests/bench/recorded.json, docs/performance.md")
     parser.add_argument("--no-sdk", action="store_true", help="leave claude-agent-sdk out, which pip would install")
     parser.add_argument("--scratch", type=Path, default=None, help="a directory for what is written (default: TMPDIR)")
     options = parser.parse_args()
+    if unknown := sorted(set(options.names) - set(PARTS)):
+        parser.error(f"cannot measure {', '.join(unknown)}, because there is no such part; take of {', '.join(PARTS)}")
     if options.short and options.record:
         parser.error("cannot record a short run, because its figures are too coarse; leave --short out")
     return options

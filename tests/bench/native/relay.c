@@ -1,5 +1,5 @@
-/* One hop at C speed: `relay FIRST COUNT` copies what comes on its file descriptors FIRST .. FIRST+COUNT-1 to its stdout, as
- * it comes, until all have ended. It parses nothing.
+/* One hop at C speed: `relay FD...` copies what comes on its file descriptors to its stdout, as it comes, until all have
+ * ended. It parses nothing.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,10 +21,11 @@ static void say(const char *data, size_t size) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) { fprintf(stderr, "usage: relay FIRST COUNT\n"); return 2; }
+    if (argc < 2) { fprintf(stderr, "usage: relay FD...\n"); return 2; }
     static char block[BLOCK];
-    int first = atoi(argv[1]), left = atoi(argv[2]), poll = epoll_create1(EPOLL_CLOEXEC);
-    for (int fd = first; fd < first + left; fd++) {
+    int left = argc - 1, poll = epoll_create1(EPOLL_CLOEXEC);
+    for (int i = 1; i < argc; i++) {
+        int fd = atoi(argv[i]);
         struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event)) { perror("epoll_ctl"); return 1; }
     }

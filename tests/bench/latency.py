@@ -1,0 +1,164 @@
+"""How much later a client sees an event than it would have on the CLI's own pipe, and what one huge line does to the others."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.bench.bare import prompt_of, spoken
+from tests.bench.figures import Figure, figure
+from tests.bench.native_programs import build
+from tests.bench.place import Gate, Sinks, bounded, end, place
+from tests.bench.setting import Setting
+from tests.bench.targets import TARGETS
+from tests.bench.throughput import saturation
+
+__all__ = ["measure"]
+
+PART = "latency"
+RATE = 2_000
+"""Lines a second in all."""
+SESSIONS = (1, 100)
+ROUNDS = 3
+OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
+FLOOD_LINES = 40_000
+
+
+class Ages(NamedTuple):
+    """ms from the write of a line to its arrival."""
+
+    p50: float
+    p99: float
+
+
+def measure(setting: Setting) -> list[Figure]:
+    figures = []
+    for sessions in setting.of(SESSIONS, (), (2,)):
+        figures += _added(setting, sessions)
+    return figures + _beside_huge(setting)
+
+
+def _added(setting: Setting, sessions: int) -> list[Figure]:
+    """Directly, over a relay in C, through clisup; what the last two add to the first, round by round."""
+    runs: dict[str, Callable[[Setting, int], Ages]] = {"direct": _direct, "relay": _relayed, "clisup": _supervised}
+    ages: dict[str, list[Ages]] = {name: [] for name in runs}
+    for number in range(setting.of(ROUNDS, 0, 1)):
+        for name, run in runs.items():
+            ages[name].append(found := run(setting, sessions))
+            setting.say(
+                f"latency, {sessions} sessions, {number + 1} {name}: p50 {found.p50 * 1000:.0f} p99 {found.p99 * 1000:.0f} us"
+            )
+    ours, relay = _over(ages, "clisup"), _over(ages, "relay")
+    full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
+    load = f"{RATE / full * 100:.2g} % of what it can carry"
+    name = f"{sessions} {'session' if sessions == 1 else 'sessions'}"
+    return [
+        figure(PART, f"added, p50, {name}", "us", [age.p50 * 1000 for age in ours], reference="a relay in C, one hop",
+               against=[max(age.p50 * 1000, 0.1) for age in relay], target=TARGETS["p50 to a relay"], note=load),
+        figure(PART, f"added, p99, {name}", "ms", [age.p99 for age in ours], reference="a relay in C, one hop",
+               against=[max(age.p99, 0.0001) for age in relay], target=TARGETS["p99 added"], note=load),
+        figure(PART, f"on the CLI's own pipe, p50, {name}", "us", [age.p50 * 1000 for age in ages["direct"]]),
+        figure(PART, f"on the CLI's own pipe, p99, {name}", "ms", [age.p99 for age in ages["direct"]]),
+    ]  # fmt: skip
+
+
+def _over(ages: dict[str, list[Ages]], name: str) -> list[Ages]:
+    """What is added to the direct way."""
+    return [
+        Ages(found.p50 - bare.p50, found.p99 - bare.p99) for found, bare in zip(ages[name], ages["direct"], strict=True)
+    ]
+
+
+def _pace(setting: Setting, sessions: int) -> tuple[int, float]:
+    """Lines for each session, and how many of them a second."""
+    rate = RATE / sessions
+    return max(int(rate * setting.of(5.0, 0.0, 0.5)), 20), rate
+
+
+def _direct(setting: Setting, sessions: int) -> Ages:
+    """All fakes write to the one pipe that the client reads."""
+    gate, (count, rate) = Gate(setting.scratch / "direct.gate"), _pace(setting, sessions)
+    fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
+    try:
+        with spoken(fake, prompt_of("pace", gate, setting.stamped, count, rate), sessions, into_one=True) as pipes:
+            with Sinks(sink, [("-", "-", "0")], pipes[0]) as sinks:
+                gate.open()
+                return _ages(sinks)
+    finally:
+        gate.close()
+
+
+def _relayed(setting: Setting, sessions: int) -> Ages:
+    """A pipe for each fake, native/relay.c, a socket to the client."""
+    gate, (count, rate) = Gate(setting.scratch / "relay.gate"), _pace(setting, sessions)
+    fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
+    ours, theirs = socket.socketpair()
+    relays: list[subprocess.Popen[bytes]] = []
+    try:
+        with spoken(fake, prompt_of("pace", gate, setting.stamped, count, rate), sessions) as pipes:
+            with Sinks(sink, [("-", "-", "0")], theirs) as sinks:
+                relays.append(_relay(setting, pipes, ours))
+                ours.close()
+                theirs.close()
+                with bounded(relays):
+                    gate.open()
+                    return _ages(sinks)
+    finally:
+        end(relays)
+        ours.close()
+        theirs.close()
+        gate.close()
+
+
+def _relay(setting: Setting, pipes: list[int], stdout: socket.socket) -> subprocess.Popen[bytes]:
+    argv = [str(build("relay", setting.programs)), *map(str, pipes)]
+    return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)  # noqa: S603
+
+
+def _supervised(setting: Setting, sessions: int) -> Ages:
+    count, rate = _pace(setting, sessions)
+    with place(setting.programs) as at, at.follow(sessions, 1) as sinks:
+        for session in [at.session() for _ in range(sessions)]:
+            at.prompt(session, "pace", setting.stamped, count, rate)
+        at.all_running(sessions)
+        at.gate.open()
+        return _ages(sinks)
+
+
+def _ages(sinks: Sinks) -> Ages:
+    """Over all clients: each has as many lines as the next."""
+    quantiles = [result["ages"] for result in sinks.results()]
+    assert all(quantiles), "no stamped line came"
+    merged = sorted(age for ages in quantiles for age in ages)
+    return Ages(merged[len(merged) // 2] / 1e6, merged[int(len(merged) * 0.99)] / 1e6)
+
+
+def _beside_huge(setting: Setting) -> list[Figure]:
+    """Ten sessions with a client each, while an eleventh prints lines of 5 MB that nobody follows, and without it."""
+    ages: dict[bool, list[Ages]] = {False: [], True: []}
+    for number in range(setting.of(ROUNDS, 0, 1)):
+        for huge in ages:
+            ages[huge].append(found := _ten(setting, huge))
+            beside = "beside lines of 5 MB" if huge else "alone"
+            setting.say(f"latency, ten sessions {beside}, {number + 1}: p50 {found.p50:.2f} p99 {found.p99:.2f} ms")
+    without, beside = [age.p99 for age in ages[False]], [age.p99 for age in ages[True]]
+    return [
+        figure(PART, f"p99 of {OTHERS} sessions beside lines of 5 MB", "ms", beside, reference="without these",
+               against=without, target=TARGETS["p99 beside huge lines"]),
+    ]  # fmt: skip
+
+
+def _ten(setting: Setting, huge: bool) -> Ages:
+    seconds = setting.of(5.0, 0.0, 0.5)
+    with place(setting.programs) as at:
+        sessions = [at.session() for _ in range(OTHERS)]
+        with Sinks(at.sink, [(at.daemon.socket, session, "1") for session in sessions]) as sinks:
+            for session in sessions:
+                at.prompt(session, "pace", setting.deltas, int(OTHERS_RATE * seconds), OTHERS_RATE)
+            if huge:
+                at.prompt(at.session(), "pace", setting.huge, max(int(HUGE_RATE * seconds), 1), HUGE_RATE)
+            at.all_running(OTHERS + huge)
+            at.gate.open()
+            return _ages(sinks)
