@@ -4,6 +4,7 @@
  * free (flock), says DIRECTORY/body until COUNT lines are out, then DIRECTORY/result.
  *   flood  as fast as the pipe takes it
  *   pace   RATE lines a second, a write each; a line with the word @STAMP... carries the time at which it was written
+ *   hold   the other way round: all of its lines, then the wait
  *   start  like flood; its first line carries the time at which main() began
  * With `--input-format stream-json` it answers `initialize`, takes its prompt from a user message, and stays until its stdin
  * ends, as claude does.
@@ -189,12 +190,13 @@ int main(int argc, char **argv) {
         char *word = strstr(body.data, "@STAMP-");
         if (word) stamp(word, began);
     }
-    int fd = open(gate, O_RDONLY);
+    int fd = open(gate, O_RDONLY), hold = !strcmp(mode, "hold");
     if (fd < 0) fail(gate);
+    if (hold) flood(body, count);
     while (flock(fd, LOCK_SH) && errno == EINTR) {}
     uint64_t own = cpu_of(getpid()), parent = cpu_of(getppid());
     if (!strcmp(mode, "pace")) pace(body, count, rate);
-    else flood(body, count);
+    else if (!hold) flood(body, count);
     account(gate, own, parent);
     Text result = load(directory, "result");
     say(result.data, result.size);
