@@ -15,7 +15,7 @@ PART = "recovery"
 RUNNING = (50, 500)
 ROUNDS = {50: 3, 500: 1}
 LINES = 200
-OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice", "usage", "status"}
+OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice"}
 """Types of events that the daemon says itself, of a restart too."""
 
 
@@ -90,4 +90,4 @@ def _whole(at: Place, sessions: list[str], setting: Setting) -> None:
 def _said(at: Place, session: str) -> list[str]:
     """The types of the events that the CLI is the source of."""
     page = at.daemon.call("session/events", session_id=session, limit=1000)
-    return [event["event"]["type"] for event in page["events"] if event["event"]["type"] not in OWN]
+    return [event["type"] for event in page["events"] if event["type"] not in OWN]
