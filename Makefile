@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak docs man pictures record lock clean
+.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,12 @@ fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20
 soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
 	$(BIN)/python -m tests.soak.run
 
+bench: $(READY)  ## what it costs beside references, in 12 minutes (NAMES="latency start", RECORD=1, BLEMEES=DIRECTORY; docs/performance.md)
+	$(BIN)/python -m tests.bench.run $(NAMES) $(if $(RECORD),--record)
+
+bench-short: $(READY)  ## a minute of it; fails where a ratio is three times worse than recorded
+	$(BIN)/python -m tests.bench.run --short
+
 docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
 	$(BIN)/python -m tests.docs.generate
 	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py tests/core/test_config_keys.py
@@ -70,4 +76,4 @@ lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	  --no-emit-find-links --no-header --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .cache .e2e .demo .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .e2e .demo .fuzz .bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,7 @@ def spoken(fake: Path, prompt: str, count: int, *, into_one: bool = False) -> It
             read, write = shared or os.pipe()
             if not shared or not reading:
                 reading.append(read)
-            processes.append(subprocess.Popen([str(fake)], stdin=subprocess.PIPE, stdout=write))  # noqa: S603
+            processes.append(subprocess.Popen([str(fake)], stdin=subprocess.PIPE, stdout=write))
             if not shared:
                 os.close(write)
             stdin = processes[-1].stdin

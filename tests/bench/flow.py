@@ -72,9 +72,12 @@ def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions:
     ours, theirs = socket.socketpair()
     relay = None
     try:
-        with spoken(fake, prompt_of("flood", gate, mix, part), sessions) as pipes, Sinks(sink, [("-", "-", "0")], theirs) as sinks:
+        with (
+            spoken(fake, prompt_of("flood", gate, mix, part), sessions) as pipes,
+            Sinks(sink, [("-", "-", "0")], theirs) as sinks,
+        ):
             argv = [sys.executable, "-I", "-S", str(REFERENCE / "relay.py"), str(journal), *map(str, pipes)]
-            relay = subprocess.Popen(argv, stdout=ours, stderr=subprocess.PIPE, pass_fds=pipes)  # noqa: S603
+            relay = subprocess.Popen(argv, stdout=ours, stderr=subprocess.PIPE, pass_fds=pipes)
             ours.close()
             theirs.close()
             _await_init(journal, mix, sessions)
@@ -107,7 +110,7 @@ def through_sdk(scratch: Path, programs: Path, python: Path, mix: Mix, lines: in
     fake, prompt = build("fakecli", programs), prompt_of("flood", gate, mix, part)
     argv = [str(python), str(REFERENCE / "sdk_reader.py"), str(fake), str(PATIENCE_S), *([prompt] * sessions)]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(scratch)}
-    reader = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, cwd=scratch)  # noqa: S603
+    reader = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, cwd=scratch)
     try:
         assert reader.stdout is not None
         with bounded([reader]):

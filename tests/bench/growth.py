@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from tests.bench.figures import Figure, figure, fit
 from tests.bench.flow import through_daemon
-from tests.bench.place import Place, cpu_of, place
+from tests.bench.place import Place, cpu_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 
@@ -30,13 +30,13 @@ def measure(setting: Setting) -> list[Figure]:
 
 def _histories(setting: Setting) -> list[Figure]:
     """One daemon, a session for each history; the same turn in each, round by round."""
-    sizes, lines = setting.of(HISTORIES, SHORT_HISTORIES, (10, 500)), setting.of(20_000, 10_000, 500)
+    sizes, lines = setting.of(HISTORIES, SHORT_HISTORIES, (10, 500)), setting.of(20_000, 8_000, 500)
     costs: dict[int, list[float]] = {size: [] for size in sizes}
-    with place(setting.programs) as at:
+    with setting.place() as at:
         sessions = {size: at.session() for size in sizes}
         for size, session in sessions.items():
             through_daemon(at, [session], setting.mix, size)
-        for number in range(setting.of(ROUNDS, 3, 1)):
+        for number in range(setting.of(ROUNDS, 2, 1)):
             for size, session in sessions.items():
                 costs[size].append(through_daemon(at, [session], setting.mix, lines).line_us)
             setting.say(f"growth, history, round {number + 1}: {_words(costs)}")
@@ -55,8 +55,8 @@ def _sessions(setting: Setting) -> list[Figure]:
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     opening: dict[int, list[float]] = {size: [] for size in sizes}
     with ExitStack() as stack:
-        places = {size: stack.enter_context(place(setting.programs)) for size in sizes}
-        sessions = {size: [at.session() for _ in range(size - NEW // 2)] for size, at in places.items()}
+        places = {size: stack.enter_context(setting.place()) for size in sizes}
+        sessions = {size: [at.session() for _ in range(size)] for size, at in places.items()}
         for number in range(setting.of(ROUNDS, 1, 1)):
             for size, at in places.items():
                 running = sessions[size][:: max(len(sessions[size]) // RUNNING, 1)][:RUNNING]
@@ -64,7 +64,10 @@ def _sessions(setting: Setting) -> list[Figure]:
                 opening[size].append(_opening(at))
             setting.say(f"growth, open sessions, round {number + 1}: {_words(costs)}; session/new {_words(opening)}")
     figures = []
-    for what, found in (("daemon CPU per line with {:,} open sessions", costs), ("session/new with {:,} open sessions", opening)):
+    for what, found in (
+        ("daemon CPU per line with {:,} open sessions", costs),
+        ("session/new with {:,} open sessions", opening),
+    ):
         first = sizes[0]
         figures += [
             figure(PART, what.format(size), "us", found[size], reference=f"with {first}", against=found[first])

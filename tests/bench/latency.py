@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.bench.bare import prompt_of, spoken
 from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
-from tests.bench.place import Gate, Sinks, bounded, end, place
+from tests.bench.place import Gate, Sinks, bounded, end
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 from tests.bench.throughput import saturation
@@ -24,6 +24,8 @@ SESSIONS = (1, 100)
 ROUNDS = 3
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
+FROM_STDIN = ("-", "-", "0")
+"""What a sink is told that reads what it is given, up to its end."""
 
 
 class Ages(NamedTuple):
@@ -82,10 +84,10 @@ def _direct(setting: Setting, sessions: int) -> Ages:
     gate, (count, rate) = Gate(setting.scratch / "direct.gate"), _pace(setting, sessions)
     fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
     try:
-        with spoken(fake, prompt_of("pace", gate, setting.stamped, count, rate), sessions, into_one=True) as pipes:
-            with Sinks(sink, [("-", "-", "0")], pipes[0]) as sinks:
-                gate.open()
-                return _ages(sinks)
+        prompt = prompt_of("pace", gate, setting.stamped, count, rate)
+        with spoken(fake, prompt, sessions, into_one=True) as pipes, Sinks(sink, [FROM_STDIN], pipes[0]) as sinks:
+            gate.open()
+            return _ages(sinks)
     finally:
         gate.close()
 
@@ -97,14 +99,14 @@ def _relayed(setting: Setting, sessions: int) -> Ages:
     ours, theirs = socket.socketpair()
     relays: list[subprocess.Popen[bytes]] = []
     try:
-        with spoken(fake, prompt_of("pace", gate, setting.stamped, count, rate), sessions) as pipes:
-            with Sinks(sink, [("-", "-", "0")], theirs) as sinks:
-                relays.append(_relay(setting, pipes, ours))
-                ours.close()
-                theirs.close()
-                with bounded(relays):
-                    gate.open()
-                    return _ages(sinks)
+        prompt = prompt_of("pace", gate, setting.stamped, count, rate)
+        with spoken(fake, prompt, sessions) as pipes, Sinks(sink, [FROM_STDIN], theirs) as sinks:
+            relays.append(_relay(setting, pipes, ours))
+            ours.close()
+            theirs.close()
+            with bounded(relays):
+                gate.open()
+                return _ages(sinks)
     finally:
         end(relays)
         ours.close()
@@ -114,12 +116,12 @@ def _relayed(setting: Setting, sessions: int) -> Ages:
 
 def _relay(setting: Setting, pipes: list[int], stdout: socket.socket) -> subprocess.Popen[bytes]:
     argv = [str(build("relay", setting.programs)), *map(str, pipes)]
-    return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)  # noqa: S603
+    return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)
 
 
 def _supervised(setting: Setting, sessions: int) -> Ages:
     count, rate = _pace(setting, sessions)
-    with place(setting.programs) as at, at.follow(sessions, 1) as sinks:
+    with setting.place() as at, at.follow(sessions, 1) as sinks:
         for session in [at.session() for _ in range(sessions)]:
             at.prompt(session, "pace", setting.stamped, count, rate)
         at.all_running(sessions)
@@ -152,7 +154,7 @@ def _beside_huge(setting: Setting) -> list[Figure]:
 
 def _ten(setting: Setting, huge: bool) -> Ages:
     seconds = setting.of(5.0, 0.0, 0.5)
-    with place(setting.programs) as at:
+    with setting.place() as at:
         sessions = [at.session() for _ in range(OTHERS)]
         with Sinks(at.sink, [(at.daemon.socket, session, "1") for session in sessions]) as sinks:
             for session in sessions:

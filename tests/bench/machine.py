@@ -18,7 +18,11 @@ PACKAGES = ("trio", "pydantic", "msgspec", "orjson")
 
 def machine() -> dict[str, Any]:
     """Processor, kernel, versions, the load now."""
-    models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": models[0] if models else platform.machine(),

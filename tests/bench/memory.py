@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench.bare import prompt_of
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Place, children_of, end, memory_of, place
+from tests.bench.place import PATIENCE_S, Place, children_of, end, memory_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 
@@ -26,7 +26,7 @@ WRAPPERS = 5
 def measure(setting: Setting) -> list[Figure]:
     """One daemon, filled step by step. Each of the turns has said a hundred lines, and goes on when the gate opens."""
     count, running = setting.of(OPEN, 0, 20), setting.of(RUNNING, 0, 3)
-    with place(setting.programs) as at:
+    with setting.place() as at:
         at.session()  # what the first of a kind loads is the daemon's own
         base = _settled(at.pid)
         sessions = [at.session() for _ in range(count)]
@@ -37,8 +37,8 @@ def measure(setting: Setting) -> list[Figure]:
         at.all_running(running)
         active = _settled(at.pid)
         keepers = [memory_of(pid)["Private_Dirty"] for pid in at.keepers()]
-        setting.say(f"memory: with {running} turns {active} KiB, keepers {statistics.median(keepers)} KiB each")
         assert len(keepers) == running, f"{len(keepers)} keepers of {running} turns"
+        setting.say(f"memory: with {running} turns {active} KiB, keepers {statistics.median(keepers)} KiB each")
         wrappers = _wrappers(setting, at)
         at.gate.open()
     return [
@@ -79,7 +79,7 @@ def _shells(fake: Path, prompt: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     try:
         for _ in range(WRAPPERS):
             argv = ["/bin/sh", "-c", 'trap "kill 0" TERM; "$0"; exit $?', str(fake)]
-            shell = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+            shell = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
             shells.append(shell)
             assert shell.stdin is not None
             shell.stdin.write(prompt.encode())

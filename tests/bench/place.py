@@ -107,9 +107,7 @@ class Sinks:
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             for words in arguments:
-                self.processes.append(
-                    subprocess.Popen([str(program), *words], stdin=stdin, stdout=subprocess.PIPE)  # noqa: S603
-                )
+                self.processes.append(subprocess.Popen([str(program), *words], stdin=stdin, stdout=subprocess.PIPE))
             with bounded(self.processes):
                 for process in self.processes:
                     assert process.stdout is not None
@@ -135,7 +133,7 @@ class Sinks:
 class Place:
     """One daemon, cold-started as a user's is; `close` proves that it left nothing behind."""
 
-    def __init__(self, programs: Path, **tables: Any) -> None:
+    def __init__(self, programs: Path, *, cold: bool = True, **tables: Any) -> None:
         self.fake, self.sink = build("fakecli", programs), build("sink", programs)
         limits = {"spool_bytes": 64 * 1024**3}
         raw = tables.pop("raw", "")
@@ -143,7 +141,7 @@ class Place:
         rest = "".join(f"{name} = {value}\n" for name, value in limits.items())
         raw += f"\n{claude}[backends.claude.limits]\n{rest}"
         daemon = {"max_sessions": 20_000, "max_running": 2_000, **tables.pop("daemon", {})}
-        self.daemon = Harness(cold=True, raw=raw, daemon=daemon, **tables)
+        self.daemon = Harness(cold=cold, raw=raw, daemon=daemon, **tables)
         self.daemon.start()
         self.gate = Gate(self.daemon.root / "gate")
         self.programs = programs
@@ -167,14 +165,17 @@ class Place:
 
     def keepers(self) -> list[int]:
         """The parents of the fake CLIs that run."""
-        return [parent for pid in _running(self.fake) if (parent := _parent(pid)) is not None]
+        return [parent for pid in _running(self.fake.resolve()) if (parent := _parent(pid)) is not None]
 
     def all_running(self, count: int) -> None:
         """Wait until so many fake CLIs stand at the gate."""
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             sessions = self.daemon.call("daemon/status")["sessions"]
-            if sum(row["state"] == "running" and row.get("phase") not in (None, "startup") for row in sessions) >= count:
+            if (
+                sum(row["state"] == "running" and row.get("phase") not in (None, "startup") for row in sessions)
+                >= count
+            ):
                 return
             time.sleep(0.05)
         raise AssertionError(f"{count} turns do not run: {self.daemon.log.read_text()[-2000:]}")
@@ -203,9 +204,9 @@ def _parent(pid: int) -> int | None:
 
 
 @contextmanager
-def place(programs: Path, **tables: Any) -> Iterator[Place]:
+def place(programs: Path, *, cold: bool = True, **tables: Any) -> Iterator[Place]:
     """One for the length of a measurement."""
-    made = Place(programs, **tables)
+    made = Place(programs, cold=cold, **tables)
     try:
         yield made
     except BaseException:

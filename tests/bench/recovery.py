@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Place, place
+from tests.bench.place import PATIENCE_S, Place
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 
@@ -43,14 +43,14 @@ def measure(setting: Setting) -> list[Figure]:
 
 def _empty(setting: Setting) -> float:
     """The same with nothing to adopt: killed and started again."""
-    with place(setting.programs) as at:
+    with setting.place() as at:
         at.daemon.kill()
         return _started(at, 0)[1]
 
 
 def _killed(setting: Setting, count: int) -> tuple[float, float]:
     """Seconds until `initialize` is answered, and until all turns run under the new daemon. Then they say all they have."""
-    with place(setting.programs) as at:
+    with setting.place() as at:
         sessions = [at.session() for _ in range(count)]
         for session in sessions:
             at.prompt(session, "flood", setting.mix, LINES)

@@ -32,7 +32,12 @@ def as_text(figures: Sequence[Figure]) -> str:
 
 def document(figures: Sequence[Figure], machine: dict[str, Any], size: str) -> dict[str, Any]:
     """What `.bench/results.json` and tests/bench/recorded.json hold."""
-    return {"schema": 1, "size": size, "machine": machine, "figures": {figure.key: figure.as_dict() for figure in figures}}
+    return {
+        "schema": 1,
+        "size": size,
+        "machine": machine,
+        "figures": {figure.key: figure.as_dict() for figure in figures},
+    }
 
 
 def merged(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
@@ -44,10 +49,10 @@ def merged(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]
     return {**now, "figures": dict(rows)}
 
 
-def regressions(figures: Iterable[Figure], recorded: dict[str, Any] | None) -> list[str]:
-    """What is far worse than it was; empty where nothing was recorded."""
+def regressions(figures: Iterable[Figure], recorded: dict[str, Any] | None) -> dict[str, str]:
+    """What is far worse than it was, by the figure's key; empty where nothing was recorded."""
     before = (recorded or {"figures": {}})["figures"]
-    return [word for figure in figures if (word := far_off(figure, before.get(figure.key)))]
+    return {figure.key: word for figure in figures if (word := far_off(figure, before.get(figure.key)))}
 
 
 def write(path: Path, data: dict[str, Any]) -> None:

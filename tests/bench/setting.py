@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from tests.bench.frames import Mix, write_deltas, write_huge, write_mix
+from tests.bench.place import Place, place
 
 __all__ = ["Setting", "Size"]
 
@@ -48,6 +50,10 @@ class Setting:
     @cached_property
     def huge(self) -> Mix:
         return write_huge(self.scratch / "huge", HUGE)
+
+    def place(self) -> AbstractContextManager[Place]:
+        """A daemon to be measured: a whole one, except where nobody looks at the figures."""
+        return place(self.programs, cold=self.size != "tiny")
 
     def of(self, full: T, short: T, tiny: T) -> T:
         """The one that fits the size."""

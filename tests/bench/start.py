@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.bench.bare import prompt_of
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end, place
+from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 
@@ -28,7 +28,7 @@ REST_S = 0.15
 
 
 def measure(setting: Setting) -> list[Figure]:
-    with place(setting.programs) as at:
+    with setting.place() as at:
         figures = _warm(setting, at) + _commands(setting, at)
     return figures if setting.size == "short" else [*_cold(setting), *figures]
 
@@ -37,7 +37,7 @@ def _cold(setting: Setting) -> list[Figure]:
     """The first turn of a daemon."""
     ours, bare = [], []
     for number in range(setting.of(5, 0, 1)):
-        with place(setting.programs) as at:
+        with setting.place() as at:
             ours.append(_prompted(setting, at, 1))
             bare.append(_bare(setting, at, 1))
         setting.say(f"start, cold, {number + 1}: {ours[-1]:.1f} ms, bare {bare[-1]:.1f} ms")
@@ -51,7 +51,7 @@ def _warm(setting: Setting, at: Place) -> list[Figure]:
     for count in setting.of((1, AT_ONCE), (1,), (1, 3)):
         ours, bare = [], []
         _prompted(setting, at, 1)
-        for _ in range(setting.of(20 if count == 1 else 9, 12, 2)):
+        for _ in range(setting.of(20 if count == 1 else 9, 9, 2)):
             time.sleep(REST_S)
             ours.append(_prompted(setting, at, count))
             bare.append(_bare(setting, at, count))
@@ -100,7 +100,7 @@ def _bare(setting: Setting, at: Place, count: int) -> float:
         begun = time.monotonic_ns()
         for _ in range(count):
             pipes = subprocess.PIPE
-            process = subprocess.Popen([str(at.fake)], stdin=pipes, stdout=pipes, stderr=pipes, start_new_session=True)  # noqa: S603
+            process = subprocess.Popen([str(at.fake)], stdin=pipes, stdout=pipes, stderr=pipes, start_new_session=True)
             processes.append(process)
             assert process.stdin is not None
             process.stdin.write(prompt)
@@ -124,7 +124,7 @@ def _commands(setting: Setting, at: Place) -> list[Figure]:
     runs |= {f"clisup status {form}".strip(): [clisup, "status", *form.split()] for form in forms}
     environment = {**at.daemon.env, "CLISUP_SOCKET": at.daemon.socket, "CLISUP_STATE_DIR": str(at.daemon.state)}
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(setting.of(31, 15, 2)):
+    for number in range(setting.of(31, 12, 2)):
         for name, argv in runs.items():
             took = _timed(argv, environment)
             if number:  # the first fills caches
@@ -139,6 +139,8 @@ def _commands(setting: Setting, at: Place) -> list[Figure]:
 
 def _timed(argv: Sequence[str], environment: dict[str, str]) -> float:
     began = time.monotonic()
-    process = subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=PATIENCE_S)  # noqa: S603
+    process = subprocess.run(
+        argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=PATIENCE_S
+    )
     assert process.returncode == 0, process.stderr.decode()[-500:]
     return (time.monotonic() - began) * 1000

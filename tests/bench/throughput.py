@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.bench.figures import Figure, figure, missing
 from tests.bench.flow import Flow, parse, through_daemon, through_relay, through_sdk
-from tests.bench.place import Place, place
+from tests.bench.place import Place
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 
@@ -32,14 +32,14 @@ def measure(setting: Setting) -> list[Figure]:
 
 def saturation(setting: Setting, sessions: int, lines: int) -> float:
     """Lines a second that come through, at most."""
-    with place(setting.programs) as at:
+    with setting.place() as at:
         return through_daemon(at, [at.session() for _ in range(sessions)], setting.mix, lines).rate
 
 
 def _lines(setting: Setting) -> int:
     if setting.size != "full":
-        return setting.of(0, 30_000, 2_000)
-    with place(setting.programs) as at:
+        return setting.of(0, 20_000, 2_000)
+    with setting.place() as at:
         probe = through_daemon(at, [at.session() for _ in range(COMPARED)], setting.mix, LEAST)
     lines = int(min(max(SECONDS / probe.line_us * 1e6, LEAST), MOST))
     setting.say(f"a line costs about {probe.line_us:.1f} us of the daemon: floods of {lines} lines")
@@ -67,7 +67,7 @@ def _compared(setting: Setting, lines: int) -> list[Figure]:
 
 def _fresh(setting: Setting, sessions: int, clients: int, lines: int) -> Flow:
     """A daemon of its own."""
-    with place(setting.programs) as at:
+    with setting.place() as at:
         return through_daemon(at, [at.session() for _ in range(sessions)], setting.mix, lines, clients)
 
 
@@ -108,13 +108,17 @@ def _against(setting: Setting, flows: dict[str, list[Flow]]) -> list[Figure]:
     if "sdk" in flows:
         against = [flow.line_us for flow in flows["sdk"]]
         target = TARGETS["CPU to the SDK"]
-        figures.append(figure(PART, name, "us", costs, reference="claude-agent-sdk query()", against=against, target=target))
+        figures.append(
+            figure(PART, name, "us", costs, reference="claude-agent-sdk query()", against=against, target=target)
+        )
     else:
         figures.append(missing(PART, name, "claude-agent-sdk is not installed", TARGETS["CPU to the SDK"]))
     if "blemees" in flows:
         theirs, reference = flows["blemees"], "blemees-agentd"
         against = [flow.line_us for flow in theirs]
-        figures.append(figure(PART, "daemon CPU per line beside blemees", "us", costs, reference=reference, against=against))
+        figures.append(
+            figure(PART, "daemon CPU per line beside blemees", "us", costs, reference=reference, against=against)
+        )
         against = [flow.rate for flow in theirs]
         figures.append(figure(PART, "lines a second beside blemees", "lines/s", rates, reference=reference, against=against,
                               better="more"))  # fmt: skip
@@ -139,7 +143,7 @@ def _many_clients(setting: Setting, lines: int) -> list[Figure]:
 def _turn(setting: Setting) -> Figure:
     """What a turn costs by itself: it is in the figures of the grid, where 500 sessions share the lines."""
     turns = setting.of(100, 0, 3)
-    with place(setting.programs) as at:
+    with setting.place() as at:
         flow = through_daemon(at, [at.session() for _ in range(turns)], setting.mix, turns)
     return figure(PART, "daemon CPU per turn's end (turns of one line)", "us", [flow.line_us])
 
@@ -148,7 +152,7 @@ def _grid(setting: Setting, lines: int) -> list[Figure]:
     """One flood a cell. All the cells of a number of sessions are on one daemon, one after the other."""
     figures = []
     for sessions in setting.of(SESSIONS, (), (1, 2)):
-        with place(setting.programs) as at:
+        with setting.place() as at:
             ids = [at.session() for _ in range(sessions)]
             for clients in setting.of(CLIENTS, (), (2,)):
                 figures += _cell(setting, at, ids, clients, lines)
@@ -157,7 +161,9 @@ def _grid(setting: Setting, lines: int) -> list[Figure]:
 
 def _cell(setting: Setting, at: Place, ids: list[str], clients: int, lines: int) -> list[Figure]:
     flow = through_daemon(at, ids, setting.mix, lines, clients)
-    name = f"{len(ids)} {'session' if len(ids) == 1 else 'sessions'} x {clients} {'client' if clients == 1 else 'clients'}"
+    name = (
+        f"{len(ids)} {'session' if len(ids) == 1 else 'sessions'} x {clients} {'client' if clients == 1 else 'clients'}"
+    )
     setting.say(f"throughput {name}: {flow.rate:,.0f} lines/s, {flow.line_us:.2f} us of CPU a line")
     return [
         figure(PART, f"{name}: lines", "lines/s", [flow.rate], better="more"),

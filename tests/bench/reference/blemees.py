@@ -41,7 +41,9 @@ def through_blemees(scratch: Path, programs: Path, checkout: Path, mix: Mix, lin
             prompt = prompt_of("flood", gate, mix, part)
             names = [_open(client, scratch) for _ in range(sessions)]
             for name in names:
-                _send(client, {"type": "agent.user", "session_id": name, "message": {"role": "user", "content": prompt}})
+                _send(
+                    client, {"type": "agent.user", "session_id": name, "message": {"role": "user", "content": prompt}}
+                )
             client.settimeout(None)
             with Sinks(build("sink", programs), [("-", "agent.result", str(sessions))], client) as sinks:
                 _await_fakes(daemon.pid, sessions)
@@ -60,10 +62,20 @@ def _served(root: Path, checkout: Path, fake: Path) -> Iterator[tuple[subprocess
     root.mkdir(parents=True)
     config, path = root / "config.toml", root / "s"
     config.write_text("max_sessions_per_connection = 1000\nmax_concurrent_sessions = 1000\nshutdown_grace_s = 0\n")
-    argv = [sys.executable, "-m", "blemees_agent", "--socket", str(path), "--claude", str(fake), "--config", str(config)]
+    argv = [
+        sys.executable,
+        "-m",
+        "blemees_agent",
+        "--socket",
+        str(path),
+        "--claude",
+        str(fake),
+        "--config",
+        str(config),
+    ]
     environment = {"PATH": os.defpath, "HOME": str(root), "PYTHONPATH": str(checkout)}
     with (root / "log").open("wb") as log:
-        daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=root)  # noqa: S603
+        daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=root)
     try:
         until = time.monotonic() + PATIENCE_S
         while not path.exists():
