@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 KEEPER_PROTO = 1
+GREW_WINDOW = 16
+"""Pushes of `grew` that a keeper may have outstanding: to confirm each would wake it for each line of its CLI."""
 READY_LIMIT_S = 20.0  # a loaded machine: 15 ms is what an idle one takes
 CONNECT_LIMIT_S = 10.0
 _MESSAGE_LIMIT = 8 * 1024 * 1024
@@ -142,6 +144,14 @@ class KeeperLink:
         self._lock = trio.Lock()
         self.hello = hello
         self._buffer = b""
+        self._unseen = 0
+
+    async def seen(self) -> None:
+        """A `grew` was heeded. The keeper hears of it when half of its window is used up, of each where it has told no window."""
+        self._unseen += 1
+        if self._unseen > int(self.hello.get("window", 1)) // 2:
+            self._unseen = 0
+            await self.send({"op": "seen"})
 
     @classmethod
     async def connect(cls, run_dir: str) -> KeeperLink:
@@ -158,7 +168,7 @@ class KeeperLink:
             os.close(directory)
         link = cls(trio.SocketStream(sock), {})
         with trio.move_on_after(CONNECT_LIMIT_S):
-            await link.send({"op": "hello", "proto": KEEPER_PROTO})
+            await link.send({"op": "hello", "proto": KEEPER_PROTO, "window": GREW_WINDOW})
             async for message in link.messages():
                 if "hello" in message:
                     link.hello = message["hello"]
