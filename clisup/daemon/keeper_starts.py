@@ -17,7 +17,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import start_keeper
+from clisup.host.keepers import KeeperProcess, start_keeper
 from clisup.host.zygote import ForkedKeeper, KeeperZygote
 
 __all__ = ["KeeperStart", "KeeperStarts"]
@@ -88,34 +88,36 @@ class KeeperStarts:
         data = json.dumps(spec).encode()
         try:
             failpoint("spawn.before")
-            keeper = self._zygote.fork() if self._zygote is not None else None
-            if keeper is None:
-                return await self._start_by_itself(data, reaping)
+            forked = self._zygote.fork() if self._zygote is not None else None
+            itself = self._start_by_itself(reaping) if forked is None else None
             failpoint("spawn.after")
-            if (word := await self._word_of(keeper, data)) is not None:
-                return KeeperStart(word, keeper.pid)
-            why = os.strerror(keeper.error) if keeper.error else "nobody has it any more"
-            _log.warning("keeper not forked", **about, error=why)
-            word, pid = await self._start_by_itself(data, reaping)
-            return KeeperStart({} if word.get("error") in TAKEN else word, pid)
+            if forked is not None and (word := await _word_of(forked, data)) is not None:
+                return KeeperStart(word, forked.pid)
+            if forked is not None:
+                why = os.strerror(forked.error) if forked.error else "nobody has it any more"
+                _log.warning("keeper not forked", **about, error=why)
+            keeper = itself or self._start_by_itself(reaping)
+            word = await keeper.pipes.hand_over(data) or {}
+            taken = forked is not None and word.get("error") in TAKEN
+            return KeeperStart({} if taken else word, keeper.pid)
         except OSError as error:
             raise WorldError(
                 f"cannot start a keeper: {error.strerror}", kind="spawn_failed", hint="see the limits of the daemon"
             ) from None
 
-    async def _start_by_itself(self, spec: bytes, reaping: trio.Nursery) -> KeeperStart:
+    def _start_by_itself(self, reaping: trio.Nursery) -> KeeperProcess:
         keeper = start_keeper(self._keeper_file)
-        failpoint("spawn.after")
         reaping.start_soon(keeper.reap)
-        return KeeperStart(await keeper.pipes.hand_over(spec) or {}, keeper.pid)
+        return keeper
 
-    async def _word_of(self, keeper: ForkedKeeper, spec: bytes) -> dict[str, Any] | None:
-        """As `hand_over`; a zygote that does not even answer is killed meanwhile, so that the pipes can tell."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, keeper)
-            word = await keeper.pipes.hand_over(spec)
-            nursery.cancel_scope.cancel()
-        return word
+
+async def _word_of(keeper: ForkedKeeper, spec: bytes) -> dict[str, Any] | None:
+    """As `hand_over`; a zygote that does not even answer is killed meanwhile, so that the pipes can tell."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, keeper)
+        word = await keeper.pipes.hand_over(spec)
+        nursery.cancel_scope.cancel()
+    return word
 
 
 async def _watch(keeper: ForkedKeeper) -> None:
