@@ -34,10 +34,14 @@ _log = structlog.get_logger()
 
 
 class KeeperStart(NamedTuple):
-    """The keeper's first word (`{"ready": ...}`, `{"error": ...}`; empty: the run's directory tells), and its pid for people."""
+    """The keeper's first word (`{"ready": ...}`, `{"error": ...}`; empty: the run's directory tells), and its pid for people.
+
+    `not_forked` says why the zygote was asked in vain.
+    """
 
     word: dict[str, Any]
     pid: int | None
+    not_forked: str | None = None
 
 
 class KeeperStarts:
@@ -80,10 +84,10 @@ class KeeperStarts:
             with trio.CancelScope(shield=True):
                 await zygote.end()
 
-    async def start(self, spec: dict[str, Any], reaping: trio.Nursery, **about: Any) -> KeeperStart:
+    async def start(self, spec: dict[str, Any], reaping: trio.Nursery) -> KeeperStart:
         """Start a run's keeper and wait for its first word. Raises `WorldError(spawn_failed)` where no process can be started.
 
-        `reaping` is where a zombie is waited for; `about` is for the log.
+        `reaping` is where a zombie is waited for.
         """
         data = json.dumps(spec).encode()
         try:
@@ -93,13 +97,12 @@ class KeeperStarts:
             failpoint("spawn.after")
             if forked is not None and (word := await _word_of(forked, data)) is not None:
                 return KeeperStart(word, forked.pid)
-            if forked is not None:
-                why = os.strerror(forked.error) if forked.error else "nobody has it any more"
-                _log.warning("keeper not forked", **about, error=why)
             keeper = itself or self._start_by_itself(reaping)
             word = await keeper.pipes.hand_over(data) or {}
-            taken = forked is not None and word.get("error") in TAKEN
-            return KeeperStart({} if taken else word, keeper.pid)
+            if forked is None:
+                return KeeperStart(word, keeper.pid)
+            why = os.strerror(forked.error) if forked.error else "nobody has it any more"
+            return KeeperStart({} if word.get("error") in TAKEN else word, keeper.pid, why)
         except OSError as error:
             raise WorldError(
                 f"cannot start a keeper: {error.strerror}", kind="spawn_failed", hint="see the limits of the daemon"

@@ -242,14 +242,17 @@ class TurnRunner:
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
         await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
-        about = {"session": session.id, "turn": turn.id, "run": launch.number, "backend": session.spec.backend}
-        spec = self._launcher.keeper_spec(launch)
-        word, pid = await session.services.keepers.start(spec, session.nursery, **about)
+        keeper = await session.services.keepers.start(self._launcher.keeper_spec(launch), session.nursery)
         failpoint("handover.after")
+        word = keeper.word
+        if keeper.not_forked:
+            _log.warning("keeper not forked", session=session.id, turn=turn.id, run=launch.number,
+                         backend=session.spec.backend, error=keeper.not_forked)  # fmt: skip
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             drop_cgroup(launch.run_dir)
             raise _not_kept(word)
-        _log.debug("keeper started", **about, keeper=pid, pid=word.get("pid"))
+        _log.debug("keeper started", session=session.id, turn=turn.id, run=launch.number, backend=session.spec.backend,
+                   keeper=keeper.pid, pid=word.get("pid"))  # fmt: skip
         return launch
 
     def _announce(self, turn: Turn, launch: Launch, prompt: dict[str, Any]) -> None:

@@ -126,10 +126,12 @@ def test_a_zygote_goes_with_its_daemon_and_the_keepers_stay(talkative: Harness, 
     if way == "killed":
         talkative.kill()
     elif way == "stopped":
-        assert talkative.stop() == 0
+        talkative.call("daemon/shutdown", mode="kill")
+        talkative._hang_up()
+        assert talkative.process is not None and talkative.process.wait(30) == 0
     else:
-        with talkative.wire() as wire:
-            wire.call("daemon/shutdown", mode="detach")
+        talkative.call("daemon/shutdown", mode="detach")
+        talkative._hang_up()
         assert talkative.process is not None and talkative.process.wait(30) == 0
     until(lambda: gone(zygote), "the zygote is still there", 5)
     assert gone(keeper) == (way == "stopped")

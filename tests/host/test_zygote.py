@@ -248,7 +248,7 @@ async def test_the_run_has_its_keeper_and_its_cli_once(
     change: tuple[str, str], pids_known: bool, tmp_path: Path, runs: Runs
 ) -> None:
     async with starts_of(broken(tmp_path, change), runs, up=change != LEAVES_AT_ONCE) as (starts, reaping):
-        word, pid = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
+        word, pid, _ = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
         await until((tmp_path / "ran").exists)
         assert word["ready"] and (pid is not None) == pids_known
         start = json.loads((tmp_path / "run0" / "start.json").read_text())
@@ -258,8 +258,8 @@ async def test_the_run_has_its_keeper_and_its_cli_once(
 
 async def test_a_keeper_that_died_after_its_mark_has_no_second_one(tmp_path: Path, runs: Runs) -> None:
     async with starts_of(broken(tmp_path, KEEPER_DIES_BEFORE_ITS_WORD), runs) as (starts, reaping):
-        word, _ = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
-        assert word == {}  # the run's directory tells
+        word, _, why = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
+        assert word == {} and why  # the run's directory tells
         started = json.loads((tmp_path / "run0" / "start.json").read_text())
         await until(lambda: not lives(started["pid"]))  # it died with its keeper, and no other one was started
         assert not (tmp_path / "run0" / "exit.json").exists()
@@ -273,10 +273,10 @@ async def test_one_that_hangs_is_killed_and_another_follows(
         assert starts._zygote is not None
         before = starts._zygote.pid
         os.kill(before, signal.SIGSTOP)
-        word, pid = await starts.start(runs(), reaping)
+        word, pid, _ = await starts.start(runs(), reaping)
         assert word["ready"] and parent(pid or 0) == os.getpid()
         await until(lambda: starts._zygote is not None and starts._zygote.pid != before)
-        word, again = await starts.start(runs(), reaping)
+        word, again, _ = await starts.start(runs(), reaping)
         assert word["ready"] and parent(again or 0) == starts._zygote.pid
 
 
