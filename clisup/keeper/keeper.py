@@ -167,6 +167,11 @@ class _Function(_ctypes.CFuncPtr):
 _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
 _prctl = _Function(_ctypes.dlsym(_LIBC, "prctl"))
 _syscall = _Function(_ctypes.dlsym(_LIBC, "syscall"))
+_malloc_trim = None
+try:
+    _malloc_trim = _Function(_ctypes.dlsym(_LIBC, "malloc_trim"))
+except OSError:
+    pass  # a libc that is not glibc
 _memmove = _Function(_ctypes.dlsym(_LIBC, "memmove"))
 
 
@@ -174,6 +179,12 @@ def prctl(option: int, value: int) -> None:
     """Raise OSError where the kernel refuses. Every argument is a long: prctl is variadic."""
     if _prctl(_Long(option), _Long(value), _Long(0), _Long(0), _Long(0)) != 0:
         raise OSError(_ctypes.get_errno(), "prctl")
+
+
+def give_back() -> None:
+    """Freed memory, to the kernel: a prompt of 3 MB leaves 6 MB behind it otherwise, for as long as its CLI runs."""
+    if _malloc_trim is not None:
+        _malloc_trim(_Long(0))
 
 
 def close_from(first: int) -> None:
@@ -883,7 +894,7 @@ class Keeper:
         self.feed = Feed(feed)
         child = Child(self.spec, (stdin, stdout, stderr), reported)
         # Blocked over the fork: our handlers must not run in the child.
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, range(1, _signal.NSIG))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())  # a range would warn, loudly
         self.started = time.monotonic()
         try:
             self.main = posix.fork()
@@ -1245,6 +1256,8 @@ class Keeper:
             for number in self.feed.abandon():
                 self.link.send({"nack": number, "error": self.feed.error})
             self.push({"push": "stdin_error", "error": self.feed.error})
+        if not self.feed.queue:
+            give_back()
 
     def on_connect(self) -> None:
         """A new connection drops the old one first: at most one daemon ever has an answer."""
