@@ -894,7 +894,7 @@ class Keeper:
         self.feed = Feed(feed)
         child = Child(self.spec, (stdin, stdout, stderr), reported)
         # Blocked over the fork: our handlers must not run in the child.
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())  # a range would warn, loudly
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())  # a range warns of 32 and 33: 100 kB
         self.started = time.monotonic()
         try:
             self.main = posix.fork()
