@@ -8,6 +8,7 @@ from clisup.core.config import Config
 from clisup.core.figures import Figures
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
+from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.memory import MemoryLook
 from clisup.daemon.recent import Shelf
@@ -26,7 +27,7 @@ class Services:
     config: Config
     slots: Slots
     state_dir: str
-    keeper_file: str
+    keepers: KeeperStarts
     cgroups: CgroupHome
     storage: Storage
     accounts: Accounts
