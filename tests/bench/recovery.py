@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from tests.bench.figures import Figure, figure
 from tests.bench.place import PATIENCE_S, Place
@@ -84,7 +85,9 @@ def _whole(at: Place, sessions: list[str], setting: Setting) -> None:
     expected = _said(at, undisturbed)
     assert len(expected) > LINES / 2
     for session in sessions:
-        assert _said(at, session) == expected, f"{session} lost or doubled events in the restart"
+        found = _said(at, session)
+        more, less = Counter(found) - Counter(expected), Counter(expected) - Counter(found)
+        assert found == expected, f"{session} in the restart: too many of {dict(more)}, too few of {dict(less)}"
 
 
 def _said(at: Place, session: str) -> list[str]:

@@ -119,7 +119,7 @@ def test_what_a_process_costs_and_holds_is_read_from_the_kernel() -> None:
         child.communicate(b"\n")
 
 
-@pytest.mark.parametrize("part", ["memory", "start", "recovery", "growth"])
+@pytest.mark.parametrize("part", ["latency", "memory", "start", "recovery", "growth"])
 def test_each_part_gives_figures_of_its_own_in_its_smallest_form(setting: Setting, part: str) -> None:
     figures = PARTS[part].measure(setting)
     assert figures and {figure.part for figure in figures} == {part}
