@@ -16,7 +16,7 @@ PART = "recovery"
 RUNNING = (50, 500)
 ROUNDS = {50: 3, 500: 1}
 LINES = 200
-OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice"}
+OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice", "watchdog"}
 """Types of events that the daemon says itself, of a restart too."""
 
 
