@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.core.versions import in_range
+from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.log import LOG
@@ -168,6 +170,16 @@ class Backend:
         scrubbed = [value for name, value in self._inherited.items() if self._is_credential(name)]
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets.values()])
+
+    @cached_property
+    def plain(self) -> Redactor:
+        """The one of all sessions that brought no secret of their own."""
+        return self.redactor({})
+
+    @cached_property
+    def timeouts(self) -> Timeouts:
+        """The timers of all sessions that asked for no others."""
+        return Timeouts(**self.config.timeouts.model_dump(), resting=self.config.live.idle_s)
 
     def private(self) -> Redactor:
         """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""

@@ -5,6 +5,7 @@ Light on purpose: the daemon executes itself once with a clean environment, and 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from clisup.host.hardening import (
     taken,
     taken_descriptors,
 )
+from clisup.host.plain_structlog import import_structlog
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
@@ -42,10 +44,12 @@ def serve(flags: Flags) -> int:
     """
     check_system()
     carry_environment_over(sys.argv[1:])
+    gc.disable()  # nothing of what is imported and loaded goes again; the daemon looks for garbage once it serves
     carried = taken()
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
+    import_structlog()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
