@@ -36,7 +36,6 @@ from clisup.host.listener import bind_listener, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import open_descriptors, resident_bytes
-from clisup.host.systemd import restart_job
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -218,6 +217,8 @@ class Daemon:
                     await self._heed(number)
 
     async def _heed(self, number: int) -> None:
+        from clisup.host.systemd import restart_job  # what it asks systemd with is not for the start
+
         first = self._stop_mode is None or self.succession.due
         back = first and number == signal.SIGTERM and await restart_job(self.succession.env)
         if self.succession.due:  # it shall not come back after all, or only as systemd starts it

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
-from clisup.backends.registry import get_adapter, kinds
+from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
@@ -205,7 +205,7 @@ class Backend:
 
 def _adapter(name: str, config: BackendConfig) -> Adapter:
     """The adapter of its kind, which is its name where it names none."""
-    if config.kind in kinds():
+    if is_kind(config.kind):
         return get_adapter(config.kind, config.mode)
     raise ConfigurationError(
         f"cannot use backend {name!r}, because {config.kind!r} is no kind of backend",
