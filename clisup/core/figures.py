@@ -157,7 +157,9 @@ class Figures:
         """The sums of this backend."""
         if backend not in self.backends and len(self.backends) >= MAX_BACKENDS:
             backend = OTHER
-        return self.backends.setdefault(backend, Tally())
+        if (tally := self.backends.get(backend)) is None:
+            tally = self.backends[backend] = Tally()
+        return tally
 
     def requested(self, method: str, error: str | None) -> None:
         """A request was answered: with an error of this kind, or well. `method` is one of the table, or `other`."""

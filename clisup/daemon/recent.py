@@ -12,9 +12,9 @@ from clisup.rpc.wire import encode_notifications
 
 __all__ = ["PIECE_BYTES", "SESSION_BYTES", "SHELF_BYTES", "Recent", "Shelf"]
 
-PIECE_BYTES = 64 * 1024
-"""About as much is given at once."""
-SESSION_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024
+"""About as much is given at once. It costs a copy, so it may be more than a piece that is read from the disk."""
+SESSION_BYTES = 1024 * 1024
 """Of one session's events at most; a batch that is larger is kept alone, until the next one."""
 SHELF_BYTES = 16 * 1024 * 1024
 """Of all sessions together."""
@@ -56,9 +56,13 @@ class Recent:
         self.size -= batch[2]
         self._shelf.total -= batch[2]
 
+    def has(self, seq: int) -> bool:
+        """Is the event here, and all that came after it?"""
+        return bool(self._batches) and seq >= self._batches[0][0]
+
     def after(self, seq: int) -> tuple[int, list[bytes]] | None:
-        """The events from `seq` on, about 64 KiB of them, and the seq after them; None where the journal must be read."""
-        if not self._batches or seq < self._batches[0][0]:
+        """The events from `seq` on, up to about `PIECE_BYTES`, and the seq after them; None where the journal must be read."""
+        if not self.has(seq):
             return None
         events: list[bytes] = []
         size = 0

@@ -36,7 +36,7 @@ class Renewal:
             return
         session.backend, self._coming = self._coming, None
         session.timeouts = timeouts_of(session.spec, session.backend)
-        session.redact = session.redact.also(session.backend.redactor({}))  # what was a secret stays one
+        session.redact = session.redact.also(session.backend.plain)  # what was a secret stays one
         session.gate.renew()
         if session.live is not None:
             session.live.run.renew(session.timeouts)
@@ -44,5 +44,6 @@ class Renewal:
 
 def timeouts_of(spec: SessionSpec, backend: Backend) -> Timeouts:
     """The timers of a session's turns: its own, else its backend's."""
-    timeouts = spec.merged_timeouts(backend.config.timeouts)
-    return dataclasses.replace(timeouts, resting=backend.config.live.idle_s)
+    if not spec.timeouts:
+        return backend.timeouts
+    return dataclasses.replace(spec.merged_timeouts(backend.config.timeouts), resting=backend.timeouts.resting)

@@ -63,8 +63,8 @@ class Session:
                                  shelf=services.shelf)  # fmt: skip
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
-        brought = self.dir.secrets()
-        self.redact = backend.redactor(brought)
+        brought = self.dir.secrets() if spec.env_names else {}
+        self.redact = backend.redactor(brought) if brought else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
         self.work = trio.Event()
@@ -83,7 +83,8 @@ class Session:
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
         self.recorder.on_recorded = SessionLog(self).tell
-        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets()])
+        servers = self.dir.brought_secrets() if spec.has_mcp_config else []
+        LOG.hide_brought(self.id, [*brought.values(), *servers])
         self.renewal = Renewal(self)
 
     # -- state -------------------------------------------------------------------------------------------------------

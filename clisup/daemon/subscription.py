@@ -128,7 +128,7 @@ class Subscription:
         if position >= recorder.next_seq:
             return False
         with trio.CancelScope() as self._waiting:
-            await turn.piece(PIECE if recorder.next_seq - position > FEW else TAIL)
+            await turn.piece(TAIL if self._cheap(recorder, position) else PIECE)
         if self._ended:
             return False
         found = self._from_memory(recorder, position) or await self._from_journal(recorder, position)
@@ -139,6 +139,11 @@ class Subscription:
             await send(frames)
         self._at[recorder.session_id] = after
         return True
+
+    def _cheap(self, recorder: Recorder, position: int) -> bool:
+        """A few events, or such as need not be read: to keep up with a session makes nobody a greedy client."""
+        few = recorder.next_seq - position <= FEW
+        return few or (not self._wants.raw and recorder.recent.has(position))
 
     def _from_memory(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
         """The next seq and the frames of what was journaled lately, where it is still there."""

@@ -46,6 +46,7 @@ SPEC_MAX = 80 * MIB  # the spec carries the first prompt
 LINE_MAX = 80 * MIB  # a control line carries a stdin message; over QUEUE_MAX is still answered by a nack
 QUEUE_MAX = 64 * MIB  # stdin text that waits for a CLI that does not read
 OUTGOING_MAX = 1 * MIB  # a daemon that does not read its pushes is dropped, it may come again
+WINDOW_MAX = 64  # pushes of `grew` that may be unseen: what the daemon asks for in its hello is cut to this
 TAIL_MAX = 1 * MIB  # stderr's tail lives in memory until the end
 RESERVED = 32 * KIB  # of disk, so that a full one cannot lose the exit record
 LISTED_MAX = 24  # processes named in one list of the exit record: three lists fit into RESERVED
@@ -839,7 +840,7 @@ class Keeper:
         self.spawn_failed: dict[str, Any] | None = None
         self.fault: str | None = None
         self.link = Link(-1)
-        self.seen, self.last_grew = True, (0, 0)
+        self.window, self.unseen, self.last_grew = 1, 0, (0, 0)
         self.record: dict[str, Any] | None = None
 
     # -- start
@@ -1297,13 +1298,15 @@ class Keeper:
     # -- operations
 
     def do_hello(self, link: Link, message: dict[str, Any]) -> None:
-        link.greeted, self.seen, self.last_grew = True, True, (self.out.size, self.err.size)
+        window = message.get("window", 1)  # a daemon of before it knew the word takes one at a time
+        self.window = min(max(window, 1), WINDOW_MAX) if type(window) is int else 1
+        link.greeted, self.unseen, self.last_grew = True, 0, (self.out.size, self.err.size)
         ending = self.step_at is not None or self.phase != RUNNING
         link.send({"hello": {
             "proto": PROTO, "pid": self.main, "start_time": self.main_start, "keeper_pid": self.pid,
             "last_id": self.feed.last_written, "last_taken": self.feed.last_taken, "out": self.out.size, "err": self.err.size,
             "state": "exited" if self.phase == OVER else "ending" if ending else "running",
-            "blocked": any(stream.pending for stream in self.streams), "stdin_error": self.feed.error,
+            "blocked": any(stream.pending for stream in self.streams), "stdin_error": self.feed.error, "window": self.window,
         }})  # fmt: skip
         if self.record is not None:
             link.send({"push": "exited", "exit": self.record})
@@ -1358,7 +1361,7 @@ class Keeper:
         link.send({"survivors": [stat.listed() for stat in living[:LISTED_MAX]], "total": len(living)})
 
     def do_seen(self, link: Link, message: dict[str, Any]) -> None:
-        self.seen = True
+        self.unseen = 0
         self.tell_grew()
 
     OPS: ClassVar[dict[str, Callable[[Keeper, Link, dict[str, Any]], None]]] = {
@@ -1367,10 +1370,10 @@ class Keeper:
     }  # fmt: skip
 
     def tell_grew(self) -> None:
-        """One outstanding at a time: a daemon that sleeps costs nothing, and none is lost since `seen` asks again."""
+        """A window of them may be outstanding: a daemon that sleeps costs nothing, and none is lost since `seen` asks again."""
         sizes = (self.out.size, self.err.size)
-        if self.link.greeted and self.seen and sizes != self.last_grew:
-            self.seen, self.last_grew = False, sizes
+        if self.link.greeted and self.unseen < self.window and sizes != self.last_grew:
+            self.unseen, self.last_grew = self.unseen + 1, sizes
             self.push({"push": "grew", "out": sizes[0], "err": sizes[1]})
 
     def push(self, message: dict[str, Any]) -> None:
