@@ -135,7 +135,7 @@ def read_lines(data: bytes, wanted: Collection[str] | None = None) -> list[Recor
     """The records of whole lines. Raises `DamagedLine` for the first that is none of ours or has another checksum.
 
     With `wanted`, of the events of other types that stand between two wanted ones only the last of each type is given, unless it
-    has a memo or is of stderr: those are most of a journal, and to make sure that they are whole takes a third of the time.
+    has a memo or is of stderr: those are most of a journal, and to make sure that they are whole takes half the time.
     """
     records, at = [], 0
     names = None if wanted is None else frozenset(type_.encode() for type_ in wanted)
