@@ -72,7 +72,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
-    "clisup.daemon": {"trio", "structlog", "psutil", "pydantic"},
+    "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
     "clisup.cli.top.app": {"textual"},

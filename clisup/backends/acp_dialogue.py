@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from clisup.backends.acp_dialect import AcpDialect
 from clisup.backends.acp_frames import options_of, outcome, read_frame, reply_text, request_text
 from clisup.backends.acp_settings import Setting, mode_setting, model_setting
@@ -149,7 +151,7 @@ class AcpDecoder:
         call = get_dict(params, "toolCall")
         if too_deep(line.data, frame) or not get_str(call, "toolCallId"):
             error = {"code": _INVALID_PARAMS, "message": "cannot read this tool call"}
-            return unparsed(line, "malformed")._replace(replies=(reply_text(number, {"error": error}),))
+            return replace(unparsed(line, "malformed"), replies=(reply_text(number, {"error": error}),))
         return Decoded(self._permission(number, params, call))
 
     def _permission(self, number: int | str | None, params: dict[str, Any], call: dict[str, Any]) -> list[EventBase]:
@@ -247,7 +249,7 @@ class AcpDecoder:
         )
         blocks = [_block(part) for part in self._prompt]
         asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, self._prompted)
-        return asked._replace(events=(init,))
+        return replace(asked, events=(init,))
 
     def _ask(self, method: str, params: dict[str, Any], then: Callable[[dict[str, Any]], Decoded]) -> Decoded:
         self._said += 1

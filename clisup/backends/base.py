@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
@@ -193,7 +195,7 @@ class ControlAnswer(NamedTuple):
     error: str | None
 
 
-class Decoded(NamedTuple):
+class Decoded(Struct, frozen=True, gc=False):
     """What one line gave: events to journal in this order, the turn's end where the line was that, and what to answer.
 
     `replies` go to the CLI's stdin, each exactly once, also across a restart of the daemon: they are known by the place of
@@ -205,6 +207,11 @@ class Decoded(NamedTuple):
     terminal: Terminal | None = None
     replies: Sequence[Reply] = ()
     answers: Sequence[ControlAnswer] = ()
+
+    @property
+    def plain(self) -> bool:
+        """It gave events and nothing else."""
+        return self.terminal is None and not self.replies and not self.answers
 
 
 @dataclass(frozen=True, slots=True)

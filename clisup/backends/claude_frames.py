@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -193,10 +194,8 @@ _ANY = msgspec.json.Decoder()
 _BLOCKS = list[ContentBlock]
 
 
-def decode_hot(data: bytes) -> HotFrame:
-    """Read one of the frequent frames. Raises ValueError or RecursionError for every other line."""
-    frame: HotFrame = _HOT.decode(data)
-    return frame
+decode_hot: Callable[[bytes], HotFrame] = _HOT.decode
+"""Read one of the frequent frames. Raises ValueError or RecursionError for every other line."""
 
 
 def decode_any(data: bytes) -> object:

@@ -8,7 +8,8 @@ without any word.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from clisup.backends.claude_frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
 from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
@@ -18,6 +19,10 @@ __all__ = ["DeltaKind", "Messages"]
 
 DeltaKind = Literal["text", "thinking", "tool_input"]
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+_content_delta: Callable[[dict[str, Any]], ContentDelta] = ContentDelta.__pydantic_validator__.validate_python
+"""`ContentDelta(**fields)`, with the same checks, in half the time: there is one for nearly every line."""
 
 
 class _Message:
@@ -36,9 +41,9 @@ class _Message:
         self.counts = {name: value for name, value in _counts(head.usage).items() if name != "output_tokens"}
 
     def delta(self, kind: DeltaKind, text: str, index: int) -> ContentDelta:
-        return ContentDelta(
-            kind=kind, text=text, index=index, message_id=self.message_id, parent_tool_use_id=self.parent
-        )
+        fields = {"kind": kind, "text": text, "index": index, "message_id": self.message_id,
+                  "parent_tool_use_id": self.parent}  # fmt: skip
+        return _content_delta(fields)
 
     def give_up_halves(self) -> list[EventBase]:
         """A half of a surrogate pair whose other half never came stands for one unknown character."""

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from clisup.core.events import Event, EventBase
 
-__all__ = ["Envelope", "encode_event", "parse_event", "writable"]
+__all__ = ["Envelope", "Envelopes", "encode_event", "parse_event", "writable"]
 
 _DEEPEST = 100  # pydantic writes 255 levels, a decoder reads about 1,000
 
@@ -29,19 +29,42 @@ class Envelope(BaseModel):
     event: EventBase
 
 
-def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
-    """The bytes of an envelope: made once, stored once, and sent as they are to every client.
+class Envelopes:
+    """Makes the bytes of the envelopes of one session at one time: made once, stored once, and sent as they are to every client.
 
-    `session_id`, `ts`, `turn_id` and `source` are the daemon's own and hold no character that JSON escapes.
+    `session_id`, `ts`, `turn_id` and `source` are the daemon's own and hold no character that JSON escapes. What the events
+    of a batch have in common is formatted once.
     """
-    try:
-        body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
-    except PydanticSerializationError:
-        body = event.__pydantic_serializer__.to_json(writable(event), exclude_none=True)
-    turn = f'"{turn_id}"' if turn_id else "null"
-    head = f'{{"session_id":"{session_id}","seq":{seq},"ts":"{ts}","turn_id":{turn},"source":"{source}","type":"{event.type}"'
-    rest = _without_type(body, event.type)
-    return head.encode() + rest
+
+    __slots__ = ("_begin", "_heads", "_ts")
+
+    def __init__(self, session_id: str, ts: str) -> None:
+        self._begin = f'{{"session_id":"{session_id}","seq":'.encode()
+        self._ts = ts
+        self._heads: dict[tuple[str, str | None, str], tuple[bytes, int]] = {}
+
+    def encode(self, event: EventBase, seq: int, turn_id: str | None, source: str) -> bytes:
+        """One envelope."""
+        try:
+            body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
+        except PydanticSerializationError:
+            body = event.__pydantic_serializer__.to_json(writable(event), exclude_none=True)
+        key = (event.type, turn_id, source)
+        head, at = self._heads.get(key) or self._head(key)
+        return b"%b%d%b%b" % (self._begin, seq, head, body[at:])
+
+    def _head(self, key: tuple[str, str | None, str]) -> tuple[bytes, int]:
+        """`type` is the first field of each model, so it is cut from the front of the body and written here, once."""
+        type_, turn_id, source = key
+        turn = f'"{turn_id}"' if turn_id else "null"
+        head = f',"ts":"{self._ts}","turn_id":{turn},"source":"{source}","type":"{type_}"'.encode()
+        made = self._heads[key] = (head, len(b'{"type":""') + len(type_))
+        return made
+
+
+def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
+    """The bytes of one envelope."""
+    return Envelopes(session_id, ts).encode(event, seq, turn_id, source)
 
 
 def writable(value: Any, depth: int = 0) -> Any:
@@ -61,11 +84,6 @@ def writable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(writable(item, depth + 1) for item in value)
     return value
-
-
-def _without_type(body: bytes, type_: str) -> bytes:
-    """`type` is the first field of each model, so it is cut from the front and written once, in the envelope."""
-    return body[len(b'{"type":""') + len(type_) :]
 
 
 def parse_event(raw: bytes | str | dict[str, Any]) -> Envelope:

@@ -23,6 +23,8 @@ __all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "Account", "Line", "Share"]
 MAX_QUOTA = 16
 """Units of work that one round takes up where rounds are quick, and as many again of those within their share. A request
 is one unit."""
+LEAST = 0.25
+"""Units of a round that any piece of work takes, however little is asked of its account: so a round has 64 pieces at most."""
 RESERVED = 2
 """Units that those within their share get of a round however slow the last one was, and whatever is still to be paid for."""
 SLOW_ROUND_S = 0.002
@@ -148,9 +150,9 @@ class Line(Generic[T]):
     def _take(self, account: Account, units: float, now: float) -> bool:
         """Take it up if there is room: for those within their share a part of each round is kept, however slow it is."""
         if self.reckon(account, now) < self.share.burst and self._reserved > 0:
-            self._reserved -= max(units, 1.0)
+            self._reserved -= max(units, LEAST)
         elif self._left > 0:
-            self._left -= max(units, 1.0)
+            self._left -= max(units, LEAST)
         else:
             return False
         account.debt = min(account.debt, self.share.burst) + units

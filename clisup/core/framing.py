@@ -8,7 +8,7 @@ packed into blocks on the way, so that each byte is copied twice at most.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 __all__ = ["DEFAULT_LINE_LIMIT", "Line", "LineFramer"]
 
@@ -18,7 +18,7 @@ _MAX_FRAGMENTS = 1024  # a writer of single bytes would else cost a Python objec
 _join = b"".join
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True, gc=False):
     """One line without its newline. `start` and `end` are its offsets in the stream, `end` after the newline.
 
     `oversize` lines hold only their head in `data`; `complete` is false for a last line that had no newline.
@@ -58,7 +58,16 @@ class LineFramer:
         """Take the next bytes; give the lines that they complete, in order."""
         pieces = chunk.split(b"\n")
         last = pieces.pop()
-        lines = [self._finish(piece, newline=1) for piece in pieces]
+        # A piece longer than the limit, or the end of a line that has begun, takes the long way; all others are lines.
+        slow = len(pieces) if len(chunk) > self._limit else min(len(pieces), 1) if self._length else 0
+        lines = [self._finish(piece, newline=1) for piece in pieces[:slow]]
+        start = self._start
+        for piece in pieces[slow:] if slow else pieces:
+            end = start + len(piece) + 1
+            lines.append(Line(start, end, piece))
+            start = end
+        if slow < len(pieces):
+            self._offset = self._start = start
         if last:
             self._keep(last)
         return lines

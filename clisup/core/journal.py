@@ -38,6 +38,7 @@ JOURNAL_VERSION = 2
 """Of the format. A journal of a later one is not read at all; each version keeps `crc` and `v` where they are."""
 
 Spool = Literal["out", "err"]
+_SPOOLS: dict[Spool, bytes] = {"out": b"out", "err": b"err"}
 _CRC = b'{"crc":"'
 _SEALED = len(b'{"crc":"0a1b2c3d",')  # where the bytes begin that the checksum is of
 _UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # how a line of version 1 begins
@@ -49,7 +50,7 @@ _TYPE = b'"type":"'
 _SEQ = b'"seq":'
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True, gc=False):
     """Where an event came from: its line's place in a spool (`end` after the newline) and its ordinal `k` within that line."""
 
     run: int
@@ -79,12 +80,11 @@ class DamagedLine(ValueError):
 
 def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
     """One journal line, newline included."""
-    head = b""
-    if src is not None:
-        head = f'"src":[{src.run},"{src.spool}",{src.start},{src.end},{src.k}],'.encode()
+    place = () if src is None else (src.run, _SPOOLS[src.spool], src.start, src.end, src.k)
+    head = b'"src":[%d,"%b",%d,%d,%d],' % place if place else b""
     if memo is not None:
         head += b'"memo":' + msgspec.json.encode(memo) + b","
-    return _sealed(head + _EVENT + event + b"}")
+    return _sealed(b'%b"event":%b}' % (head, event))
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:
@@ -93,7 +93,7 @@ def encode_snapshot(state: dict[str, Any]) -> bytes:
 
 
 def _sealed(rest: bytes) -> bytes:
-    return b'{"crc":"%08x",' % crc32(rest) + rest + b"\n"
+    return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
 def is_intact(line: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from clisup.core.journal import Record, Source
 from clisup.core.usage import Usage
 
-__all__ = ["FOLDED", "Ledger", "Position", "Turn"]
+__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn"]
 
 DEFAULT_KEYS = 1000
 KEPT_ANSWERS = 100  # resolved approvals that are told from unknown ones
@@ -58,6 +58,11 @@ class Turn:
     )  # [id, name of its file]: said on its stdin, perhaps not heard yet
     begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
     position: dict[str, Position] = field(default_factory=dict)
+
+    def has_journaled(self, spool: str, end: int, k: int = 0) -> bool:
+        """Is the `k`-th event of the line that ends there in the journal already?"""
+        at = self.position.get(spool)
+        return at is not None and (end < at.end or (end == at.end and k <= at.k))
 
 
 @dataclass(slots=True)
@@ -114,7 +119,7 @@ class Ledger:
         """Fold one event. `fields` needs more than `seq` and `ts` only for the types of `FOLDED`."""
         self.last_event = {"seq": fields["seq"], "type": type_, "ts": fields["ts"]}
         if src is not None:
-            self._advance(src, type_)
+            self.pass_over(src, answers=type_ in ANSWERS)
         handler = _HANDLERS.get(type_)
         if handler is not None:
             handler(self, fields)
@@ -122,6 +127,13 @@ class Ledger:
             self._remember(memo)
         if len(self.keys) > max_keys:
             self._forget_oldest_key()
+
+    def pass_over(self, src: Source, *, answers: bool) -> None:
+        """Events that it does not read, up to the one at `src`, are journaled; `answers`: some show that the model does."""
+        turn = self.held
+        if turn is not None and turn.run == src.run:
+            turn.position[src.spool] = Position(src.start, src.end, src.k)
+            turn.answered = turn.answered or answers
 
     def _forget_oldest_key(self) -> None:
         turn = self.keys.pop(next(iter(self.keys)))
@@ -151,12 +163,6 @@ class Ledger:
         """The running or queued turn of this id."""
         candidates = [*([self.current] if self.current else []), *self.queue]
         return next((turn for turn in candidates if turn.id == turn_id), None)
-
-    def _advance(self, src: Source, type_: str) -> None:
-        turn = self.held
-        if turn is not None and turn.run == src.run:
-            turn.position[src.spool] = Position(src.start, src.end, src.k)
-            turn.answered = turn.answered or type_ in _ANSWERS
 
     def _remember(self, memo: dict[str, Any]) -> None:
         for name in _SESSION_MEMOS:
@@ -191,7 +197,7 @@ class Ledger:
         self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
 
 
-_ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
+ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
 _SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript")

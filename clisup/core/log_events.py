@@ -75,6 +75,11 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "turn waits for the disk": _event("error", "session run error", "the disk refuses: timers stand still until it does not"),
     # processes
     "keeper started": _event("debug", "session turn run backend keeper pid", "the process that owns the CLI's pipes"),
+    "keeper zygote started": _event("debug", "pid", "the process that forks keepers is up"),
+    "keeper zygote lost": _event("warning", "error again_in_s", "keepers are started one by one until there is another; no turn is lost"),
+    "keeper not forked": _event(
+        "warning", "session turn run backend error", "nothing came of it: this keeper is started by itself", limited=True
+    ),
     "process started": _event("info", "session turn run backend pid attested", "the CLI runs; was its environment as it should be?"),
     "process exited": _event(
         "info warning",

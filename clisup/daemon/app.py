@@ -155,6 +155,7 @@ class Daemon:
     async def _live(self, nursery: trio.Nursery) -> None:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
+            nursery.start_soon(self.manager.services.keepers.run)  # nothing waits for it
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
                                  self.manager.services.figures)  # fmt: skip

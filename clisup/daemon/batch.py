@@ -43,7 +43,12 @@ class Batch:
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
         self._items.append(item)
-        self._blobs += blobs
+        if blobs:
+            self._blobs += blobs
+
+    def add_all(self, items: Sequence[Item]) -> None:
+        """The same for many, none of them with blobs."""
+        self._items += items
 
     @property
     def stderr_lines(self) -> int:

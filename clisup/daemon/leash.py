@@ -249,7 +249,7 @@ class Leash:
                 self._owner.grew()
                 if self._link is not None:
                     failpoint("keeper.ack.before")
-                    await self._link.send({"op": "seen"})
+                    await self._link.seen()
                     failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
                 self._owner.spool_blocked(push == "blocked")

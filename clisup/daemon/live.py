@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from clisup.core.events import Notice, ProcessExited, TurnStarted
 from clisup.core.fingerprint import differences, digest
@@ -60,7 +61,7 @@ class LiveSink(TurnSink):
         items = super().over(terminal, place, background)
         if terminal.prompts is None and not terminal.follow_up:
             last = items[-1]
-            items[-1] = last._replace(memo={**(last.memo or {}), "dropped": self._session.ledger.open_steers})
+            items[-1] = replace(last, memo={**(last.memo or {}), "dropped": self._session.ledger.open_steers})
         return items
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:

@@ -23,6 +23,7 @@ from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.drift import Drift
 from clisup.daemon.forking import make_fork
+from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.native_guard import check_foreign_writer
 from clisup.daemon.recorder import Item
@@ -69,12 +70,12 @@ class Manager:
         self.opening = trio.Lock()
         self._forking: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
         slots = Slots(config.daemon.max_running or default_max_running())
-        keeper_file, cgroups = compile_keeper(state_dir), CgroupHome.find()
+        keepers, cgroups = KeeperStarts(compile_keeper(state_dir)), CgroupHome.find()
         storage = Storage(state_dir)
         accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
         drift = Drift(state_dir, storage)
         live = LivePool(config.daemon.max_live)
-        self.services = Services(config, slots, state_dir, keeper_file, cgroups, storage, accounts, drift, live)
+        self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift, live)
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False

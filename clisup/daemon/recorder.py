@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import trio
+from msgspec import Struct
 
-from clisup.core.envelope import encode_event
+from clisup.core.envelope import Envelopes
 from clisup.core.events import EventBase, Notice
 from clisup.core.figures import COUNTED, Figures, Meter
 from clisup.core.journal import Source, encode_line
-from clisup.core.ledger import FOLDED, Ledger
+from clisup.core.ledger import ANSWERS, FOLDED, Ledger
+from clisup.daemon.recent import Recent, Shelf
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -30,7 +32,7 @@ _RENEWED = Notice(
 )
 
 
-class Item(NamedTuple):
+class Item(Struct, frozen=True, gc=False):
     """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none.
 
     `turn_id` may be that of what a live process does between two turns, which is empty: such an event has no turn.
@@ -66,6 +68,7 @@ class Recorder:
         everywhere: Collection[Watcher] = (),
         at_ends: Collection[Watcher] = (),
         meter: Meter | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self.session_id = directory.id
         self.dir = directory
@@ -81,6 +84,7 @@ class Recorder:
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: set[Watcher] = set()
         self.ledger = Ledger()
+        self.recent = Recent(shelf or Shelf())
 
     def load(self) -> None:
         """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
@@ -112,13 +116,21 @@ class Recorder:
     def _record(self, items: Sequence[Item]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
-        lines = [self._line(item, first + at, ts) for at, item in enumerate(items)]
+        encode = Envelopes(self.session_id, ts).encode
+        events = [
+            encode(item.event, seq, item.turn_id or None, "daemon" if item.src is None else "backend")
+            for seq, item in enumerate(items, first)
+        ]
+        lines = [encode_line(event, src=item.src, memo=item.memo) for event, item in zip(events, items, strict=True)]
         size = sum(map(len, lines))
         snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
         self._store.append(lines, len(lines), snapshot)
         self.meter.stored(len(items), [item.src for item in items].count(None), size)
-        for at, item in enumerate(items):
-            self._fold(item, first + at, ts)
+        if self.watchers or self._everywhere:
+            self.recent.add(first, events, size)
+        elif self.recent.size:
+            self.recent.clear()  # it must have no hole
+        self._fold_all(items, first, ts)
         self.on_recorded(items)
         self._announce()
         return first + len(items) - 1
@@ -127,12 +139,20 @@ class Recorder:
         """Journal what must not be left out. While the disk refuses, it waits and tries again."""
         await self._storage.surely(lambda: self._record(make()))
 
-    def _line(self, item: Item, seq: int, ts: str) -> bytes:
-        source = "backend" if item.src is not None else "daemon"
-        event = encode_event(
-            item.event, session_id=self.session_id, seq=seq, ts=ts, turn_id=item.turn_id or None, source=source
-        )
-        return encode_line(event, src=item.src, memo=item.memo)
+    def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
+        """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""
+        passed: Source | None = None
+        answers = False
+        last = len(items) - 1
+        for at, item in enumerate(items):
+            type_, src = item.event.type, item.src
+            if type_ in _LOOKED_AT or item.memo is not None or src is None or src.spool != "out" or at == last:
+                if passed is not None:
+                    self.ledger.pass_over(passed, answers=answers)
+                    passed, answers = None, False
+                self._fold(item, first + at, ts)
+            else:
+                passed, answers = src, answers or type_ in ANSWERS
 
     def _fold(self, item: Item, seq: int, ts: str) -> None:
         fields: dict[str, Any] = {"seq": seq, "ts": ts}
@@ -222,3 +242,4 @@ class Recorder:
 
     def close(self) -> None:
         self._store.close()
+        self.recent.clear()

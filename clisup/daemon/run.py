@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 
 from clisup.backends.base import (
     END_OF_INPUT,
     Adapter,
     Control,
     ControlAnswer,
+    Decoded,
     Decoder,
     Reply,
     control_line,
@@ -24,7 +26,7 @@ from clisup.backends.base import (
     prompts_of,
 )
 from clisup.core.drift import FrameSample
-from clisup.core.events import EventBase, Notice, StderrLine, ToolProgress
+from clisup.core.events import EventBase, Notice, ToolProgress
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
@@ -37,6 +39,7 @@ from clisup.core.watchdog import PhaseTracker, Timeouts
 from clisup.daemon.answers import Answers
 from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
+from clisup.daemon.deltas import take_deltas
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
@@ -45,13 +48,12 @@ from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
 from clisup.daemon.speech import Speech
+from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
 __all__ = ["Run", "RunSettings"]
-
-STDERR_TEXT_LIMIT = 2000
 
 
 class Run:
@@ -64,11 +66,12 @@ class Run:
         self._dir = run_dir
         self._adapter = adapter
         self._settings = settings
-        self._redact = redact
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
         self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        self._err = Stream(run_dir.err, sink.turn.begin["err"], settings.limits.line_bytes)
         self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
+        limits, begin = settings.limits, sink.turn.begin["err"]
+        self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
+                           redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
         self._behind = spool_size(run_dir.out)  # up to there nothing is news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
@@ -176,7 +179,7 @@ class Run:
         """
 
         def place() -> Item:
-            return item._replace(memo={**(item.memo or {}), "begin": self._place()})
+            return replace(item, memo={**(item.memo or {}), "begin": self._place()})
 
         if not await self._speech.say(text, place, ready):
             return False
@@ -267,9 +270,9 @@ class Run:
             if self._leash.exited is None:
                 await self._wake.wait()
         if (line := self._out.framer.close()) is not None:
-            await self._take_out(line)
+            await self._take_out(line, self._decoder.decode(line))
         if (line := self._err.framer.close()) is not None:
-            self._take_err(line)
+            self._err.take(line)
         await self._batch.store()
 
     async def _read_some(self) -> bool:
@@ -278,12 +281,11 @@ class Run:
         if out:
             lines = self._out.framer.feed(out)
             self._heartbeat = bool(lines) and not self._out.framer.pending
-            for line in lines:
-                await self._take_out(line)
+            await self._take_lines(lines)
             self.guard.alive(heartbeat=self._heartbeat)
         self._caught_up()
         for line in self._err.framer.feed(err):
-            self._take_err(line)
+            self._err.take(line)
         await self._batch.store()
         return bool(out or err)
 
@@ -297,10 +299,26 @@ class Run:
         with self._settings.storage.watched():
             return stream.read()
 
-    async def _take_out(self, line: Line) -> None:
-        if not line.data.strip() and not line.oversize:
+    async def _take_lines(self, lines: Sequence[Line]) -> None:
+        at, settings = 0, self._settings
+        while at < len(lines):
+            if self._unseen or not self.spoke:  # the turn's first frame is news to everybody
+                await self._take_out(lines[at], self._decoder.decode(lines[at]))
+                at += 1
+                continue
+            turn, decode = self._sink.turn, self._decoder.decode
+            items, taken, other = take_deltas(lines, at, turn, settings, decode)
+            at += taken
+            if taken:
+                self._batch.add_all(items)
+                self._decoded_to, self._heartbeat = lines[at - 1].end, False
+            if other is not None:
+                await self._take_out(lines[at], other)
+                at += 1
+
+    async def _take_out(self, line: Line, decoded: Decoded) -> None:
+        if not line.oversize and (not line.data or line.data.isspace()):
             return
-        decoded = self._decoder.decode(line)
         if begins_turn(decoded.events) and await self._begins_by_itself(line):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
@@ -344,7 +362,7 @@ class Run:
             self._unseen = False
             self._sink.first_frame()
         self.tracker.see(event)
-        if not self._journaled("out", line, k):
+        if not self._sink.turn.has_journaled("out", line.end, k):
             src = Source(self._settings.number, "out", line.start, line.end, k)
             limit = self._settings.limits.inline_bytes
             small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
@@ -383,7 +401,7 @@ class Run:
         if turn.origin == "prompt" and terminal.follow_up:
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
             self._others.append(terminal)
-            if not self._journaled("out", line):
+            if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
             return
         await self._batch.store()
@@ -411,24 +429,6 @@ class Run:
         self._unseen, self.spoke = not seen, False
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
         self.guard.new_turn()
-
-    def _take_err(self, line: Line) -> None:
-        turn, limit = self._sink.turn, self._settings.limits.stderr_events
-        known = turn.stderr_events + self._batch.stderr_lines
-        if self._journaled("err", line) or known > limit:
-            return
-        if known == limit:
-            text = f"more than {limit} lines on stderr; the rest is in {self._dir.err}"
-        else:
-            # Redacted before it is cut, or half a secret would stay at the end.
-            text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
-        src = Source(self._settings.number, "err", line.start, line.end, 0)
-        self._batch.add(Item(StderrLine(text=text), turn.id, src=src))
-
-    def _journaled(self, spool: str, line: Line, k: int = 0) -> bool:
-        """Is this event in the journal already?"""
-        at = self._sink.turn.position.get(spool)
-        return at is not None and (line.end < at.end or (line.end == at.end and k <= at.k))
 
     # -- what the daemon makes of it ---------------------------------------------------------------------------------
 

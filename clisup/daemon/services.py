@@ -8,8 +8,10 @@ from clisup.core.config import Config
 from clisup.core.figures import Figures
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
+from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.memory import MemoryLook
+from clisup.daemon.recent import Shelf
 from clisup.daemon.recorder import Watcher
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
@@ -25,7 +27,7 @@ class Services:
     config: Config
     slots: Slots
     state_dir: str
-    keeper_file: str
+    keepers: KeeperStarts
     cgroups: CgroupHome
     storage: Storage
     accounts: Accounts
@@ -35,3 +37,4 @@ class Services:
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
     figures: Figures = field(default_factory=Figures)
+    shelf: Shelf = field(default_factory=Shelf)

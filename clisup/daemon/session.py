@@ -59,7 +59,8 @@ class Session:
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
         keys, everywhere = config.retention.keys, services.everywhere
         self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere,
-                                 at_ends=services.at_ends, meter=Meter(services.figures, spec.backend))  # fmt: skip
+                                 at_ends=services.at_ends, meter=Meter(services.figures, spec.backend),
+                                 shelf=services.shelf)  # fmt: skip
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
         brought = self.dir.secrets() if spec.env_names else {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from clisup.daemon.batch import Batch
 from clisup.daemon.leash import Leash
@@ -72,7 +73,7 @@ class Speech:
             return False
         said = item()
         memo = {**(said.memo or {}), "say": [number, token], "heard": self._heard}
-        self._run.record(said._replace(memo=memo))
+        self._run.record(replace(said, memo=memo))
         failpoint("say.journaled")
         self._leash.say(number, text)
         return True

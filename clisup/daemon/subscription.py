@@ -18,11 +18,10 @@ from clisup.daemon.raw import with_native
 from clisup.daemon.recorder import Recorder, Watcher
 from clisup.daemon.turnstile import PIECE, TAIL, Turn
 from clisup.host.journal_reader import JournalReader
-from clisup.rpc.wire import encode_notification
+from clisup.rpc.wire import encode_notification, encode_notifications
 
 __all__ = ["EventFilter", "Subscription"]
 
-SEND_LIMIT = 64 * 1024
 FEW = 32  # events: more than that at once are history
 OPEN_READERS = 16  # files that a subscription to all sessions holds open
 _Send = Callable[[bytes], Awaitable[None]]
@@ -35,6 +34,11 @@ class EventFilter:
     types: frozenset[str] | None = None
     deltas: bool = True
     raw: bool = False
+
+    @property
+    def everything(self) -> bool:
+        """All of them, as they are."""
+        return self.types is None and self.deltas and not self.raw
 
     def wants(self, event: bytes) -> bool:
         """Is this envelope among them?"""
@@ -120,37 +124,54 @@ class Subscription:
 
     async def _send_some(self, recorder: Recorder, send: _Send, turn: Turn) -> bool:
         """One piece of one session; false where there was none."""
-        reader = self._reader(recorder)
-        if reader.position >= recorder.next_seq:
+        position = self._at.get(recorder.session_id, 1)
+        if position >= recorder.next_seq:
             return False
         with trio.CancelScope() as self._waiting:
-            await turn.piece(PIECE if recorder.next_seq - reader.position > FEW else TAIL)
+            await turn.piece(TAIL if self._cheap(recorder, position) else PIECE)
         if self._ended:
             return False
-        events = await recorder.read(reader)
-        pieces = [_gap(recorder.session_id, *gap)] if (gap := reader.take_gap()) else []
-        for event in events:
-            if self._wants.wants(event.event):
-                native = with_native(event.event, event.line, recorder.dir) if self._wants.raw else event.event
-                pieces.append(encode_notification("session/event", native))
-        if not events and not gap:
+        found = self._from_memory(recorder, position) or await self._from_journal(recorder, position)
+        if found is None:
             return False
-        await self._send_all(pieces, send)
-        self._at[recorder.session_id] = reader.position
+        after, frames = found
+        if frames and not self._ended:
+            await send(frames)
+        self._at[recorder.session_id] = after
         return True
 
-    async def _send_all(self, frames: list[bytes], send: _Send) -> None:
-        """In pieces of about 64 KiB, so that an answer of another request gets its turn in between."""
-        piece: list[bytes] = []
-        size = 0
-        for frame in frames:
-            piece.append(frame)
-            size += len(frame)
-            if size >= SEND_LIMIT and not self._ended:
-                await send(b"".join(piece))
-                piece, size = [], 0
-        if piece and not self._ended:
-            await send(b"".join(piece))
+    def _cheap(self, recorder: Recorder, position: int) -> bool:
+        """A few events, or such as need not be read: to keep up with a session makes nobody a greedy client."""
+        few = recorder.next_seq - position <= FEW
+        return few or (not self._wants.raw and recorder.recent.has(position))
+
+    def _from_memory(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
+        """The next seq and the frames of what was journaled lately, where it is still there."""
+        wants = self._wants
+        if wants.raw:
+            return None
+        if wants.everything:
+            return recorder.recent.frames(position)
+        if (found := recorder.recent.after(position)) is None:
+            return None
+        after, events = found
+        return after, encode_notifications("session/event", [event for event in events if wants.wants(event)])
+
+    async def _from_journal(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
+        """The same from the disk, with a word on what is missing there; None at its end."""
+        reader = self._reader(recorder)
+        reader.seek(position)
+        stored = await recorder.read(reader)
+        gap = reader.take_gap()
+        if not stored and not gap:
+            return None
+        wanted = [event for event in stored if self._wants.wants(event.event)]
+        if self._wants.raw:
+            events = [with_native(event.event, event.line, recorder.dir) for event in wanted]
+        else:
+            events = [event.event for event in wanted]
+        missing = _gap(recorder.session_id, *gap) if gap else b""
+        return reader.position, missing + encode_notifications("session/event", events)
 
     # -- open files --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from clisup.daemon.run import Run, RunSettings
 from clisup.daemon.sink import TurnSink
 from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import start_keeper
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
 from clisup.host.stale_locks import remove_stale_locks
@@ -243,12 +242,12 @@ class TurnRunner:
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
         await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
-        failpoint("spawn.before")
-        keeper = start_keeper(session.services.keeper_file)
-        failpoint("spawn.after")
-        session.nursery.start_soon(keeper.reap)
-        word = await keeper.hand_over(self._launcher.keeper_spec(launch))
+        keeper = await session.services.keepers.start(self._launcher.keeper_spec(launch), session.nursery)
         failpoint("handover.after")
+        word = keeper.word
+        if keeper.not_forked:
+            _log.warning("keeper not forked", session=session.id, turn=turn.id, run=launch.number,
+                         backend=session.spec.backend, error=keeper.not_forked)  # fmt: skip
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             drop_cgroup(launch.run_dir)
             raise _not_kept(word)

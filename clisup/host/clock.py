@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from datetime import UTC, datetime
 
@@ -17,8 +18,14 @@ monotonic = time.monotonic
 
 def timestamp() -> str:
     """RFC 3339 UTC with microseconds, for the `ts` of events."""
-    now = datetime.now(UTC)
-    return f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond:06d}Z"
+    seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    return f"{_second(seconds)}.{micros:06d}Z"
+
+
+@functools.lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    """Once a second: it takes ten times as long as the rest."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def age_of(stamp: str) -> float:

@@ -56,6 +56,12 @@ class JournalReader:
         """The next seq that it will give."""
         return self._next
 
+    def seek(self, seq: int) -> None:
+        """Give `seq` next: all before it was had from elsewhere."""
+        if seq != self._next:
+            self._next = seq
+            self.close()
+
     def take_gap(self) -> Gap | None:
         """What is missing before the events that `read` has just given (or, where it gave none, at the journal's end)."""
         gap, self._gap = self._gap, None

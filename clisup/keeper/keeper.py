@@ -7,7 +7,8 @@ Exit status: 0 the run is over and recorded (a failed spawn too), 75 the run bel
 65 the spec is no good, 74 the run directory cannot be written. One JSON line on stdout says `ready` or the `error`.
 
 Start the *compiled* file, made once with `py_compile.compile(keeper.py, cfile=..., optimize=2)` and given to python by
-its path: a script's source is compiled anew at every start, which costs 10 ms and 4 MB of private memory.
+its path: a script's source is compiled anew at every start, which costs 10 ms and 4 MB of private memory. Or have it
+forked: `python -I -S keeper.py zygote`, with a socket as its stdin, is a process that has loaded all this once (`be_zygote`).
 
 Single-threaded on purpose: PDEATHSIG belongs to the *thread* that forked, and only such a process may fork safely.
 Only C modules are imported (`posix` not `os`, `_json` not `json`): 8 ms less at start and half the memory. Nothing is
@@ -21,6 +22,7 @@ import _json
 import _socket
 import errno
 import fcntl
+import gc
 import posix
 import resource  # also what posix.wait4 would import behind our back
 import select
@@ -44,6 +46,7 @@ SPEC_MAX = 80 * MIB  # the spec carries the first prompt
 LINE_MAX = 80 * MIB  # a control line carries a stdin message; over QUEUE_MAX is still answered by a nack
 QUEUE_MAX = 64 * MIB  # stdin text that waits for a CLI that does not read
 OUTGOING_MAX = 1 * MIB  # a daemon that does not read its pushes is dropped, it may come again
+WINDOW_MAX = 64  # pushes of `grew` that may be unseen: what the daemon asks for in its hello is cut to this
 TAIL_MAX = 1 * MIB  # stderr's tail lives in memory until the end
 RESERVED = 32 * KIB  # of disk, so that a full one cannot lose the exit record
 LISTED_MAX = 24  # processes named in one list of the exit record: three lists fit into RESERVED
@@ -60,6 +63,7 @@ COPY_S = 0.05  # between two looks at the CLI's stdout file
 COPY_BLOCKS = 16  # a look, so that a flood into the file does not starve the control socket
 REST_BLOCKS = 64  # after the end: a pipe holds 1 MiB at most, more comes from an orphan that is kept
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+ZYGOTE, KEEPER = b"zygote", b"keeper"  # the last word of a command line; one is written over the other
 SYS_CLOSE_RANGE = 436  # the same on every architecture
 UNLIMITED = resource.RLIM_INFINITY
 # Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
@@ -164,12 +168,24 @@ class _Function(_ctypes.CFuncPtr):
 _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
 _prctl = _Function(_ctypes.dlsym(_LIBC, "prctl"))
 _syscall = _Function(_ctypes.dlsym(_LIBC, "syscall"))
+_malloc_trim = None
+try:
+    _malloc_trim = _Function(_ctypes.dlsym(_LIBC, "malloc_trim"))
+except OSError:
+    pass  # a libc that is not glibc
+_memmove = _Function(_ctypes.dlsym(_LIBC, "memmove"))
 
 
 def prctl(option: int, value: int) -> None:
     """Raise OSError where the kernel refuses. Every argument is a long: prctl is variadic."""
     if _prctl(_Long(option), _Long(value), _Long(0), _Long(0), _Long(0)) != 0:
         raise OSError(_ctypes.get_errno(), "prctl")
+
+
+def give_back() -> None:
+    """Freed memory, to the kernel: a prompt of 3 MB leaves 6 MB behind it otherwise, for as long as its CLI runs."""
+    if _malloc_trim is not None:
+        _malloc_trim(_Long(0))
 
 
 def close_from(first: int) -> None:
@@ -615,6 +631,7 @@ class Child:
         """Where and how it runs: out-of-memory score (raised only), cgroup, umask, directory."""
         self.stage = "oom_score_adj"
         if self.spec["oom_score_adj"] > int(slurp("/proc/self/oom_score_adj")):
+            prctl(PR_SET_DUMPABLE, 1)  # an undumpable process's files in /proc are root's; the exec would do it anyway
             write_file("/proc/self/oom_score_adj", str(self.spec["oom_score_adj"]))
         self.stage = "cgroup"
         if self.spec["cgroup"]:
@@ -823,7 +840,7 @@ class Keeper:
         self.spawn_failed: dict[str, Any] | None = None
         self.fault: str | None = None
         self.link = Link(-1)
-        self.seen, self.last_grew = True, (0, 0)
+        self.window, self.unseen, self.last_grew = 1, 0, (0, 0)
         self.record: dict[str, Any] | None = None
 
     # -- start
@@ -878,7 +895,7 @@ class Keeper:
         self.feed = Feed(feed)
         child = Child(self.spec, (stdin, stdout, stderr), reported)
         # Blocked over the fork: our handlers must not run in the child.
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, range(1, _signal.NSIG))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())  # a range warns of 32 and 33: 100 kB
         self.started = time.monotonic()
         try:
             self.main = posix.fork()
@@ -905,7 +922,6 @@ class Keeper:
         self.attested = attest(self.main, self.spec["env"])
         who = {"pid": self.main, "start_time": self.main_start, "env_attested": self.attested}
         quiet(lambda: self.mark("running", **who))
-        quiet(prctl, PR_SET_DUMPABLE, 0)  # a tool of the same user must not trace the one who writes its record
         if self.spec["stdin"]:
             self.feed.take(None, self.spec["stdin"])
         if self.spec["stdin_eof"]:
@@ -1241,6 +1257,8 @@ class Keeper:
             for number in self.feed.abandon():
                 self.link.send({"nack": number, "error": self.feed.error})
             self.push({"push": "stdin_error", "error": self.feed.error})
+        if not self.feed.queue:
+            give_back()
 
     def on_connect(self) -> None:
         """A new connection drops the old one first: at most one daemon ever has an answer."""
@@ -1280,13 +1298,15 @@ class Keeper:
     # -- operations
 
     def do_hello(self, link: Link, message: dict[str, Any]) -> None:
-        link.greeted, self.seen, self.last_grew = True, True, (self.out.size, self.err.size)
+        window = message.get("window", 1)  # a daemon of before it knew the word takes one at a time
+        self.window = min(max(window, 1), WINDOW_MAX) if type(window) is int else 1
+        link.greeted, self.unseen, self.last_grew = True, 0, (self.out.size, self.err.size)
         ending = self.step_at is not None or self.phase != RUNNING
         link.send({"hello": {
             "proto": PROTO, "pid": self.main, "start_time": self.main_start, "keeper_pid": self.pid,
             "last_id": self.feed.last_written, "last_taken": self.feed.last_taken, "out": self.out.size, "err": self.err.size,
             "state": "exited" if self.phase == OVER else "ending" if ending else "running",
-            "blocked": any(stream.pending for stream in self.streams), "stdin_error": self.feed.error,
+            "blocked": any(stream.pending for stream in self.streams), "stdin_error": self.feed.error, "window": self.window,
         }})  # fmt: skip
         if self.record is not None:
             link.send({"push": "exited", "exit": self.record})
@@ -1341,7 +1361,7 @@ class Keeper:
         link.send({"survivors": [stat.listed() for stat in living[:LISTED_MAX]], "total": len(living)})
 
     def do_seen(self, link: Link, message: dict[str, Any]) -> None:
-        self.seen = True
+        self.unseen = 0
         self.tell_grew()
 
     OPS: ClassVar[dict[str, Callable[[Keeper, Link, dict[str, Any]], None]]] = {
@@ -1350,10 +1370,10 @@ class Keeper:
     }  # fmt: skip
 
     def tell_grew(self) -> None:
-        """One outstanding at a time: a daemon that sleeps costs nothing, and none is lost since `seen` asks again."""
+        """A window of them may be outstanding: a daemon that sleeps costs nothing, and none is lost since `seen` asks again."""
         sizes = (self.out.size, self.err.size)
-        if self.link.greeted and self.seen and sizes != self.last_grew:
-            self.seen, self.last_grew = False, sizes
+        if self.link.greeted and self.unseen < self.window and sizes != self.last_grew:
+            self.unseen, self.last_grew = self.unseen + 1, sizes
             self.push({"push": "grew", "out": sizes[0], "err": sizes[1]})
 
     def push(self, message: dict[str, Any]) -> None:
@@ -1367,6 +1387,7 @@ class Keeper:
 def reset_self() -> None:
     """Undo what the parent left: descriptors, limits (the CLI inherits them), umask. Lead a session of our own."""
     close_from(3)
+    quiet(prctl, PR_SET_DUMPABLE, 0)  # a tool of the same user must not trace the one who writes its record
     for which, wanted in SOFT_LIMITS:
         hard = resource.getrlimit(which)[1]
         soft = hard if wanted == UNLIMITED else wanted if hard == UNLIMITED else min(hard, wanted)
@@ -1439,5 +1460,57 @@ def main() -> int:
     return 0
 
 
+# --- the zygote -------------------------------------------------------------------------------------------------------
+
+
+def be_zygote() -> bool:
+    """Fork a keeper for each packet on stdin, until its other end is closed. True in each keeper, False at the end.
+
+    A packet carries the keeper's stdin and stdout; the answer is its pid, or minus the errno of a fork that failed. The
+    first packet of ours says that we are up. No spec is ever read here: nothing that a keeper is told can be in another.
+    """
+    prctl(PR_SET_DUMPABLE, 0)  # who traces us would read the specs of all keepers to come
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # the kernel reaps them
+    link = _socket.socket(fileno=0)
+    gc.collect()
+    gc.freeze()  # a keeper's search for garbage then writes to no page that it shares with us
+    try:
+        link.send(b"up")
+        while fds := passed(link):
+            try:
+                pid = posix.fork()
+            except OSError as error:
+                pid = -(error.errno or errno.EAGAIN)
+            if pid == 0:
+                link.detach()
+                be_newborn(fds)
+                return True
+            for fd in fds:
+                posix.close(fd)
+            link.send(b"%d" % pid)
+    except OSError:
+        pass  # nobody is left to answer to
+    return False
+
+
+def passed(link: _socket.socket) -> list[int]:
+    """The descriptors of the next packet; none at its end, and none for a packet that is not one of ours."""
+    _, ancillary, _, _ = link.recvmsg(1, _socket.CMSG_SPACE(8), _socket.MSG_CMSG_CLOEXEC)
+    data = ancillary[0][2] if ancillary else b""
+    return [int.from_bytes(data[at : at + 4], sys.byteorder) for at in (0, 4)] if len(data) == 8 else []
+
+
+def be_newborn(fds: list[int]) -> None:
+    """In the child: be as a keeper that python has just started. `reset_self` does the rest."""
+    for number, fd in enumerate(fds):
+        posix.dup2(fd, number)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    line, place = slurp("/proc/self/cmdline"), slurp("/proc/self/stat").rpartition(b")")[2].split()[46]
+    if line.endswith(b"\0" + ZYGOTE + b"\0") and int(place):
+        # Whoever looks for the zygote in `ps` must not find every keeper. proc(5): field 49 is where the words end.
+        _memmove(_Long(int(place) - len(ZYGOTE) - 1), KEEPER, _Long(len(KEEPER)))
+
+
 if __name__ == "__main__":
-    posix._exit(main())
+    zygote = sys.argv[1:] == [ZYGOTE.decode()]
+    posix._exit(main() if not zygote or be_zygote() else 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ __all__ = [
     "Request",
     "encode_error",
     "encode_notification",
+    "encode_notifications",
     "encode_result",
 ]
 
@@ -222,6 +223,12 @@ def encode_result(id_: str | int, result: bytes) -> bytes:
 def encode_error(id_: str | int | None, error: ClisupError) -> bytes:
     """The error's line."""
     return json.dumps({"jsonrpc": "2.0", "id": id_, "error": error.to_wire()}, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_notifications(method: str, params: Sequence[bytes]) -> bytes:
+    """The lines of several notifications of one method; `params` are JSON already. Empty for none."""
+    head = b'{"jsonrpc":"2.0","method":"' + method.encode() + b'","params":'
+    return head + (b"}\n" + head).join(params) + b"}\n" if params else b""
 
 
 def encode_notification(method: str, params: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from clisup.backends.base import Carried, LaunchRequest, RunEnd
 from clisup.backends.gemini import GeminiAdapter
@@ -332,5 +333,5 @@ def test_no_damage_to_a_line_raises_or_makes_an_event_that_cannot_be_written(dat
     for line in data.draw(st.lists(st.sampled_from(LINES), min_size=1, max_size=6)):
         at = data.draw(st.integers(0, len(line.data)))
         hurt = line.data[:at] + data.draw(st.binary(max_size=8)) + line.data[at + data.draw(st.integers(0, 12)) :]
-        for event in decoder.decode(line._replace(data=hurt)).events:
+        for event in decoder.decode(structs.replace(line, data=hurt)).events:
             encode_event(event, session_id="s", seq=1, ts="t", turn_id=None, source="backend")

@@ -40,6 +40,19 @@ def until(what: Callable[[], Any], why: str | Callable[[], str] = "", patience: 
     return value
 
 
+def children_of(pid: int) -> list[str]:
+    """Pids of what its threads have started, and what has become theirs."""
+    lists = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return " ".join(lists).split()
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 @functools.cache
 def zygote() -> Zygote:
     """The one of this process: it starts with the first daemon, and ends with us."""
@@ -194,9 +207,23 @@ class Harness:
                 argv, environ = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
                 continue
+            if self._is_zygote_of_ours(pid, argv):
+                continue
             if keeper in argv or any(marker in environ for marker in markers):
                 found[pid] = argv.replace(b"\0", b" ").decode(errors="replace")
         return found
+
+    def keeper_zygote(self) -> int | None:
+        """The pid of the process that forks keepers for the daemon, once there is one."""
+        assert self.process is not None
+        children = (int(pid) for pid in children_of(self.process.pid))
+        return next((pid for pid in children if self._is_zygote_of_ours(pid, _cmdline(pid))), None)
+
+    def _is_zygote_of_ours(self, pid: int, argv: bytes) -> bool:
+        """It is no leftover as long as its daemon lives."""
+        if self.process is None or self.process.poll() is not None or not argv.endswith(b"\0zygote\0"):
+            return False
+        return str(self.state / "keeper").encode() in argv and str(pid) in children_of(self.process.pid)
 
     def faults(self) -> str:
         """What the daemon's log says of faults of its own."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Harness, until
+from harness import Harness, children_of, until
 from wire import Wire
 
 from clisup.client.sync import Client
@@ -61,7 +61,7 @@ def test_keepers_of_the_daemon_before_leave_no_zombie(serve: Callable[..., Harne
     restart(daemon)
     (tmp_path / "go").touch()
     session.end_of("t1")
-    until(lambda: not Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split())
+    until(lambda: set(children_of(daemon.pid)) <= {str(daemon.keeper_zygote())})
 
 
 def test_who_connects_in_between_is_served_and_nobody_else_gets_the_socket(serve: Callable[..., Harness]) -> None:

@@ -58,7 +58,7 @@ class KeeperProbe:
         assert self.process.stdout
         return json.loads(self.process.stdout.readline())
 
-    def connect(self) -> dict[str, Any]:
+    def connect(self, **more: Any) -> dict[str, Any]:
         """A new connection as the daemon's; returns the answer to hello. An older one of ours is left as it is."""
         self.sock, self.buffer, self.pushes = socket.socket(socket.AF_UNIX), b"", []
         self.sockets.append(self.sock)
@@ -66,12 +66,12 @@ class KeeperProbe:
         with_fd = os.open(self.dir, os.O_PATH)
         self.sock.connect(f"/proc/self/fd/{with_fd}/ctl.sock")
         os.close(with_fd)
-        self.send(op="hello", proto=1)
+        self.send(op="hello", proto=1, **more)
         return self.receive("hello")["hello"]
 
-    def start(self) -> dict[str, Any]:
+    def start(self, **more: Any) -> dict[str, Any]:
         assert self.ready().get("ready") is True
-        return self.connect()
+        return self.connect(**more)
 
     def send(self, **message: Any) -> None:
         self.sock.sendall(json.dumps(message).encode() + b"\n")

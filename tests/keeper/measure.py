@@ -1,57 +1,147 @@
-"""Run by hand: `python tests/keeper/measure.py`. Prints what a keeper costs on this machine."""
+"""Run by hand: `python tests/keeper/measure.py`. Prints what a keeper costs on this machine, started by itself and forked."""
 
 from __future__ import annotations
 
-import py_compile
+import json
+import os
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-import keeper_probe
-from keeper_probe import KeeperProbe
+from clisup.host.keepers import compile_keeper
 
-STAMP = "/bin/date"  # prints the moment of its own start: its start-up (about 0.7 ms) is counted as ours
+STAMP = ["/bin/date", "+%s.%N"]  # prints the moment of its own start: its start-up (about 0.7 ms) is counted as ours
+SLEEP = ["/bin/sleep", "600"]
+ROUNDS, CROWD = 30, 20
+PATIENCE_S = 30.0
 
 
-def stamped(directory: Path) -> tuple[float, KeeperProbe]:
+class Started(NamedTuple):
+    """A keeper on its way: who says its first word, and where its run is."""
+
+    run: Path
+    word: int
+
+    def first_word(self) -> dict[str, object]:
+        with open(self.word, "rb") as file:
+            return dict(json.loads(file.read()))
+
+
+Start = Callable[[int, int], None]
+"""Starts a keeper that has these two descriptors as its stdin and stdout."""
+
+
+def begin(start: Start, run: Path, argv: list[str]) -> Started:
+    run.mkdir()
+    spec = {"proto": 1, "run_dir": str(run), "argv": argv, "env": {"PATH": "/bin"}, "cwd": "/"}
+    (stdin, ours), (word, stdout) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+    start(stdin, stdout)
+    for fd in (stdin, stdout):
+        os.close(fd)
+    os.write(ours, json.dumps(spec).encode())
+    os.close(ours)
+    return Started(run, word)
+
+
+def process(file: str, role: str, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", file, role], stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env={},
+        cwd="/", start_new_session=True,
+    )  # fmt: skip
+
+
+@contextmanager
+def by_itself(file: str) -> Iterator[Start]:
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        yield lambda stdin, stdout: started.append(process(file, "keeper", stdin, stdout))
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+@contextmanager
+def forked(file: str) -> Iterator[Start]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            zygote = process(file, "zygote", theirs.fileno(), subprocess.DEVNULL)
+        ours.recv(16)
+        pids: list[int] = []
+
+        def start(stdin: int, stdout: int) -> None:
+            socket.send_fds(ours, [b"k"], [stdin, stdout])
+
+        yield start
+        ours.setblocking(False)
+        try:
+            while answer := ours.recv(16):
+                pids.append(int(answer))
+        except BlockingIOError:
+            pass
+        print(f"    the zygote itself: {memory(zygote.pid)}")
+    zygote.wait()
+    for pid in pids:
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+
+
+def until_exec(start: Start, root: Path, together: int) -> float:
+    """Milliseconds from the first start to the last exec."""
     before = time.time()
-    return before, KeeperProbe(directory, [STAMP, "+%s.%N"], env={}, marker={})
+    begun = [begin(start, root / str(number), STAMP) for number in range(together)]
+    said = []
+    for each in begun:
+        assert each.first_word()["ready"]
+        spool, end = each.run / "out.spool", time.monotonic() + PATIENCE_S
+        while not spool.read_bytes().endswith(b"\n"):
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        said.append(float(spool.read_bytes()))
+    return (max(said) - before) * 1000
 
 
-def until_exec(root: Path, together: int) -> float:
-    """Milliseconds from the first Popen to the last exec."""
-    started = [stamped(root / str(number)) for number in range(together)]
-    last = 0.0
-    for _, probe in started:
-        assert probe.exit()["exit_code"] == 0, probe.exit()
-        last = max(last, float(probe.out()))
-        probe.close()
-    return (last - started[0][0]) * 1000
-
-
-def median_of(rounds: int, together: int) -> str:
+def times(start: Start, rounds: int, together: int) -> str:
     figures = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as root:
-            figures.append(until_exec(Path(root), together))
-    return f"median {statistics.median(figures):.1f} ms, best {min(figures):.1f}, worst {max(figures):.1f}"
+            figures.append(until_exec(start, Path(root), together))
+            time.sleep(0.05)  # its keepers write their records
+    return f"median {statistics.median(figures):5.1f} ms, best {min(figures):5.1f}, worst {max(figures):5.1f}"
 
 
-def idle(mode: str) -> str:
+def at_rest(start: Start) -> str:
+    """Of one among `CROWD` keepers whose CLI sleeps."""
     with tempfile.TemporaryDirectory() as root:
-        probe = KeeperProbe(Path(root) / "run", ["/bin/sleep", "60"], stdout_mode=mode)
-        probe.ready()
-        time.sleep(0.2)
-        before = ticks(probe.process.pid)
+        begun = [begin(start, Path(root) / str(number), SLEEP) for number in range(CROWD)]
+        for each in begun:
+            assert each.first_word()["ready"]
+        pids = [json.loads((each.run / "start.json").read_text())["keeper_pid"] for each in begun]
+        time.sleep(0.5)
+        before = sum(map(ticks, pids))
         time.sleep(3)
-        rollup = Path(f"/proc/{probe.process.pid}/smaps_rollup").read_text()
-        dirty = next(line for line in rollup.splitlines() if line.startswith("Private_Dirty"))
-        report = f"{' '.join(dirty.split())}; {ticks(probe.process.pid) - before} ticks in 3 s"
-        probe.close()
-        return report
+        return f"{memory(*pids)}; {sum(map(ticks, pids)) - before} ticks of {CROWD} in 3 s"
+
+
+def memory(*pids: int) -> str:
+    """Kilobytes, the median: what is a process's own, and its share where pages are shared by several."""
+    found = {"Private_Dirty": list[int](), "Pss": list[int]()}
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in found:
+                found[name].append(int(rest.split()[0]))
+    return ", ".join(f"{name} {statistics.median(values):.0f} kB" for name, values in found.items())
 
 
 def ticks(pid: int) -> int:
@@ -61,17 +151,14 @@ def ticks(pid: int) -> int:
 
 def main() -> None:
     print("load", Path("/proc/loadavg").read_text().split()[0])
-    print("one, from source:   ", median_of(30, 1))
-    print("ten at once, source:", median_of(9, 10))
-    print("idle, pipe:", idle("pipe"))
-    print("idle, file:", idle("file"))
-    with tempfile.TemporaryDirectory() as root:
-        keeper_probe.KEEPER = Path(
-            py_compile.compile(str(keeper_probe.KEEPER), cfile=root + "/keeper.pyc", optimize=2) or ""
-        )
-        print("one, compiled:      ", median_of(30, 1))
-        print("ten at once, compiled:", median_of(9, 10))
-        print("idle, compiled:", idle("pipe"))
+    with tempfile.TemporaryDirectory() as directory:
+        file = compile_keeper(directory)
+        for name, way in (("by itself", by_itself), ("forked by a zygote", forked)):
+            print(name)
+            with way(file) as start:
+                print("    to the exec of its CLI, one:", times(start, ROUNDS, 1))
+                print("    the same, ten at once:      ", times(start, ROUNDS // 3, 10))
+                print(f"    at rest, one of {CROWD}:        ", at_rest(start))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,19 @@ def test_grew_has_one_outstanding_and_none_is_lost(keep):
     assert probe.receive("grew")["out"] == 12
 
 
+def test_a_daemon_may_ask_for_a_window_of_them(keep):
+    probe = keep("while read line; do echo $line; done", stdin_eof=False)
+    assert probe.start(window=3)["window"] == 3
+    for number in range(1, 6):
+        probe.send(op="stdin", id=number, data="x\n")
+        eventually(lambda size=2 * number: len(probe.out()) == size)
+    probe.send(op="survivors")
+    probe.receive("survivors")
+    assert [push["out"] for push in probe.pushes if push.get("push") == "grew"] == [2, 4, 6]
+    probe.send(op="seen")
+    assert probe.receive("grew")["out"] == 10
+
+
 @pytest.mark.fault(42)
 def test_a_process_of_the_run_itself_is_not_served(keep, tmp_path):
     argv = [sys.executable, "-I", "-S", "-c", CONNECT, "ctl.sock"]  # relative: a long path would not fit

@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """At one moment. `keepers` are children that live, `zombies` those that nobody has reaped."""
+    """At one moment. `keepers` are children that live, `zombies` those that nobody has reaped; the zygote's count as the daemon's."""
 
     turns: int
     seconds: float
@@ -32,7 +32,10 @@ HEADER = f"{'turns':>8} {'seconds':>8} {'rss MB':>8} {'fds':>5} {'threads':>8} {
 
 def sample(pid: int, turns: int, seconds: float) -> Sample:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    children = [_state(int(child)) for task in os.listdir(f"/proc/{pid}/task") for child in _children(pid, task)]
+    own = [int(child) for child in _children(pid)]
+    zygotes = [child for child in own if _cmdline(child).endswith(b"\0zygote\0")]
+    forked = [int(child) for zygote in zygotes for child in _children(zygote)]
+    children = [_state(child) for child in own + forked if child not in zygotes]
     return Sample(
         turns=turns,
         seconds=seconds,
@@ -44,11 +47,21 @@ def sample(pid: int, turns: int, seconds: float) -> Sample:
     )
 
 
-def _children(pid: int, task: str) -> list[str]:
+def _children(pid: int) -> list[str]:
+    found: list[str] = []
     try:
-        return Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-    except OSError:  # the thread is gone
-        return []
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+    except OSError:  # it is gone, or one of its threads
+        pass
+    return found
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _state(pid: int) -> str:
