@@ -18,6 +18,8 @@ __all__ = ["Renewal", "timeouts_of"]
 class Renewal:
     """One session's. A live process that rests gets the new timers at once, and is replaced later where it has to be."""
 
+    __slots__ = ("_coming", "_session")
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._coming: Backend | None = None
