@@ -16,7 +16,7 @@ from typing import cast
 from clisup.backends.base import Adapter
 from clisup.errors import ConfigurationError
 
-__all__ = ["BUILT_IN", "GROUP", "adapter_name", "get_adapter", "kinds"]
+__all__ = ["BUILT_IN", "GROUP", "adapter_name", "get_adapter", "is_kind", "kinds"]
 
 GROUP = "clisup.backends"
 BUILT_IN: dict[str, str] = {
@@ -37,12 +37,17 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted(_targets()))
 
 
+def is_kind(name: str) -> bool:
+    """Does `get_adapter` take it? For a built-in one nobody asks what all installed packages bring: that takes 10 ms."""
+    return name in BUILT_IN or name in _targets()
+
+
 def get_adapter(kind: str, mode: str = "auto") -> Adapter:
     """A new adapter of this kind, for this `mode` of the configuration.
 
     Raises ConfigurationError for an unknown kind, or one whose code cannot be loaded.
     """
-    targets = _targets()
+    targets = BUILT_IN if kind in BUILT_IN else _targets()
     if kind not in targets:
         near = difflib.get_close_matches(kind, targets, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(targets))}"

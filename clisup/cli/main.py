@@ -49,6 +49,13 @@ def _run(args: list[str]) -> int:
             from clisup.cli.status import show_status
 
             return show_status(wanted)
+    if args[:1] == ["serve"]:
+        from clisup.cli.serve_arguments import parse as parse_serve
+
+        if (flags := parse_serve(args[1:])) is not None:
+            from clisup.daemon.start import Flags, serve
+
+            return serve(Flags(**flags))
     from clisup.cli.root import run_click
 
     return run_click(args)

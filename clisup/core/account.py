@@ -25,7 +25,7 @@ _LIMITING = ("rate_limit", "quota_exceeded")
 class AccountLimit(BaseModel):
     """One account's limit as it was last heard of. `until` is its end; `said_at` is when a CLI told of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     state: LimitState = "unknown"
     until: float | None = None

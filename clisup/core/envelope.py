@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -12,14 +13,13 @@ from clisup.core.events import Event, EventBase
 
 __all__ = ["Envelope", "Envelopes", "encode_event", "parse_event", "writable"]
 
-_ADAPTER: TypeAdapter[EventBase] = TypeAdapter(Event)
 _DEEPEST = 100  # pydantic writes 255 levels, a decoder reads about 1,000
 
 
 class Envelope(BaseModel):
     """An event as a client sees it, parsed: the envelope's fields and the event itself."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     session_id: str
     seq: int
@@ -90,4 +90,10 @@ def parse_event(raw: bytes | str | dict[str, Any]) -> Envelope:
     """Read an envelope. Raises pydantic's ValidationError where it is not one of ours."""
     fields = raw if isinstance(raw, dict) else json.loads(raw)
     head = {name: fields.get(name) for name in ("session_id", "seq", "ts", "turn_id", "source")}
-    return Envelope.model_validate({**head, "event": _ADAPTER.validate_python(fields)})
+    return Envelope.model_validate({**head, "event": _adapter().validate_python(fields)})
+
+
+@cache
+def _adapter() -> TypeAdapter[EventBase]:
+    """Made when an event is first read, which a daemon never does: it takes 30 ms."""
+    return TypeAdapter(Event)

@@ -61,7 +61,7 @@ TurnErrorKind = Literal[
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)  # each when it is first used
 
 
 class Actor(_Frozen):

@@ -157,7 +157,9 @@ class Figures:
         """The sums of this backend."""
         if backend not in self.backends and len(self.backends) >= MAX_BACKENDS:
             backend = OTHER
-        return self.backends.setdefault(backend, Tally())
+        if (tally := self.backends.get(backend)) is None:
+            tally = self.backends[backend] = Tally()
+        return tally
 
     def requested(self, method: str, error: str | None) -> None:
         """A request was answered: with an error of this kind, or well. `method` is one of the table, or `other`."""
@@ -176,7 +178,7 @@ class Meter:
         self._began: float | None = (
             None  # the running turn's start, as long as its process or its first event has not come
         )
-        self._awaited: set[str] = set()
+        self._awaited: frozenset[str] = frozenset()
 
     def stored(self, events: int, own: int, size: int) -> None:
         """A batch was journaled: so many events, so many of them the daemon's own, and bytes."""
@@ -191,7 +193,7 @@ class Meter:
     def first_event(self, now: float) -> None:
         """The CLI has begun to speak of the turn. After a restart nobody knows how long that took."""
         if "event" in self._awaited and self._began is not None:
-            self._awaited.discard("event")
+            self._awaited -= {"event"}
             self.tally.first_event_came.observe(now - self._began)
 
     # -- the events that are counted one by one ----------------------------------------------------------------------
@@ -205,12 +207,12 @@ class Meter:
         self.tally.turns_started[event.origin] += 1
         if (accepted := self._accepted.pop(turn_id or "", None)) is not None:
             self.tally.waited.observe(now - accepted)
-        self._began, self._awaited = now, {"process", "event"}
+        self._began, self._awaited = now, frozenset({"process", "event"})
 
     def _process_started(self, event: ProcessStarted, turn_id: str | None, now: float) -> None:
         self.tally.processes_started += 1
         if "process" in self._awaited and self._began is not None:
-            self._awaited.discard("process")
+            self._awaited -= {"process"}
             self.tally.process_came.observe(now - self._began)
 
     def _turn_completed(self, event: TurnCompleted, turn_id: str | None, now: float) -> None:

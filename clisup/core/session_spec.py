@@ -21,7 +21,7 @@ SPEC_VERSION = 1
 class SessionApprovals(BaseModel):
     """The session's own rules for approvals, and its word on what to do where nobody is there; None: the backend's."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     rules: tuple[ApprovalRule, ...] = ()
     unattended: Literal["wait", "deny"] | None = None
@@ -30,7 +30,7 @@ class SessionApprovals(BaseModel):
 class SessionSpec(BaseModel):
     """`session.json`. Values of variables, the system prompt and the MCP configuration lie in files of their own (0600)."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     version: int = SPEC_VERSION
     session_id: str

@@ -7,17 +7,19 @@ import os
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
-from clisup.backends.registry import get_adapter, kinds
+from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.core.versions import in_range
+from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.log import LOG
@@ -169,6 +171,16 @@ class Backend:
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets.values()])
 
+    @cached_property
+    def plain(self) -> Redactor:
+        """The one of all sessions that brought no secret of their own."""
+        return self.redactor({})
+
+    @cached_property
+    def timeouts(self) -> Timeouts:
+        """The timers of all sessions that asked for no others."""
+        return Timeouts(**self.config.timeouts.model_dump(), resting=self.config.live.idle_s)
+
     def private(self) -> Redactor:
         """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
         let_through = {name: value for name in self.config.pass_env if (value := self._inherited.get(name))}
@@ -193,7 +205,7 @@ class Backend:
 
 def _adapter(name: str, config: BackendConfig) -> Adapter:
     """The adapter of its kind, which is its name where it names none."""
-    if config.kind in kinds():
+    if is_kind(config.kind):
         return get_adapter(config.kind, config.mode)
     raise ConfigurationError(
         f"cannot use backend {name!r}, because {config.kind!r} is no kind of backend",

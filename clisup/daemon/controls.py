@@ -25,6 +25,8 @@ ANSWER_S = 30.0
 class Controls:
     """The settings of one session, and the requests to its live process."""
 
+    __slots__ = ("_session",)
+
     def __init__(self, session: Session) -> None:
         self._session = session
 

@@ -23,6 +23,8 @@ __all__ = ["Gate"]
 class Gate:
     """One session's way to its account."""
 
+    __slots__ = ("_request_env", "_session", "_told", "account")
+
     def __init__(self, session: Session, request_env: Mapping[str, str]) -> None:
         self._session = session
         self.account = session.services.accounts.of(session.backend, request_env)

@@ -58,6 +58,8 @@ class Launch:
 class Launcher:
     """Prepares the runs of one session."""
 
+    __slots__ = ("_native", "_session")
+
     def __init__(self, session: Session, native: NativeSession) -> None:
         self._session = session
         self._native = native

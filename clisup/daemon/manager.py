@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import structlog
 import trio
 
@@ -39,6 +38,7 @@ from clisup.host.cursor_store import CursorStore
 from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers, end_unsupervised
 from clisup.host.native_writers import OwnProcesses
+from clisup.host.own_process import machine_memory
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.host.stored_sessions import check_spec
 from clisup.host.transcript_copies import CopyInProgress
@@ -47,6 +47,7 @@ from clisup.rpc.models import SessionForkParams, SessionNewParams
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
 
 BYTES_PER_CLI = 300 * 1024 * 1024  # claude 2.1.329 takes 160-230 MB; its tools come on top
+LOADED_AT_ONCE = 16  # sessions, some 10 ms: the signs of life for a service manager go on
 SUSPEND_LOOK_S = 1.0
 SUSPEND_NOISE_S = 2.0  # the two clocks are read one after the other
 _log = structlog.get_logger()
@@ -54,7 +55,7 @@ _log = structlog.get_logger()
 
 def default_max_running() -> int:
     """What memory allows at 300 MB a CLI, at least one."""
-    return max(1, psutil.virtual_memory().total // BYTES_PER_CLI)
+    return max(1, machine_memory() // BYTES_PER_CLI)
 
 
 class Manager:
@@ -86,12 +87,13 @@ class Manager:
     async def load(self) -> None:
         """Take up every stored session. One that cannot be read is reported and left alone: the others live."""
         await trio.to_thread.run_sync(empty_trash, self.state_dir)
-        for session_id in list_sessions(self.state_dir):
+        for number, session_id in enumerate(list_sessions(self.state_dir)):
             try:
                 self._load_one(session_id)
             except Exception as error:  # a session's edge: whatever is wrong with one, the others live
                 await self._set_aside(session_id, error)
-            await trio.lowlevel.checkpoint()
+            if number % LOADED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         await self._end_leftovers()  # before any session may start a run of its own
         for session in self:
             if session.state is not SessionState.CLOSED:
@@ -132,7 +134,8 @@ class Manager:
             CopyInProgress(directory).undo()
             directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
-        CopyInProgress(directory).settle()
+        if spec.forked_from is not None:
+            CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
         _tell_origin(session)

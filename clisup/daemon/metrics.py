@@ -6,13 +6,13 @@ collector over a registry of its own. There is no HTTP server: the socket is the
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-import psutil
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -31,6 +31,7 @@ from clisup.core.lifecycle import SessionState
 from clisup.core.metrics import METRICS, Metric, Rows, unit_of
 from clisup.core.storage_health import StorageState
 from clisup.host import clock
+from clisup.host.own_process import open_descriptors, resident_bytes
 from clisup.rpc.daemon_models import MetricsFormat
 
 if TYPE_CHECKING:
@@ -108,16 +109,16 @@ def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
 def figures_of(daemon: Daemon) -> dict[str, Rows]:
     """The metrics that are no backend's sums, as they are now."""
     manager, services, clients = daemon.manager, daemon.manager.services, daemon.server.connections
-    figures, slots, storage, process = services.figures, services.slots, services.storage.describe(), psutil.Process()
-    times = process.cpu_times()
+    figures, slots, storage = services.figures, services.slots, services.storage.describe()
+    times = os.times()
     return {
         "clisup_build_info": [((__version__, platform.python_version()), 1.0)],
         "clisup_start_time_seconds": _one(epoch(daemon.started_at) or 0.0),
         "clisup_started_in_place": _one(bool(daemon.succession.inherited)),
         "clisup_exposition_timestamp_seconds": _one(clock.wall()),
         "clisup_daemon_state": _states(daemon.state, DAEMON_STATES),
-        "clisup_process_resident_memory_bytes": _one(process.memory_info().rss),
-        "clisup_process_open_fds": _one(process.num_fds()),
+        "clisup_process_resident_memory_bytes": _one(resident_bytes()),
+        "clisup_process_open_fds": _one(open_descriptors()),
         "clisup_process_max_fds": _one(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         "clisup_process_cpu_seconds_total": _one(times.user + times.system),
         "clisup_event_loop_lag_seconds": [((), figures.lag)],

@@ -18,6 +18,8 @@ __all__ = ["NativeSession"]
 class NativeSession:
     """One session's counterpart in its CLI. The transcript is only ever read."""
 
+    __slots__ = ("_session",)
+
     def __init__(self, session: Session) -> None:
         self._session = session
 

@@ -21,6 +21,8 @@ __all__ = ["PromptDesk"]
 class PromptDesk:
     """Takes the prompts of one session, one after the other."""
 
+    __slots__ = ("_lock", "_session")
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = trio.Lock()

@@ -89,7 +89,7 @@ class Recorder:
     def load(self) -> None:
         """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
         try:
-            for record in self._store.load():
+            for record in self._store.load(FOLDED):
                 self.ledger.apply(record, max_keys=self._max_keys)
         except BaseException:
             self._store.close()

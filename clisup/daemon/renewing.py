@@ -18,6 +18,8 @@ __all__ = ["Renewal", "timeouts_of"]
 class Renewal:
     """One session's. A live process that rests gets the new timers at once, and is replaced later where it has to be."""
 
+    __slots__ = ("_coming", "_session")
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._coming: Backend | None = None
@@ -36,7 +38,7 @@ class Renewal:
             return
         session.backend, self._coming = self._coming, None
         session.timeouts = timeouts_of(session.spec, session.backend)
-        session.redact = session.redact.also(session.backend.redactor({}))  # what was a secret stays one
+        session.redact = session.redact.also(session.backend.plain)  # what was a secret stays one
         session.gate.renew()
         if session.live is not None:
             session.live.run.renew(session.timeouts)
@@ -44,5 +46,6 @@ class Renewal:
 
 def timeouts_of(spec: SessionSpec, backend: Backend) -> Timeouts:
     """The timers of a session's turns: its own, else its backend's."""
-    timeouts = spec.merged_timeouts(backend.config.timeouts)
-    return dataclasses.replace(timeouts, resting=backend.config.live.idle_s)
+    if not spec.timeouts:
+        return backend.timeouts
+    return dataclasses.replace(spec.merged_timeouts(backend.config.timeouts), resting=backend.timeouts.resting)

@@ -17,13 +17,16 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import Stored, look_at
 
 if TYPE_CHECKING:
     from clisup.daemon.manager import Manager
+    from clisup.daemon.session import Session
 
 __all__ = ["Retention", "due_of", "parts_of", "remove_files"]
 
+LOOKED_AT_ONCE = 32  # sessions: to hand each to a thread of its own takes longer than the look
 _log = structlog.get_logger()
 
 
@@ -69,11 +72,11 @@ class Retention:
         if not self._config.days and not self._config.bytes:
             return []
         found: list[tuple[Stored, list[Part]]] = []
-        for session in list(self._manager):
-            stored = await trio.to_thread.run_sync(look_at, session.dir)
-            may_end = not (session.busy or session.adoptable)
-            closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
-            found.append((stored, parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)))
+        sessions = list(self._manager)
+        for at in range(0, len(sessions), LOOKED_AT_ONCE):
+            some = sessions[at : at + LOOKED_AT_ONCE]
+            looks = await trio.to_thread.run_sync(_look_at_all, [session.dir for session in some])
+            found += [(stored, _parts(session, stored)) for session, stored in zip(some, looks, strict=True)]
         return due_of(found, self._config)
 
     async def remove(self, part: Part) -> None:
@@ -88,6 +91,16 @@ class Retention:
                 runs = [session.dir.run(run).path for run in part.runs]
                 await trio.to_thread.run_sync(remove_files, paths, runs)
         failpoint("retention.after")
+
+
+def _look_at_all(directories: list[SessionDir]) -> list[Stored]:
+    return [look_at(directory) for directory in directories]
+
+
+def _parts(session: Session, stored: Stored) -> list[Part]:
+    may_end = not (session.busy or session.adoptable)
+    closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
+    return parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
 
 
 def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:

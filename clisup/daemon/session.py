@@ -63,8 +63,8 @@ class Session:
                                  shelf=services.shelf)  # fmt: skip
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
-        brought = self.dir.secrets()
-        self.redact = backend.redactor(brought)
+        brought = self.dir.secrets() if spec.env_names else {}
+        self.redact = backend.redactor(brought) if brought else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
         self.work = trio.Event()
@@ -72,7 +72,7 @@ class Session:
         self._waits_for: str | None = None
         self._draining = False
         self._closing = self._left = False
-        self._closed = trio.Event()
+        self._closed: trio.Event | None = None  # there while somebody waits for it
         self._failures = 0
         self._last_turn = 0
         self.prompts = PromptDesk(self)
@@ -83,7 +83,8 @@ class Session:
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
         self.recorder.on_recorded = SessionLog(self).tell
-        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets()])
+        servers = self.dir.brought_secrets() if spec.has_mcp_config else []
+        LOG.hide_brought(self.id, [*brought.values(), *servers])
         self.renewal = Renewal(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -369,6 +370,7 @@ class Session:
         if self.state is SessionState.CLOSED:
             return
         self._closing = True
+        closed = self._closed = self._closed or trio.Event()
         try:
             for turn in list(self.ledger.queue):
                 if self._runner is None or self._runner.starting != turn.id:
@@ -380,7 +382,7 @@ class Session:
             turn_id = self.ledger.current.id if self.ledger.current else self.ledger.queue[0].id
             await self.interrupt(turn_id, "graceful", actor)
         self.work.set()
-        await self._closed.wait()
+        await closed.wait()
 
     async def _finish_close(self) -> None:
         if self.live is not None:
@@ -393,7 +395,8 @@ class Session:
         self.dir.forget_secrets()
         LOG.forget_brought(self.id)
         self.recorder.close()
-        self._closed.set()
+        if self._closed is not None:
+            self._closed.set()
 
     async def drain(self, mode: str) -> None:
         """The daemon stops: take no new turn; with `kill`, end the one that runs."""

@@ -26,6 +26,8 @@ _log = structlog.get_logger()
 class SessionLog:
     """One session's. `tell` is called with what has just been journaled, after the ledger has folded it."""
 
+    __slots__ = ("_run", "_session", "_turn")
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._turn = ""

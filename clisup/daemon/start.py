@@ -5,6 +5,7 @@ Light on purpose: the daemon executes itself once with a clean environment, and 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -19,8 +20,13 @@ from clisup.host.hardening import (
     taken,
     taken_descriptors,
 )
+from clisup.host.plain_structlog import import_structlog
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
+
+_NO_PLUGINS = (
+    "PYDANTIC_DISABLE_PLUGINS"  # of other packages: to look for them takes 15 ms, and they would see what is validated
+)
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
@@ -42,10 +48,13 @@ def serve(flags: Flags) -> int:
     """
     check_system()
     carry_environment_over(sys.argv[1:])
+    gc.disable()  # nothing of what is imported and loaded goes again; the daemon looks for garbage once it serves
     carried = taken()
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
+    os.environ[_NO_PLUGINS] = "__all__"
+    import_structlog()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession

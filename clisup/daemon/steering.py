@@ -31,6 +31,8 @@ def stored_name(prompt_id: str) -> str:
 class Steering:
     """The steered prompts of one session."""
 
+    __slots__ = ("_session",)
+
     def __init__(self, session: Session) -> None:
         self._session = session
 

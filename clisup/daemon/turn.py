@@ -176,8 +176,8 @@ class TurnRunner:
             session.services.drift.sample(fields_of(adapter)),
         )
         run = Run(sink, run_dir, adapter, settings, session.redact)
-        word = await self._storage.surely(run_dir.start_record)
-        if not turn.process_started and word and word.get("pid"):
+        word = None if turn.process_started else await self._storage.surely(run_dir.start_record)
+        if word and word.get("pid"):
             started = await self._process_started(word, run_dir)
             run.note(started)  # from here on the run waits for a bad disk, not the turn
         return run

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from clisup.host import clock
+
+if TYPE_CHECKING:
+    import psutil  # its 13 ms are for the first look, not for the start
 
 __all__ = ["Evidence", "look"]
 
@@ -44,6 +45,8 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
     The CPU and I/O of `cli_pid` are left out: claude's own event loop reads and writes a little for ever, also while the
     tool that it waits for is hung (2.1.329).
     """
+    import psutil
+
     cpu, io, rss = 0.0, 0, 0
     members: set[tuple[int, float]] = set()
     for process in _below(keeper_pid):
@@ -61,6 +64,8 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
 
 
 def _below(pid: int | None) -> list[psutil.Process]:
+    import psutil
+
     try:
         return psutil.Process(pid).children(recursive=True) if pid is not None else []
     except psutil.Error:
@@ -69,6 +74,8 @@ def _below(pid: int | None) -> list[psutil.Process]:
 
 def _io_bytes(process: psutil.Process) -> int:
     """Characters read and written, so that pipes and sockets count too; 0 where /proc does not tell us."""
+    import psutil
+
     try:
         counters = process.io_counters()
     except psutil.Error:

@@ -38,6 +38,7 @@ TEMPORARY_AGE_S = 3600.0
 CLI_SOCKETS = "/tmp/cc-socks"
 """Where claude keeps a socket for each process, and leaves it after a SIGKILL (2.1.329)."""
 
+_STARTED = frozenset({"start.json", "exit.json"})  # either shows that a process was started
 _TEMPORARY = re.compile(r".+\.([0-9]+)\.tmp")
 _PID_SOCKET = re.compile(r"([0-9]+)\.sock")
 
@@ -70,9 +71,10 @@ def temporary(state_dir: str) -> Iterator[Garbage]:
     for folder, folders, names in os.walk(state_dir):
         folders[:] = [name for name in folders if name != ("trash" if folder == state_dir else SCRATCH)]
         for name in names:
+            if not name.endswith(".tmp") or (match := _TEMPORARY.fullmatch(name)) is None or _alive(int(match[1])):
+                continue
             path = os.path.join(folder, name)
-            match = _TEMPORARY.fullmatch(name)
-            if match and not _alive(int(match[1])) and (info := _lstat(path)) and info.st_mtime < then:
+            if (info := _lstat(path)) and info.st_mtime < then:
                 yield Garbage(
                     "temporary", path, info.st_size, "half written by a process that died", _session(path, state_dir)
                 )
@@ -85,7 +87,8 @@ def of_runs(directory: SessionDir) -> Iterator[Garbage]:
     """
     for number in directory.run_numbers():
         run = directory.run(number)
-        if _locked(run.lock):
+        there = set(_names(run.path))
+        if (_STARTED & there and SCRATCH not in there) or _locked(run.lock):
             continue
         if _never_started(run):
             yield Garbage("run", run.path, size_of(run.path), "no process was ever started in it", directory.id)
@@ -94,7 +97,7 @@ def of_runs(directory: SessionDir) -> Iterator[Garbage]:
 
 
 def _never_started(run: RunDir) -> bool:
-    started = any(os.path.exists(os.path.join(run.path, name)) for name in ("start.json", "exit.json"))
+    started = any(os.path.exists(os.path.join(run.path, name)) for name in _STARTED)
     return not (started or size_of_file(run.out) or size_of_file(run.err))
 
 

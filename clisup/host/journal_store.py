@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -71,18 +71,18 @@ class JournalStore:
         """The oldest seq that is kept."""
         return self._segments[0] if self._segments else self.next_seq
 
-    def load(self) -> Iterator[Record]:
-        """Open the journal, cut a torn tail, give the last segment's records (its snapshot first).
+    def load(self, wanted: Collection[str] | None = None) -> Iterator[Record]:
+        """Open the journal, cut a torn tail, give the last segment's records (its snapshot first). `wanted` is as in `read_lines`.
 
         Raises `WorldError(storage_failed)` for a segment that is damaged in the middle and `UsageError(unsupported)` for one
         of a later version: nothing is changed then.
         """
         try:
-            yield from self._load()
+            yield from self._load(wanted)
         except OSError as error:
             raise storage_error("read the journal in", self._dir, error) from None
 
-    def _load(self) -> Iterator[Record]:
+    def _load(self, wanted: Collection[str] | None) -> Iterator[Record]:
         make_private_dir(self._dir)
         names = (name.removesuffix(".jsonl") for name in os.listdir(self._dir) if name.endswith(".jsonl"))
         self._segments = sorted(int(name) for name in names if name.isdecimal())
@@ -92,7 +92,7 @@ class JournalStore:
         path = self.path_of(self._segments[-1])
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         self.next_seq = self._segments[-1]
-        yield from self._read_segment(path)
+        yield from self._read_segment(path, wanted)
 
     def _drop_empty_tail(self) -> None:
         """A crash between making a segment and writing its first line leaves half of that: the one before it is the last."""
@@ -107,13 +107,13 @@ class JournalStore:
             os.unlink(path)
             self._segments.pop()
 
-    def _read_segment(self, path: str) -> Iterator[Record]:
+    def _read_segment(self, path: str, wanted: Collection[str] | None) -> Iterator[Record]:
         fd, offset, rest = self._fd, 0, b""
         assert fd is not None
         while chunk := os.pread(fd, LOAD_CHUNK, offset + len(rest)):
             data = rest + chunk
             whole = whole_lines(data)
-            for record in self._records(data[:whole], path, offset):
+            for record in self._records(data[:whole], path, offset, wanted):
                 if record.event is not None:
                     self.next_seq = record.event["seq"] + 1
                 yield record
@@ -125,9 +125,9 @@ class JournalStore:
         self._size = offset
 
     @staticmethod
-    def _records(data: bytes, path: str, offset: int) -> list[Record]:
+    def _records(data: bytes, path: str, offset: int, wanted: Collection[str] | None) -> list[Record]:
         try:
-            return read_lines(data)
+            return read_lines(data, wanted)
         except DamagedLine as damage:
             raise damaged(path, offset + damage.offset, damage.why) from None
 

@@ -11,10 +11,10 @@ import py_compile
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import Any
 
-import psutil
 import trio
 
 import clisup.keeper
@@ -40,6 +40,7 @@ GREW_WINDOW = 16
 """Pushes of `grew` that a keeper may have outstanding: to confirm each would wake it for each line of its CLI."""
 READY_LIMIT_S = 20.0  # a loaded machine: 15 ms is what an idle one takes
 CONNECT_LIMIT_S = 10.0
+_UNCHECKED_HASH = (1).to_bytes(4, "little")
 _MESSAGE_LIMIT = 8 * 1024 * 1024
 _KEEPER_FILE = str(Path(clisup.keeper.__file__).with_name("keeper.py"))
 
@@ -111,6 +112,8 @@ class KeeperProcess:
 
 def inherited_keepers() -> list[int]:
     """Children of this process that it did not start itself: the keepers of the daemon that it was before a restart in place."""
+    import psutil  # a start without a daemon before it does not load it
+
     return [child.pid for child in psutil.Process().children()]
 
 
@@ -130,13 +133,15 @@ async def end_of(pid: int) -> None:
 
 
 def compile_keeper(directory: str) -> str:
-    """Byte-compile the keeper into `directory` and give the path; once, at the daemon's start.
+    """Byte-compile the keeper into `directory` and give the path; at the daemon's start.
 
     A script named on the command line is compiled at each start, which takes longer (25 ms) than all the rest of it.
-    Raises `WorldError(storage_failed)`.
+    Where a daemon before this one has left it there, nothing is done. Raises `WorldError(storage_failed)`.
     """
     path = os.path.join(directory, f"keeper-{__version__}.pyc")
     try:
+        if _is_compiled(path):
+            return path
         py_compile.compile(
             _KEEPER_FILE,
             cfile=path,
@@ -149,8 +154,19 @@ def compile_keeper(directory: str) -> str:
     return path
 
 
+def _is_compiled(path: str) -> bool:
+    """Is it what this interpreter made of this very source? It says so itself (PEP 552): magic number, flags, the source's hash."""
+    with open(_KEEPER_FILE, "rb") as file:
+        wanted = MAGIC_NUMBER + _UNCHECKED_HASH + source_hash(file.read())
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(wanted)) == wanted and len(file.read(1)) == 1
+    except FileNotFoundError:
+        return False
+
+
 def start_keeper(keeper_file: str) -> KeeperProcess:
-    """Start a keeper of its own, on the calling thread. It takes 15 ms to its CLI; `zygote` has a faster way. Raises `OSError`."""
+    """Start a keeper by itself, on the calling thread; `clisup.host.zygote` has a faster way. Raises `OSError`."""
     pipes = KeeperPipes()
     try:
         return KeeperProcess(spawn(keeper_file, "keeper", *pipes.theirs), pipes)

@@ -23,6 +23,8 @@ SCRATCH = "scratch"
 class SessionDir:
     """`<state_dir>/sessions/<session_id>/`."""
 
+    __slots__ = ("id", "path")
+
     def __init__(self, state_dir: str, session_id: str) -> None:
         self.id = session_id
         self.path = os.path.join(state_dir, "sessions", session_id)

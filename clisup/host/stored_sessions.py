@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from clisup.core.journal import DamagedLine, event_seq, event_slice, event_type, is_intact, read_lines
+from clisup.core.journal import DamagedLine, Record, event_slice, read_lines, whole_lines
 from clisup.core.ledger import FOLDED, Ledger
 from clisup.core.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
@@ -24,8 +24,7 @@ from clisup.host.session_dir import SessionDir
 __all__ = ["StoredSession", "check_spec", "read_session"]
 
 LAST_EVENTS = 20
-_MEMO = b'"memo":'
-_HEAD = 512  # bytes of a line in which its memo begins, where it has one: only `src` comes before
+CHUNK = 1024 * 1024
 
 
 @dataclass
@@ -46,7 +45,7 @@ class StoredSession:
     @property
     def last_events(self) -> list[dict[str, Any]]:
         """The newest events, oldest first."""
-        return [json.loads(event_slice(line) or b"null") for line in self.lines]
+        return [json.loads(event) for line in self.lines if (event := event_slice(line)) is not None]
 
 
 def read_session(state_dir: str, session_id: str) -> StoredSession | None:
@@ -110,28 +109,20 @@ def _fold(found: StoredSession, journal: str) -> None:
 
 
 def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:
-    offset = 0
-    for line in file:
-        if not line.endswith(b"\n"):
-            return  # a torn tail: the next daemon cuts it
-        try:
-            _fold_line(found, line)
-        except DamagedLine as damage:
-            raise damaged(path, offset + damage.offset, damage.why) from None
-        offset += len(line)
-    if found.lines:  # of the last one the ledger wants seq and time, whatever its type
-        record = read_lines(found.lines[-1])[0]
-        event = record.event or {}
-        found.ledger.last_event = {name: event[name] for name in ("seq", "type", "ts")}
-
-
-def _fold_line(found: StoredSession, line: bytes) -> None:
-    if not is_intact(line[:-1]):
-        raise DamagedLine(0, "a wrong checksum")
-    event = event_slice(line)
-    if event is None or event_type(event) in FOLDED or _MEMO in line[: min(_HEAD, len(line) - len(event))]:
-        for record in read_lines(line):
+    offset, rest = 0, b""
+    while chunk := file.read(CHUNK):
+        data = rest + chunk
+        whole = whole_lines(data)
+        for record in _records(data[:whole], path, offset):
             found.ledger.apply(record)
-    if event is not None:
-        found.next_seq = event_seq(event) + 1
-        found.lines.append(line)
+            if record.event is not None:
+                found.next_seq = record.event["seq"] + 1
+        found.lines.extend(data[:whole].rsplit(b"\n", LAST_EVENTS + 1)[:-1][-LAST_EVENTS:])
+        offset, rest = offset + whole, data[whole:]  # at the end, the rest is a torn tail: the next daemon cuts it
+
+
+def _records(data: bytes, path: str, offset: int) -> list[Record]:
+    try:
+        return read_lines(data, FOLDED)
+    except DamagedLine as damage:
+        raise damaged(path, offset + damage.offset, damage.why) from None

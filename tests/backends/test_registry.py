@@ -51,3 +51,13 @@ def test_a_broken_plug_in_harms_only_who_asks_for_it(monkeypatch: pytest.MonkeyP
     assert registry.get_adapter("claude").kind == "claude"
     with pytest.raises(ConfigurationError, match="cannot load the backend kind 'broken'"):
         registry.get_adapter("broken")
+
+
+def test_a_built_in_kind_is_known_without_a_look_at_all_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: pytest.fail("looked"))
+    assert registry.is_kind("claude") and isinstance(registry.get_adapter("claude"), ClaudeAdapter)
+
+
+def test_a_brought_kind_is_a_kind_and_an_unknown_one_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch, entry("other", "clisup.backends.claude:ClaudeAdapter"))
+    assert registry.is_kind("other") and not registry.is_kind("cluade")

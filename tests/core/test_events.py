@@ -76,6 +76,8 @@ def test_every_type_is_read_as_it_was_written(data: st.DataObject) -> None:
 
 def some(cls: type[EventBase]) -> st.SearchStrategy[EventBase]:
     """Any event of a class: what is `Any` in it is any JSON value, and floats are finite."""
+    for model in (cls, Block):
+        model.model_rebuild()  # else that is done while hypothesis draws
     st.register_type_strategy(float, st.floats(0, 1e9))
     st.register_type_strategy(str, st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
     fields = {"structured": json_values} if cls is TurnCompleted else {}

@@ -159,3 +159,49 @@ def test_a_segment_says_its_version_also_where_nothing_else_of_it_can_be_read() 
     assert version_of(b'{"snapshot":{}}\n') == 1
     assert version_of(b'{"crc":"00000000","v":17,"who":"knows"}\n') == 17
     assert [version_of(head) for head in (b"", b'{"crc":"00000000","v":x,', b"\0" * 40)] == [1, 1, 1]
+
+
+WANTED = {"notice"}
+
+
+def said(seq: int, type_: str = "content_delta", *, memo: dict[str, Any] | None = None, spool: str = "out") -> bytes:
+    head = f'"session_id":"s","seq":{seq},"ts":"2026-01-02T03:04:05.000006Z","turn_id":"t1","source":"backend"'
+    event = f'{{{head},"type":"{type_}","text":"\\"type\\":\\"notice\\""}}'.encode()
+    return encode_line(event, src=Source(1, spool, seq, seq + 1, 0), memo=memo)  # type: ignore[arg-type]
+
+
+def test_of_unwanted_events_in_a_row_only_the_last_of_each_type_is_given() -> None:
+    lines = [
+        said(1),
+        said(2, "message"),
+        said(3),
+        said(4),
+        encode_line(envelope(5)),
+        said(6),
+        said(7, "message"),
+        said(8),
+    ]
+    records = read_lines(b"".join(lines), WANTED)
+    assert [record.event["seq"] for record in records if record.event] == [2, 4, 5, 7, 8]
+    assert records == [record for record in read_lines(b"".join(lines)) if record in records]
+
+
+def test_an_unwanted_event_with_a_memo_is_given_all_the_same() -> None:
+    memo = {"type": "notice", "begin": {"out": 1, "err": 0}}
+    lines = [said(1, memo=memo), said(2), said(3, memo={"run": 2}), said(4)]
+    assert [(r.event or {})["seq"] for r in read_lines(b"".join(lines), WANTED)] == [1, 2, 3, 4]
+
+
+def test_snapshots_and_lines_of_version_1_are_given_whatever_is_wanted() -> None:
+    old = b'{"event":' + event_slice(said(2))[:-1] + b"}}\n"  # type: ignore[index]
+    data = encode_snapshot({"turns": 3}) + old + old.replace(b'"seq":2', b'"seq":3')
+    assert read_lines(data, WANTED) == read_lines(data) and len(read_lines(data, WANTED)) == 3
+
+
+@pytest.mark.parametrize("at", [5, 20, 40, -3])
+def test_an_unwanted_event_is_checked_as_all_others(at: int) -> None:
+    spoilt = bytearray(said(2))
+    spoilt[at] ^= 1
+    with pytest.raises(DamagedLine) as caught:
+        read_lines(said(1) + bytes(spoilt) + said(3), WANTED)
+    assert caught.value.offset == len(said(1))
