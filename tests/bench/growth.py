@@ -17,6 +17,8 @@ PART = "growth"
 HISTORIES, OPEN = (10, 1_000, 10_000, 100_000), (10, 100, 1_000)
 SHORT_HISTORIES = (10, 10_000)
 ROUNDS = 3
+TURNS, STARTS = (10, 50, 200), 10
+"""Turns that run while so many more are started."""
 RUNNING = 10
 """Of the open sessions, so many have a turn."""
 NEW = 20
@@ -25,7 +27,7 @@ NEW = 20
 
 def measure(setting: Setting) -> list[Figure]:
     figures = _histories(setting)
-    return figures if setting.size == "short" else figures + _sessions(setting)
+    return figures if setting.size == "short" else [*figures, *_sessions(setting), *_starts(setting)]
 
 
 def _histories(setting: Setting) -> list[Figure]:
@@ -74,6 +76,35 @@ def _sessions(setting: Setting) -> list[Figure]:
             for size in sizes
         ]
     return [*figures, _exponent("open sessions", costs), _exponent("open sessions, session/new", opening)]
+
+
+def _starts(setting: Setting) -> list[Figure]:
+    """What it costs the daemon to start a turn while so many run already."""
+    sizes = setting.of(TURNS, (), (1, 12))
+    costs: dict[int, list[float]] = {}
+    with setting.place() as at:
+        sessions = [at.session() for _ in range(sizes[-1] + STARTS)]
+        for size in sizes:
+            running = 0 if not costs else max(costs) + STARTS
+            _start(setting, at, sessions[running:size])
+            at.all_running(size)
+            before = cpu_of(at.pid)
+            _start(setting, at, sessions[size : size + STARTS])
+            at.all_running(size + STARTS)
+            costs[size] = [(cpu_of(at.pid) - before) / STARTS * 1e6]
+        setting.say(f"growth, starts with so many running: {_words(costs)}")
+        at.gate.open()
+    name, first = "starting a turn while {:,} run", sizes[0]
+    figures = [
+        figure(PART, name.format(size), "us", costs[size], reference=f"while {first}", against=costs[first])
+        for size in sizes
+    ]
+    return [*figures, _exponent("running turns, starting one", costs)]
+
+
+def _start(setting: Setting, at: Place, sessions: list[str]) -> None:
+    for session in sessions:
+        at.prompt(session, "flood", setting.mix, 1)
 
 
 def _opening(at: Place) -> float:

@@ -21,7 +21,7 @@ PART = "latency"
 RATE = 2_000
 """Lines a second in all."""
 SESSIONS = (1, 100)
-ROUNDS = 3
+ROUNDS, SECONDS = 3, 4.0
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
 FROM_STDIN = ("-", "-", "0")
@@ -76,7 +76,7 @@ def _over(ages: dict[str, list[Ages]], name: str) -> list[Ages]:
 def _pace(setting: Setting, sessions: int) -> tuple[int, float]:
     """Lines for each session, and how many of them a second."""
     rate = RATE / sessions
-    return max(int(rate * setting.of(5.0, 0.0, 0.5)), 20), rate
+    return max(int(rate * setting.of(SECONDS, 0.0, 0.5)), 20), rate
 
 
 def _direct(setting: Setting, sessions: int) -> Ages:
@@ -153,7 +153,7 @@ def _beside_huge(setting: Setting) -> list[Figure]:
 
 
 def _ten(setting: Setting, huge: bool) -> Ages:
-    seconds = setting.of(5.0, 0.0, 0.5)
+    seconds = setting.of(SECONDS, 0.0, 0.5)
     with setting.place() as at:
         sessions = [at.session() for _ in range(OTHERS)]
         with Sinks(at.sink, [(at.daemon.socket, session, "1") for session in sessions]) as sinks:
