@@ -32,7 +32,7 @@ def measure(setting: Setting) -> list[Figure]:
 
 def _histories(setting: Setting) -> list[Figure]:
     """One daemon, a session for each history; the same turn in each, round by round."""
-    sizes, lines = setting.of(HISTORIES, SHORT_HISTORIES, (10, 500)), setting.of(20_000, 8_000, 500)
+    sizes, lines = setting.of(HISTORIES, SHORT_HISTORIES, (10, 500)), setting.of(40_000, 8_000, 500)
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     with setting.place() as at:
         sessions = {size: at.session() for size in sizes}
@@ -42,18 +42,13 @@ def _histories(setting: Setting) -> list[Figure]:
             for size, session in sessions.items():
                 costs[size].append(through_daemon(at, [session], setting.mix, lines).line_us)
             setting.say(f"growth, history, round {number + 1}: {_words(costs)}")
-    first, name = sizes[0], "daemon CPU per line after {:,} lines of history"
-    figures = [figure(PART, name.format(first), "us", costs[first])]
-    figures += [
-        figure(PART, name.format(size), "us", costs[size], reference=f"after {first}", against=costs[first])
-        for size in sizes[1:]
-    ]
+    figures = _rows("daemon CPU per line after {:,} lines of history", "after", costs)
     return figures if setting.size == "short" else [*figures, _exponent("history", costs)]
 
 
 def _sessions(setting: Setting) -> list[Figure]:
     """A daemon for each number of open sessions, all at the same time; the same ten turns on each, round by round."""
-    sizes, lines = setting.of(OPEN, (), (10, 20)), setting.of(20_000, 0, 500)
+    sizes, lines = setting.of(OPEN, (), (10, 20)), setting.of(40_000, 0, 500)
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     opening: dict[int, list[float]] = {size: [] for size in sizes}
     with ExitStack() as stack:
@@ -65,16 +60,8 @@ def _sessions(setting: Setting) -> list[Figure]:
                 costs[size].append(through_daemon(at, running, setting.mix, lines).line_us)
                 opening[size].append(_opening(at))
             setting.say(f"growth, open sessions, round {number + 1}: {_words(costs)}; session/new {_words(opening)}")
-    figures = []
-    for what, found in (
-        ("daemon CPU per line with {:,} open sessions", costs),
-        ("session/new with {:,} open sessions", opening),
-    ):
-        first = sizes[0]
-        figures += [
-            figure(PART, what.format(size), "us", found[size], reference=f"with {first}", against=found[first])
-            for size in sizes
-        ]
+    figures = _rows("daemon CPU per line with {:,} open sessions", "with", costs)
+    figures += _rows("session/new with {:,} open sessions", "with", opening)
     return [*figures, _exponent("open sessions", costs), _exponent("open sessions, session/new", opening)]
 
 
@@ -94,11 +81,7 @@ def _starts(setting: Setting) -> list[Figure]:
             costs[size] = [(cpu_of(at.pid) - before) / STARTS * 1e6]
         setting.say(f"growth, starts with so many running: {_words(costs)}")
         at.gate.open()
-    name, first = "starting a turn while {:,} run", sizes[0]
-    figures = [
-        figure(PART, name.format(size), "us", costs[size], reference=f"while {first}", against=costs[first])
-        for size in sizes
-    ]
+    figures = _rows("starting a turn while {:,} run", "while", costs)
     return [*figures, _exponent("running turns, starting one", costs)]
 
 
@@ -116,6 +99,15 @@ def _opening(at: Place) -> float:
         at.daemon.call("session/close", session_id=session)
         at.daemon.call("session/delete", session_id=session)
     return cost
+
+
+def _rows(name: str, preposition: str, costs: dict[int, list[float]]) -> list[Figure]:
+    """A figure for each size, the later ones beside the first."""
+    (first, least), *others = costs.items()
+    reference = f"{preposition} {first}"
+    return [figure(PART, name.format(first), "us", least)] + [
+        figure(PART, name.format(size), "us", each, reference=reference, against=least) for size, each in others
+    ]
 
 
 def _exponent(over: str, costs: dict[int, list[float]]) -> Figure:
