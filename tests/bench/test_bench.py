@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -102,7 +103,22 @@ def test_a_sink_that_follows_a_daemon_sees_each_turn_and_every_client_the_same(s
     assert three.deliveries == 3 * three.events and min(one.cpu, one.seconds, one.keepers) > 0
 
 
-def test_the_relays_lose_nothing_and_parsing_reads_every_line(setting: Setting) -> None:
+@pytest.mark.parametrize("sessions", [1, 40])
+def test_the_relay_in_c_hands_on_every_line_and_ends_when_the_fakes_have(setting: Setting, sessions: int) -> None:
+    gate, (ours, theirs) = Gate(setting.scratch / "gate"), socket.socketpair()
+    fake, sink, relay = (build(name, setting.programs) for name in ("fakecli", "sink", "relay"))
+    prompt = prompt_of("flood", gate, setting.deltas, 50)
+    with spoken(fake, prompt, sessions) as pipes, Sinks(sink, [("-", "-", "0")], theirs) as sinks:
+        process = subprocess.Popen([relay, *map(str, pipes)], stdout=ours, pass_fds=pipes)
+        ours.close()
+        theirs.close()
+        gate.open()
+        assert process.wait(30) == 0
+        assert sinks.results()[0]["lines"] == 52 * sessions
+    gate.close()
+
+
+def test_the_relay_in_python_loses_nothing_and_parsing_reads_every_line(setting: Setting) -> None:
     flow = through_relay(setting.scratch, setting.programs, setting.mix, 3_000, 3)  # it counts for itself
     assert flow.lines == 3_000 and flow.cpu > 0
     assert parse(setting.mix, 1).lines % setting.mix.lines == 0

@@ -37,6 +37,9 @@ int main(int argc, char **argv) {
             ssize_t got = read(fd, block, BLOCK);
             if (got > 0) { say(block, (size_t)got); continue; }
             if (got < 0 && errno == EINTR) continue;
+            epoll_ctl(poll, EPOLL_CTL_DEL, fd, NULL); /* whoever started us may still hold it: closed, it would be told for ever */
+            /* closing is not enough: whoever started us may hold the pipe, too, and epoll knows the pipe, not our number */
+            epoll_ctl(poll, EPOLL_CTL_DEL, fd, NULL);
             close(fd);
             left--;
         }
