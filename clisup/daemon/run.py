@@ -287,7 +287,7 @@ class Run:
         for line in self._err.framer.feed(err):
             self._err.take(line)
         await self._batch.store()
-        return bool(out or err)
+        return not (self._out.reader.at_end and self._err.reader.at_end)
 
     def _caught_up(self) -> None:
         """Once all that was there at the start is decoded, the replies to it are in their places, and talking may begin."""

@@ -19,6 +19,8 @@ class SpoolReader:
         self._path = path
         self._fd: int | None = None
         self.offset = offset
+        self.at_end = True
+        """The last read came to the end of what was there. What is written after it, its keeper tells of."""
 
     def read(self) -> bytes:
         """The next bytes, up to `READ_CHUNK`; empty where there are none now. Raises `WorldError(storage_failed)`."""
@@ -32,6 +34,7 @@ class SpoolReader:
         except OSError as error:
             raise storage_error("read", self._path, error) from None
         self.offset += len(chunk)
+        self.at_end = len(chunk) < READ_CHUNK
         return chunk
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """The keeper zygote: one process of the daemon's that has loaded the keeper's code, and forks keepers.
 
-A keeper of its own start takes 15 ms to its CLI, nearly all of it the interpreter's; a forked one takes a fifth, and shares
-most of its memory with the others (docs/decisions/0041). The zygote gets descriptors and gives numbers: no launch spec ever
-passes through it, and what it forks is no child of the daemon's. It leaves when the daemon's end of its socket is closed,
-however that came about; its keepers go on. It is `be_zygote` in clisup/keeper/keeper.py.
+A keeper that is started by itself starts an interpreter first; a forked one is at its CLI in a quarter of the time, and
+shares most of its memory with the others (docs/decisions/0041 has the figures). The zygote gets descriptors and gives
+numbers: no launch spec ever passes through it, and what it forks is no child of the daemon's. It leaves when the daemon's
+end of its socket is closed, however that came about; its keepers go on. It is `be_zygote` in clisup/keeper/keeper.py.
 """
 
 from __future__ import annotations

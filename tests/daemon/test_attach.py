@@ -186,7 +186,10 @@ def test_ctrl_c_interrupts_and_a_second_one_leaves(daemon: Harness, attach: Call
     one.until("[interrupting the turn; Ctrl-C again leaves]")
     assert session.end_of(turn)["outcome"] == "interrupted"
     one.until("-- t1 interrupted")
-    session.prompt("@ignore-int\nAnother.\n@stall")
+    turn = session.prompt("@ignore-int\nAnother.\n@stall")
+    session.await_event(
+        "content_delta", turn_id=turn
+    )  # the terminal shows the prompt before, and the CLI would heed it
     one.until("Another.")
     one.type("\x03")
     one.until("Ctrl-C again leaves]", 2)

@@ -1,0 +1,110 @@
+"""The newest events in memory: what a follower gets from there is what the journal holds, and there is a bound to it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clisup.daemon.recent import PIECE_BYTES, SESSION_BYTES, Recent, Shelf
+
+
+def batch(first: int, count: int, size: int = 10) -> list[bytes]:
+    return [json.dumps({"seq": seq, "pad": "x" * size}).encode() for seq in range(first, first + count)]
+
+
+def fill(recent: Recent, first: int, count: int, size: int = 10) -> list[bytes]:
+    events = batch(first, count, size)
+    recent.add(first, events, sum(map(len, events)))
+    return events
+
+
+@pytest.fixture
+def recent() -> Recent:
+    return Recent(Shelf())
+
+
+def test_a_follower_at_any_place_gets_all_that_came_after_it(recent: Recent) -> None:
+    events = [*fill(recent, 5, 3), *fill(recent, 8, 1), *fill(recent, 9, 4)]
+    for seq in range(5, 13):
+        assert recent.after(seq) == (13, events[seq - 5 :])
+
+
+def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: Recent) -> None:
+    assert recent.after(1) is None
+    assert not recent.has(1)
+    fill(recent, 5, 3)
+    assert recent.after(4) is None
+    assert not recent.has(4)
+    assert recent.after(8) is None  # nothing to give
+
+
+def test_a_client_gets_frames_of_the_same_bytes(recent: Recent) -> None:
+    events = fill(recent, 1, 3)
+    for _ in range(2):
+        found = recent.frames(2)
+        assert found is not None
+        after, frames = found
+        assert after == 4
+        said = [json.loads(line) for line in frames.splitlines()]
+        assert [frame["method"] for frame in said] == ["session/event"] * 2
+        assert [frame["params"] for frame in said] == [json.loads(event) for event in events[1:]]
+    more = fill(recent, 4, 1)
+    found = recent.frames(2)
+    assert found is not None
+    assert found[0] == 5
+    assert found[1].endswith(more[0] + b"}\n")
+    assert recent.frames(9) is None
+
+
+def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: Recent) -> None:
+    for first in range(1, 41, 4):
+        fill(recent, first, 4, PIECE_BYTES // 8)
+    seq, seen = 30, []
+    while (found := recent.after(seq)) is not None:
+        assert sum(map(len, found[1])) < 2 * PIECE_BYTES
+        seen += [json.loads(event)["seq"] for event in found[1]]
+        seq = found[0]
+    assert seen == list(range(30, 41))
+
+
+def test_one_session_holds_no_more_than_its_part(recent: Recent) -> None:
+    for first in range(1, 200):
+        fill(recent, first, 1, SESSION_BYTES // 10)
+        assert recent.size <= SESSION_BYTES
+    assert recent.has(199)
+    assert not recent.has(100)
+
+
+def test_a_batch_over_the_part_is_kept_alone_until_the_next_one(recent: Recent) -> None:
+    fill(recent, 1, 1)
+    fill(recent, 2, 1, 2 * SESSION_BYTES)
+    assert not recent.has(1)
+    assert recent.has(2)
+    fill(recent, 3, 1)
+    assert not recent.has(2)
+    assert recent.size < SESSION_BYTES
+
+
+def test_sessions_that_are_quiet_make_room_for_those_that_speak() -> None:
+    shelf = Shelf(limit=10_000)
+    quiet, loud = Recent(shelf), Recent(shelf)
+    fill(quiet, 1, 3, 2_000)
+    for first in range(1, 5):
+        fill(loud, first, 1, 1_000)
+    assert quiet.size == 0
+    assert quiet.after(1) is None
+    assert shelf.total == loud.size <= 10_000
+
+
+def test_what_is_let_go_leaves_no_trace() -> None:
+    shelf = Shelf()
+    recent = Recent(shelf)
+    fill(recent, 1, 3)
+    recent.frames(1)
+    recent.clear()
+    recent.clear()
+    assert (shelf.total, recent.size, recent.frames(1)) == (0, 0, None)
+    fill(recent, 10, 1)
+    assert recent.has(10)
+    assert not recent.has(3)
