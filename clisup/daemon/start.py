@@ -24,10 +24,6 @@ from clisup.host.plain_structlog import import_structlog
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
-_NO_PLUGINS = (
-    "PYDANTIC_DISABLE_PLUGINS"  # of other packages: to look for them takes 15 ms, and they would see what is validated
-)
-
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 
@@ -53,7 +49,6 @@ def serve(flags: Flags) -> int:
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
-    os.environ[_NO_PLUGINS] = "__all__"
     import_structlog()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends

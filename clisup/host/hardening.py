@@ -32,6 +32,7 @@ __all__ = [
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR")
+_SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # no other package is looked for that would see what is validated
 PR_SET_DUMPABLE = 4
 NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
 
@@ -61,7 +62,7 @@ def carried_file(carried: Carried) -> int:
 
 def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
     """The almost empty environment beside a `carried_file`."""
-    return {**{name: env[name] for name in _KEPT if name in env}, _FD_VARIABLE: str(fd)}
+    return {**{name: env[name] for name in _KEPT if name in env}, **_SET, _FD_VARIABLE: str(fd)}
 
 
 def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, int]) -> NoReturn:

@@ -74,7 +74,12 @@ def test_nothing_of_the_environment_is_left_in_proc(carried: dict[str, Any]) -> 
     for place in ("proc", "own"):
         assert "canary" not in json.dumps(carried[place])
         assert "PYTHONPATH" not in carried[place]
-    assert set(carried["own"]) <= {"PATH", "HOME", "NOTIFY_SOCKET", "LC_CTYPE"}
+    assert set(carried["own"]) <= {"PATH", "HOME", "NOTIFY_SOCKET", "LC_CTYPE", "PYDANTIC_DISABLE_PLUGINS"}
+
+
+@pytest.mark.fault(34)
+def test_no_plugin_of_another_package_sees_what_the_daemon_validates(carried: dict[str, Any]) -> None:
+    assert carried["own"]["PYDANTIC_DISABLE_PLUGINS"] == "__all__"
 
 
 def test_the_daemon_itself_still_knows_all_of_it(carried: dict[str, Any]) -> None:
