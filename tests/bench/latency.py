@@ -21,7 +21,7 @@ PART = "latency"
 RATE = 2_000
 """Lines a second in all."""
 SESSIONS = (1, 100)
-ROUNDS, SECONDS = 3, 4.0
+ROUNDS, SECONDS = 3, 3.0
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
 FROM_STDIN = ("-", "-", "0")
