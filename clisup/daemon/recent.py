@@ -62,18 +62,20 @@ class Recent:
 
     def after(self, seq: int) -> tuple[int, list[bytes]] | None:
         """The events from `seq` on, up to about `PIECE_BYTES`, and the seq after them; None where the journal must be read."""
-        if not self.has(seq):
+        if not self.has(seq) or seq >= self._end:
             return None
-        events: list[bytes] = []
-        size = 0
-        for first, batch, bytes_ in self._batches:
-            if first + len(batch) <= seq:
-                continue
-            events += batch[seq - first :] if seq > first else batch
-            seq, size = first + len(batch), size + bytes_
-            if size >= PIECE_BYTES:
+        wanted: list[_Batch] = []
+        for batch in reversed(self._batches):  # who keeps up wants the last one alone
+            wanted.append(batch)
+            if batch[0] <= seq:
                 break
-        return (seq, events) if events else None
+        first, events, size = wanted.pop()
+        events = events[seq - first :]
+        while wanted and size < PIECE_BYTES:
+            _, more, bytes_ = wanted.pop()
+            events += more
+            size += bytes_
+        return seq + len(events), events
 
     def frames(self, seq: int) -> tuple[int, bytes] | None:
         """The same as the frames that a client gets; made once where many ask for the same."""

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 KEEPER_PROTO = 1
-GREW_WINDOW = 16
+GREW_WINDOW = 64
 """Pushes of `grew` that a keeper may have outstanding: to confirm each would wake it for each line of its CLI."""
 READY_LIMIT_S = 20.0  # a loaded machine: 15 ms is what an idle one takes
 CONNECT_LIMIT_S = 10.0

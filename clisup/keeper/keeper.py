@@ -1275,7 +1275,7 @@ class Keeper:
             posix.close(fd)
             return
         self.link.close()
-        self.link, self.seen = Link(fd), True
+        self.link = Link(fd)
 
     def on_link(self) -> None:
         link = self.link

@@ -21,13 +21,14 @@ from clisup.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 JUMPING = """
-import datetime, itertools
+import datetime, itertools, time, types
 days = itertools.cycle((1, -1, 30, -365))
 class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(days=next(days))
 clock.datetime = Jumping
+clock.time = types.SimpleNamespace(**vars(time) | {"time_ns": lambda: time.time_ns() + next(days) * 86_400 * 10**9})
 """
 SUSPENDING = """
 real = clock.suspended
