@@ -15,6 +15,7 @@ import trio
 
 from clisup.core.journal import event_type
 from clisup.daemon.raw import with_native
+from clisup.daemon.recent import PIECE_BYTES
 from clisup.daemon.recorder import Recorder, Watcher
 from clisup.daemon.turnstile import PIECE, TAIL, Turn
 from clisup.host.journal_reader import JournalReader
@@ -110,10 +111,13 @@ class Subscription:
                 self._wake = trio.Event()
                 while self._dirty and not self._ended:
                     session_id, recorder = next(iter(self._dirty.items()))
-                    if not await self._send_some(recorder, send, turn):
-                        self._dirty.pop(session_id, None)  # nothing awaits between its look and here
-                    elif session_id in self._dirty:
-                        self._dirty.move_to_end(session_id)
+                    position = self._at.get(session_id, 1)
+                    if position >= recorder.next_seq:
+                        del self._dirty[session_id]  # nothing awaits between this look and here
+                    elif not self._wants.raw and recorder.recent.has(position):
+                        await self._send_recent(send, turn)
+                    else:
+                        await self._send_stored(recorder, position, send, turn)
                     await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
                 with trio.CancelScope() as self._waiting:
                     if not self._ended:
@@ -122,34 +126,46 @@ class Subscription:
             for session_id in list(self._readers):
                 self._close(session_id)
 
-    async def _send_some(self, recorder: Recorder, send: _Send, turn: Turn) -> bool:
-        """One piece of one session; false where there was none."""
-        position = self._at.get(recorder.session_id, 1)
-        if position >= recorder.next_seq:
-            return False
+    async def _send_recent(self, send: _Send, turn: Turn) -> None:
+        """One piece of what is still in memory, of as many sessions as fit into it: to keep up makes nobody a greedy client."""
         with trio.CancelScope() as self._waiting:
-            await turn.piece(TAIL if self._cheap(recorder, position) else PIECE)
+            await turn.piece(TAIL)
         if self._ended:
-            return False
-        found = self._from_memory(recorder, position) or await self._from_journal(recorder, position)
-        if found is None:
-            return False
-        after, frames = found
+            return
+        pieces: list[bytes] = []
+        places: dict[str, int] = {}
+        size = 0
+        for session_id, recorder in list(self._dirty.items()):
+            if (found := self._from_memory(recorder, self._at.get(session_id, 1))) is None:
+                continue  # there is nothing, or the journal has to be read
+            places[session_id], frames = found
+            pieces.append(frames)
+            size += len(frames)
+            self._dirty.move_to_end(session_id)
+            if places[session_id] >= recorder.next_seq:
+                del self._dirty[session_id]
+            if size >= PIECE_BYTES:
+                break
+        if size:
+            await send(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+        self._at |= places
+
+    async def _send_stored(self, recorder: Recorder, position: int, send: _Send, turn: Turn) -> None:
+        """One piece of one session's journal."""
+        with trio.CancelScope() as self._waiting:
+            await turn.piece(PIECE if recorder.next_seq - position > FEW else TAIL)
+        if self._ended:
+            return
+        after, frames = await self._from_journal(recorder, position)
         if frames and not self._ended:
             await send(frames)
         self._at[recorder.session_id] = after
-        return True
-
-    def _cheap(self, recorder: Recorder, position: int) -> bool:
-        """A few events, or such as need not be read: to keep up with a session makes nobody a greedy client."""
-        few = recorder.next_seq - position <= FEW
-        return few or (not self._wants.raw and recorder.recent.has(position))
+        if recorder.session_id in self._dirty:
+            self._dirty.move_to_end(recorder.session_id)
 
     def _from_memory(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
         """The next seq and the frames of what was journaled lately, where it is still there."""
         wants = self._wants
-        if wants.raw:
-            return None
         if wants.everything:
             return recorder.recent.frames(position)
         if (found := recorder.recent.after(position)) is None:
@@ -157,14 +173,12 @@ class Subscription:
         after, events = found
         return after, encode_notifications("session/event", [event for event in events if wants.wants(event)])
 
-    async def _from_journal(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
-        """The same from the disk, with a word on what is missing there; None at its end."""
+    async def _from_journal(self, recorder: Recorder, position: int) -> tuple[int, bytes]:
+        """The same from the disk, with a word on what is missing there."""
         reader = self._reader(recorder)
         reader.seek(position)
         stored = await recorder.read(reader)
         gap = reader.take_gap()
-        if not stored and not gap:
-            return None
         wanted = [event for event in stored if self._wants.wants(event.event)]
         if self._wants.raw:
             events = [with_native(event.event, event.line, recorder.dir) for event in wanted]
