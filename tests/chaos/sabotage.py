@@ -11,32 +11,37 @@ __all__ = ["SABOTAGES"]
 
 def _rewind() -> None:
     """A new daemon journals again what is journaled already."""
-    from clisup.daemon.run import Run
+    from clisup.core.ledger import Turn
 
-    Run._journaled = lambda *_args: False  # type: ignore[method-assign]
+    Turn.has_journaled = lambda *_args: False  # type: ignore[method-assign]
 
 
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
-    from clisup.daemon.run import Run
+    from clisup.core.ledger import Turn
+    from clisup.daemon import run
+    from clisup.daemon.deltas import Taken
     from clisup.host.spool import spool_size
 
-    begin = Run.__init__
+    begin = run.Run.__init__
+    skipped: dict[int, int] = {}
 
     def begins(self: Any, *args: Any) -> None:
         begin(self, *args)
-        self.skipped = spool_size(self._dir.out)
+        skipped[id(self._sink.turn)] = spool_size(self._dir.out)
 
-    Run.__init__ = begins  # type: ignore[method-assign]
-    Run._journaled = lambda self, _spool, line, _k=0: line.end <= self.skipped  # type: ignore[attr-defined, method-assign]
+    run.Run.__init__ = begins  # type: ignore[method-assign]
+    Turn.has_journaled = lambda self, _spool, end, _k=0: end <= skipped.get(id(self), 0)  # type: ignore[method-assign]
+    run.take_deltas = lambda lines, at, _turn, _settings, decode: Taken([], 0, decode(lines[at]))
 
 
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
-    from clisup.daemon.connection import Connection
+    from clisup.daemon import recent, subscription
 
-    send = Connection._send_many
-    Connection._send_many = lambda self, subscription, frames: send(self, subscription, frames[::-1])  # type: ignore[method-assign]
+    encode = recent.encode_notifications
+    recent.encode_notifications = lambda method, params: encode(method, params[::-1])
+    subscription.encode_notifications = recent.encode_notifications
 
 
 def _exits() -> None:

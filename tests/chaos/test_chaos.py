@@ -35,7 +35,7 @@ def test_ten_kills_lose_double_and_reorder_nothing(model: Model) -> None:
     assert chaos.events > 300  # something was compared
 
 
-@pytest.mark.parametrize(("sabotage", "count"), [("rewind", "doubled"), ("skip", "lost")])
+@pytest.mark.parametrize(("sabotage", "count"), [("rewind", "doubled"), ("skip", "lost"), ("shuffle", "reordered")])
 def test_a_broken_daemon_is_seen(sabotage: str, count: str, model: Model) -> None:
     chaos = played(dataclasses.replace(SHORT, kills=100, sessions=3, scripts=1, sabotage=sabotage), model)
     assert getattr(chaos.counts, count) > 0, f"{sabotage} was not seen in {chaos.killer.kills} kills"
