@@ -18,7 +18,7 @@ BUSY = "while :; do :; done"
 
 @pytest.mark.fault(15)
 def test_a_silent_tool_at_work_gets_new_windows_and_not_for_ever(serve: Callable[..., Harness]) -> None:
-    session = serve(timeouts={"tool_idle": 1.5}, limits={"evidence_windows": 2}).new()
+    session = serve(timeouts={"tool_idle": 0.9}, limits={"evidence_windows": 2}).new()
     assert session.ask(f"@bash {BUSY}")["error"]["kind"] == "idle_timeout"
     actions = [event["action"] for event in session.events("watchdog") if event["action"] != "warned"]
     credited = session.events("watchdog", action="credited")
@@ -28,7 +28,7 @@ def test_a_silent_tool_at_work_gets_new_windows_and_not_for_ever(serve: Callable
 
 
 def test_a_tool_at_work_that_then_speaks_was_not_killed(serve: Callable[..., Harness], tmp_path: Path) -> None:
-    session = serve(timeouts={"tool_idle": 1.5}, limits={"evidence_windows": 100}).new()
+    session = serve(timeouts={"tool_idle": 0.9}, limits={"evidence_windows": 100}).new()
     session.prompt(f"@bash until [ -e {tmp_path}/go ]; do :; done; echo spoken")
     session.await_event("watchdog", action="credited", nth=2)
     (tmp_path / "go").touch()
