@@ -154,8 +154,19 @@ def gone(tree: dict[int, tuple[str | None, str]]) -> bool:
 
 
 def stubborn(session: str) -> dict[int, tuple[str | None, str]]:
-    """The loop in a session of its own that ignores SIGTERM."""
-    return {pid: told for pid, told in marked(session).items() if told[1].startswith("sh -c trap")}
+    """The loop in a session of its own that ignores SIGTERM, without the child that it has just forked for its sleep."""
+    return {
+        pid: told
+        for pid, told in marked(session).items()
+        if told[1].startswith("sh -c trap") and _leads_its_session(pid)
+    }
+
+
+def _leads_its_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def with_its_loop(here: ClaudeLab, **params: Any) -> tuple[str, dict[int, Any]]:
