@@ -131,8 +131,6 @@ class ClaudeDecoder:
             frame = decode_hot(line.data)
         except (ValueError, RecursionError):  # no frequent frame, or no frame at all
             return self._decode_other(line)
-        if type(frame) is StreamEvent:  # nine lines of ten
-            return Decoded(self._stream_event(frame, line, line.data))
         return self._hot(frame, line, line.data)
 
     def _decode_other(self, line: Line) -> Decoded:

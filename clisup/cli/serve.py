@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from clisup.cli.place_options import configuration_file
+from clisup.cli.serve_arguments import LOG_FORMATS
 
 __all__ = ["command"]
 
@@ -16,7 +17,7 @@ __all__ = ["command"]
 @click.option(
     "--check", is_flag=True, help="Only find out whether it would start: configuration, scrub lists, settings."
 )
-@click.option("--log-format", type=click.Choice(["auto", "console", "json", "journald"]), default="auto", show_default=True,
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="auto", show_default=True,
               help="How the daemon logs; auto: to the journal under systemd, as text on a terminal, else as JSON.")  # fmt: skip
 def command(config: str | None, socket: str | None, state_dir: str | None, check: bool, log_format: str) -> int:
     """Run the daemon in the foreground.

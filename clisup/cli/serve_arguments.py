@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["parse"]
+__all__ = ["LOG_FORMATS", "parse"]
 
 _TAKING = {"--config": "config", "--socket": "socket", "--state-dir": "state_dir", "--log-format": "log_format"}
-_FORMATS = ("auto", "console", "json", "journald")
+LOG_FORMATS = ("auto", "console", "json", "journald")
 
 
 def parse(args: list[str]) -> dict[str, Any] | None:
@@ -22,4 +22,4 @@ def parse(args: list[str]) -> dict[str, Any] | None:
             found[_TAKING[name]] = value if equals else left.pop()
         else:
             return None
-    return found if found.get("log_format", "auto") in _FORMATS else None
+    return found if found.get("log_format", "auto") in LOG_FORMATS else None

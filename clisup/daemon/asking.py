@@ -90,7 +90,4 @@ class Asking:
 
 def asks(events: Sequence[EventBase]) -> bool:
     """Is there something in it that concerns a question?"""
-    for event in events:  # noqa: SIM110  # asked of every line: a generator takes three times as long
-        if isinstance(event, _QUESTIONS):
-            return True
-    return False
+    return any(isinstance(event, _QUESTIONS) for event in events)

@@ -30,7 +30,6 @@ from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_
 
 __all__ = ["Connection", "Handlers"]
 
-SEND_LIMIT = 64 * 1024
 FIRST_READ = 8 * 1024  # of a connection that holds no half frame
 READ_LIMIT = 64 * 1024
 HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing

@@ -126,7 +126,7 @@ class Recorder:
         snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
         self._store.append(lines, len(lines), snapshot)
         self.meter.stored(len(items), [item.src for item in items].count(None), size)
-        if self.watchers or self._everywhere:
+        if self.followers:
             self.recent.add(first, events, size)
         elif self.recent.size:
             self.recent.clear()  # it must have no hole

@@ -29,7 +29,7 @@ from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
 from clisup.host.journal_reader import JournalReader
 
-__all__ = ["JournalStore", "check_version", "damaged"]
+__all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
@@ -113,7 +113,7 @@ class JournalStore:
         while chunk := os.pread(fd, LOAD_CHUNK, offset + len(rest)):
             data = rest + chunk
             whole = whole_lines(data)
-            for record in self._records(data[:whole], path, offset, wanted):
+            for record in read_records(data[:whole], path, offset, wanted):
                 if record.event is not None:
                     self.next_seq = record.event["seq"] + 1
                 yield record
@@ -123,13 +123,6 @@ class JournalStore:
         if rest:
             os.ftruncate(fd, offset)
         self._size = offset
-
-    @staticmethod
-    def _records(data: bytes, path: str, offset: int, wanted: Collection[str] | None) -> list[Record]:
-        try:
-            return read_lines(data, wanted)
-        except DamagedLine as damage:
-            raise damaged(path, offset + damage.offset, damage.why) from None
 
     def append(self, lines: list[bytes], count: int, snapshot: dict[str, Any] | None = None) -> None:
         """Write `lines`, which hold `count` events from `next_seq` on: all of them or none.
@@ -309,7 +302,18 @@ def check_version(path: str, head: bytes) -> None:
         )
 
 
-def damaged(path: str, offset: int, why: str) -> WorldError:
+def read_records(data: bytes, path: str, offset: int, wanted: Collection[str] | None) -> list[Record]:
+    """The records of whole lines, which stand at `offset` in the segment `path`; `wanted` as in `read_lines`.
+
+    Raises `WorldError(storage_failed)` for one that is damaged.
+    """
+    try:
+        return read_lines(data, wanted)
+    except DamagedLine as damage:
+        raise _damaged(path, offset + damage.offset, damage.why) from None
+
+
+def _damaged(path: str, offset: int, why: str) -> WorldError:
     """A segment that is not as it was written, with the way out."""
     return WorldError(
         f"cannot read the journal {path}, because it is damaged at byte {offset}: {why}",

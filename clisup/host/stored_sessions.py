@@ -12,19 +12,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from clisup.core.journal import DamagedLine, Record, event_slice, read_lines, whole_lines
+from clisup.core.journal import event_slice, whole_lines
 from clisup.core.ledger import FOLDED, Ledger
 from clisup.core.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import storage_error
-from clisup.host.journal_store import check_version, damaged
+from clisup.host.journal_store import LOAD_CHUNK, check_version, read_records
 from clisup.host.locks import lock_holder
 from clisup.host.session_dir import SessionDir
 
 __all__ = ["StoredSession", "check_spec", "read_session"]
 
 LAST_EVENTS = 20
-CHUNK = 1024 * 1024
 
 
 @dataclass
@@ -110,19 +109,12 @@ def _fold(found: StoredSession, journal: str) -> None:
 
 def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:
     offset, rest = 0, b""
-    while chunk := file.read(CHUNK):
+    while chunk := file.read(LOAD_CHUNK):
         data = rest + chunk
         whole = whole_lines(data)
-        for record in _records(data[:whole], path, offset):
+        for record in read_records(data[:whole], path, offset, FOLDED):
             found.ledger.apply(record)
             if record.event is not None:
                 found.next_seq = record.event["seq"] + 1
         found.lines.extend(data[:whole].rsplit(b"\n", LAST_EVENTS + 1)[:-1][-LAST_EVENTS:])
         offset, rest = offset + whole, data[whole:]  # at the end, the rest is a torn tail: the next daemon cuts it
-
-
-def _records(data: bytes, path: str, offset: int) -> list[Record]:
-    try:
-        return read_lines(data, FOLDED)
-    except DamagedLine as damage:
-        raise damaged(path, offset + damage.offset, damage.why) from None

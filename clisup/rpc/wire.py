@@ -233,4 +233,4 @@ def encode_notifications(method: str, params: Sequence[bytes]) -> bytes:
 
 def encode_notification(method: str, params: bytes) -> bytes:
     """A notification's line; `params` is JSON already: for events the very bytes that the journal holds."""
-    return b'{"jsonrpc":"2.0","method":"' + method.encode() + b'","params":' + params + b"}\n"
+    return encode_notifications(method, (params,))

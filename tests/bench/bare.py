@@ -8,15 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.frames import Mix
-from tests.bench.place import Gate, end
+from tests.bench.place import end
 
-__all__ = ["prompt_of", "spoken"]
-
-
-def prompt_of(mode: str, gate: Gate, mix: Mix, count: int, rate: float = 1.0) -> str:
-    """The word on which a fake CLI speaks."""
-    return f"bench {mode} {gate.path} {mix.path} {count} {rate}"
+__all__ = ["spoken"]
 
 
 @contextmanager

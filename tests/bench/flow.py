@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.bare import prompt_of, spoken
+from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
-from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end
+from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end, prompt_of
 
 __all__ = ["Flow", "parse", "through_daemon", "through_relay", "through_sdk"]
 

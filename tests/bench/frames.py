@@ -29,10 +29,6 @@ class Mix(NamedTuple):
     lines: int
     bytes: int
 
-    def size_of(self, count: int) -> int:
-        """About how many bytes `count` lines are."""
-        return self.bytes * count // self.lines
-
 
 def write_mix(directory: Path, *, stamped: bool = False) -> Mix:
     """The recorded mix. `stamped`: each small text delta carries the word that the fake CLI replaces by the time."""

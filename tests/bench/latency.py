@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.bench.bare import prompt_of, spoken
+from tests.bench.bare import spoken
 from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
-from tests.bench.place import Gate, Sinks, bounded, end
+from tests.bench.place import Gate, Sinks, bounded, end, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 from tests.bench.throughput import saturation

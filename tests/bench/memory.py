@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.bare import prompt_of
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Place, children_of, end, memory_of
+from tests.bench.place import PATIENCE_S, Place, children_of, end, memory_of, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 

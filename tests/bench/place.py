@@ -18,9 +18,9 @@ from tests.bench.frames import Mix
 from tests.bench.native_programs import build
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-from harness import Harness
+from harness import Harness, children_of
 
-__all__ = ["Gate", "Place", "Sinks", "bounded", "children_of", "cpu_of", "end", "memory_of", "place"]
+__all__ = ["Gate", "Place", "Sinks", "bounded", "children_of", "cpu_of", "end", "memory_of", "place", "prompt_of"]
 
 PATIENCE_S = 120.0
 """For everything that is waited for."""
@@ -35,12 +35,6 @@ def memory_of(pid: int) -> dict[str, int]:
     """KiB: `Rss`, `Pss`, `Private_Dirty` and the rest of smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes whose parent it is (proc(5), `children`)."""
-    tasks = Path(f"/proc/{pid}/task")
-    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
 
 
 class Gate:
@@ -70,6 +64,11 @@ class Gate:
 
     def close(self) -> None:
         self._file.close()
+
+
+def prompt_of(mode: str, gate: Gate, mix: Mix, count: int, rate: float = 1.0) -> str:
+    """The word on which a fake CLI speaks."""
+    return f"bench {mode} {gate.path} {mix.path} {count} {rate}"
 
 
 @contextmanager
@@ -156,8 +155,7 @@ class Place:
 
     def prompt(self, session: str, mode: str, mix: Mix, count: int, rate: float = 1.0) -> None:
         """Have it say `count` lines once the gate is open."""
-        text = f"bench {mode} {self.gate.path} {mix.path} {count} {rate}"
-        self.daemon.call("session/prompt", session_id=session, prompt=text)
+        self.daemon.call("session/prompt", session_id=session, prompt=prompt_of(mode, self.gate, mix, count, rate))
 
     def follow(self, turns: int, clients: int) -> Sinks:
         """So many clients that follow all sessions until so many turns have completed."""

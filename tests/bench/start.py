@@ -10,9 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.bare import prompt_of
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end
+from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.bench import growth, latency, memory, recovery, report, run, start, throughput
-from tests.bench.bare import prompt_of, spoken
+from tests.bench.bare import spoken
 from tests.bench.figures import FAR, Figure, Target, far_off, figure, fit, missing
 from tests.bench.flow import parse, through_daemon, through_relay
 from tests.bench.frames import REPEATED, write_deltas, write_huge, write_mix
 from tests.bench.native_programs import build
-from tests.bench.place import Gate, Sinks, children_of, cpu_of, memory_of
+from tests.bench.place import Gate, Sinks, children_of, cpu_of, memory_of, prompt_of
 from tests.bench.setting import Setting
 
 PARTS = {module.PART: module for module in (throughput, latency, memory, start, recovery, growth)}

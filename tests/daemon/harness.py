@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,17 @@ def until(what: Callable[[], Any], why: str | Callable[[], str] = "", patience: 
     return value
 
 
-def children_of(pid: int) -> list[str]:
-    """Pids of what its threads have started, and what has become theirs."""
-    lists = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
-    return " ".join(lists).split()
+def children_of(pid: int) -> list[int]:
+    """Pids of what its threads have started, and what has become theirs (proc(5)); none of one that is gone."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that is gone
+            found += map(int, path.read_text().split())
+    return found
 
 
-def _cmdline(pid: int) -> bytes:
+def cmdline_of(pid: int) -> bytes:
+    """Its words with their zero bytes; empty where it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -216,14 +221,14 @@ class Harness:
     def keeper_zygote(self) -> int | None:
         """The pid of the process that forks keepers for the daemon, once there is one."""
         assert self.process is not None
-        children = (int(pid) for pid in children_of(self.process.pid))
-        return next((pid for pid in children if self._is_zygote_of_ours(pid, _cmdline(pid))), None)
+        children = children_of(self.process.pid)
+        return next((pid for pid in children if self._is_zygote_of_ours(pid, cmdline_of(pid))), None)
 
     def _is_zygote_of_ours(self, pid: int, argv: bytes) -> bool:
         """It is no leftover as long as its daemon lives."""
         if self.process is None or self.process.poll() is not None or not argv.endswith(b"\0zygote\0"):
             return False
-        return str(self.state / "keeper").encode() in argv and str(pid) in children_of(self.process.pid)
+        return str(self.state / "keeper").encode() in argv and pid in children_of(self.process.pid)
 
     def faults(self) -> str:
         """What the daemon's log says of faults of its own."""

@@ -73,7 +73,7 @@ def test_keepers_of_the_daemon_before_leave_no_zombie(serve: Callable[..., Harne
     restart(daemon)
     (tmp_path / "go").touch()
     session.end_of("t1")
-    until(lambda: set(children_of(daemon.pid)) <= {str(daemon.keeper_zygote())})
+    until(lambda: set(children_of(daemon.pid)) <= {daemon.keeper_zygote()})
 
 
 def test_who_connects_in_between_is_served_and_nobody_else_gets_the_socket(serve: Callable[..., Harness]) -> None:

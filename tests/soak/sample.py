@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+from harness import children_of, cmdline_of
 
 __all__ = ["Sample", "sample"]
 
@@ -32,9 +36,9 @@ HEADER = f"{'turns':>8} {'seconds':>8} {'rss MB':>8} {'fds':>5} {'threads':>8} {
 
 def sample(pid: int, turns: int, seconds: float) -> Sample:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    own = [int(child) for child in _children(pid)]
-    zygotes = [child for child in own if _cmdline(child).endswith(b"\0zygote\0")]
-    forked = [int(child) for zygote in zygotes for child in _children(zygote)]
+    own = children_of(pid)
+    zygotes = [child for child in own if cmdline_of(child).endswith(b"\0zygote\0")]
+    forked = [child for zygote in zygotes for child in children_of(zygote)]
     children = [_state(child) for child in own + forked if child not in zygotes]
     return Sample(
         turns=turns,
@@ -45,23 +49,6 @@ def sample(pid: int, turns: int, seconds: float) -> Sample:
         zombies=children.count("Z"),
         keepers=sum(state not in ("Z", "") for state in children),
     )
-
-
-def _children(pid: int) -> list[str]:
-    found: list[str] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-    except OSError:  # it is gone, or one of its threads
-        pass
-    return found
-
-
-def _cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _state(pid: int) -> str:
