@@ -157,6 +157,7 @@ class _Handlers:
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
         session = self._manager.get(params.session_id)
+        await self._manager.look_at_memory()  # before all: nothing that follows waits, so the answer is of one moment
         after = max(session.recorder.first_seq - 1, session.recorder.next_seq - 1 - LAST_EVENTS)
         reader = session.recorder.reader(after)
         last: list[dict[str, Any]] = []
@@ -165,7 +166,6 @@ class _Handlers:
                 last += [json.loads(event.event) for event in events]
         finally:
             reader.close()
-        await self._manager.look_at_memory()
         detail = {
             "timers": session.timers(),
             "watch": session.watch(),

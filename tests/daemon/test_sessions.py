@@ -181,6 +181,17 @@ def test_get_tells_phase_timers_and_last_events(daemon: Harness, tmp_path: Path)
     session.end_of("t1")
 
 
+def test_get_is_of_one_moment_while_events_come(daemon: Harness) -> None:
+    session = daemon.new()
+    session.prompt("@stream 400 20 0.002")
+    session.await_event("content_delta")
+    looks = []
+    while (row := session.get())["state"] == "running":
+        looks.append((row["last_events"][-1]["seq"], row["next_seq"] - 1))
+    session.end_of("t1")
+    assert looks and all(last == newest for last, newest in looks)
+
+
 @pytest.mark.fault(18)
 def test_a_cli_that_crashes_again_and_again_makes_a_failed_session(daemon: Harness) -> None:
     session = daemon.new()
