@@ -5,7 +5,6 @@ Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -260,6 +259,8 @@ def _problems(error: ValidationError) -> list[Problem]:
         path = tuple(part for part in problem["loc"] if part != "[key]")
         key = ".".join(str(part) for part in path)
         if problem["type"] == "extra_forbidden":
+            import difflib  # a configuration without mistakes has no use for it
+
             near = difflib.get_close_matches(str(path[-1]), _known_keys(path[:-1]), n=1, cutoff=0.5)
             suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
             found.append(Problem(key, path, f"is not a known key{suggestion}", near[0] if near else None))

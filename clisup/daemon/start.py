@@ -20,7 +20,7 @@ from clisup.host.hardening import (
     taken,
     taken_descriptors,
 )
-from clisup.host.plain_structlog import import_structlog
+from clisup.host.lean_imports import import_lean
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
@@ -49,7 +49,7 @@ def serve(flags: Flags) -> int:
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
-    import_structlog()
+    import_lean()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession
