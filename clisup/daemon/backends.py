@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import uuid
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
@@ -153,7 +153,7 @@ class Backend:
             "version": None,
             "supported": False,
             "supported_versions": self.versions,
-            "capabilities": dataclasses.asdict(self.adapter.capabilities),
+            "capabilities": asdict(self.adapter.capabilities),
             "unavailable_reason": None,
         }
         try:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clisup.host.hardening import clean_environment
+from clisup.host.carrying import clean_environment
 
 LATER = ("rich", "psutil", "click", "textual", "prometheus_client", "opentelemetry", "jsonschema")
 OWN_LATER = (
