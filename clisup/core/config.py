@@ -3,7 +3,7 @@
 Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping becomes a frozen `Config`.
 """
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
