@@ -40,7 +40,8 @@ def load_rules(
 ) -> RuleSet:
     """The rules for one backend kind: the common lists and its own, with what they include.
 
-    `known` are the files that have been read for other kinds: each is read once, and what is read now is put there. Raises `ConfigurationError` that names the directories, the file or the line, and the way out.
+    `known` are the files that have been read for other kinds: each is read once, and what is read now is put there.
+    Raises `ConfigurationError` that names the directories, the file or the line, and the way out.
     """
     directory = lists_directory(kind, override, search=search)
     read = {} if known is None else known
