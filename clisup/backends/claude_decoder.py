@@ -8,8 +8,9 @@ tables; what neither knows, or what is no JSON object at all, becomes `unparsed`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from clisup.core.events import EventBase, SessionInit, Unparsed
 from clisup.core.framing import Line
@@ -147,8 +148,7 @@ def _frame(line: Line) -> dict[str, Any] | None:
     return frame if isinstance(frame, dict) else None
 
 
-@dataclass(slots=True)
-class DriftEntry:
+class DriftEntry(Struct):
     """What was unknown in the output of one version of one CLI: names with how often, and when first and last."""
 
     kind: str
@@ -195,7 +195,7 @@ class DriftBook:
 
     def dump(self) -> dict[str, Any]:
         """Everything, for a file."""
-        names = DriftEntry.__dataclass_fields__
+        names = DriftEntry.__struct_fields__
         return {"v": 1, "entries": [{name: getattr(entry, name) for name in names} for entry in self]}
 
 
