@@ -37,7 +37,7 @@ async def check_foreign_writer(
     rules = presence_rules(backend.adapter)
     if rules is None:
         return
-    env, _ = backend.environment(request_env=request_env, sets={}, markers={})
+    env = backend.own_environment(request_env)
     pid: int | None = None
     with trio.move_on_after(LOOK_LIMIT_S) as scope:
         look = (rules, rules.directory(env), native_id, own)
@@ -55,8 +55,8 @@ async def check_foreign_writer(
 
 async def check_strangers(session: Session) -> None:
     """Raises `UsageError(session_busy)` where somebody else has this session's native one open."""
-    own = OwnProcesses(session.id, session.keeper_pid())
-    await check_foreign_writer(session.backend, session.dir.secrets(), session.native_id, own)
+    own = OwnProcesses(session.id, session.keeper_pid(), frozenset(session.services.own))
+    await check_foreign_writer(session.backend, session.gate.brought, session.native_id, own)
 
 
 async def before_run(session: Session, turn_id: str) -> None:

@@ -76,7 +76,7 @@ class Run:
         self._behind = spool_size(run_dir.out)  # up to there nothing is news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
+        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
         self._speech = Speech(self, run_dir, self._leash, self._batch)
         self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._wake = trio.Event()

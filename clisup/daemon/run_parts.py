@@ -40,6 +40,8 @@ class RunSettings:
     request: LaunchRequest
     storage: Storage
     frames: FrameSample
+    own: set[int]
+    """The daemon's: the pids of all keepers, and of their CLIs."""
 
 
 class RunSink(AskingSink, Protocol):

@@ -38,3 +38,4 @@ class Services:
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
     figures: Figures = field(default_factory=Figures)
     shelf: Shelf = field(default_factory=Shelf)
+    own: set[int] = field(default_factory=set)  # pids of the keepers that are held, and of their CLIs

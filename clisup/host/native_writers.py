@@ -19,14 +19,20 @@ FILES_LIMIT = 4096
 FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024
 ANCESTORS_LIMIT = 64
+_PIECE = 8192
 _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
 
 class OwnProcesses(NamedTuple):
-    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors."""
+    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors.
+
+    `launched` are the daemon's keepers and CLIs, of all its sessions. Their command lines are its own work, and no two of its
+    sessions write the same native one: to read them for each start would cost the more the more of them run.
+    """
 
     session_id: str
     keeper_pid: int | None = None
+    launched: frozenset[int] = frozenset()
 
 
 def find_writer(rules: PresenceRules, directory: str | None, native_id: str, own: OwnProcesses) -> int | None:
@@ -39,7 +45,8 @@ def find_writer(rules: PresenceRules, directory: str | None, native_id: str, own
         known.add(presence.pid)
         if presence.native_session_id == native_id and not _is_ours(presence.pid, own):
             return presence.pid
-    return next((pid for pid in _by_command_line(rules, native_id, known) if not _is_ours(pid, own)), None)
+    unknown = _by_command_line(rules, native_id, own.launched | known)
+    return next((pid for pid in unknown if not _is_ours(pid, own)), None)
 
 
 def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence]:
@@ -74,14 +81,17 @@ def _read(path: str) -> bytes | None:
         os.close(fd)
 
 
-def _by_command_line(rules: PresenceRules, native_id: str, known: set[int]) -> Iterator[int]:
+def _by_command_line(rules: PresenceRules, native_id: str, known: frozenset[int]) -> Iterator[int]:
     """Processes that name the session in their flags and have no file: just started, or of an older version."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) in known or not _is_of_this_user(int(name)):
-            continue
-        argv = _proc(int(name), "cmdline", CMDLINE_BYTES).split(b"\0")
-        if rules.opened(argv) == native_id and _stat(int(name)) is not None:
-            yield int(name)
+    native = native_id.encode()
+    for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - known:
+        words = _proc(pid, "cmdline", CMDLINE_BYTES)
+        if native in words and rules.opened(words.split(b"\0")) == native_id and _lives(pid):
+            yield pid
+
+
+def _lives(pid: int) -> bool:
+    return _is_of_this_user(pid) and _stat(pid) is not None
 
 
 def _is_alive(presence: Presence, namespace: str) -> bool:
@@ -126,8 +136,17 @@ def _namespace() -> str:
 
 
 def _proc(pid: int, name: str, limit: int) -> bytes:
+    """Empty where it cannot be read. These files fill what is offered to them: a piece that is not full is the last."""
+    data = b""
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read(limit)
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return data
+    try:
+        while len(data) < limit and len(piece := os.read(fd, _PIECE)) == _PIECE:
+            data += piece
+        return (data + piece)[:limit]
     except OSError:
         return b""
+    finally:
+        os.close(fd)

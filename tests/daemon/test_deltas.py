@@ -26,7 +26,7 @@ def take(
         return decoded.get(line.data, Decoded((DELTA,)))
 
     limits = LimitsConfig(inline_bytes=1024)
-    settings = RunSettings("s", 3, Timeouts(), limits, None, None, FrameSample(None))  # type: ignore[arg-type]
+    settings = RunSettings("s", 3, Timeouts(), limits, None, None, FrameSample(None), set())  # type: ignore[arg-type]
     return take_deltas(lines, begin, turn or Turn("t1", run=3), settings, decode)
 
 
