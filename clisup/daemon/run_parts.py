@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from clisup.backends.base import Carried, LaunchRequest
@@ -13,7 +13,7 @@ from clisup.core.events import Notice
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
 from clisup.daemon.asking import AskingSink
-from clisup.daemon.recorder import Item
+from clisup.daemon.recorder import Entry, Item
 from clisup.daemon.sink import Place
 from clisup.daemon.storage import Storage
 
@@ -40,7 +40,7 @@ class RunSettings:
     request: LaunchRequest
     storage: Storage
     frames: FrameSample
-    own: set[int]
+    own: set[int] = field(default_factory=set)
     """The daemon's: the pids of all keepers, and of their CLIs."""
 
 
@@ -49,7 +49,7 @@ class RunSink(AskingSink, Protocol):
 
     @property
     def carried(self) -> Carried: ...
-    def record(self, items: Sequence[Item]) -> int: ...
+    def record(self, entries: Sequence[Entry]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
     def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]: ...
