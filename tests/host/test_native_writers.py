@@ -107,6 +107,17 @@ def test_a_process_of_the_session_itself_is_no_stranger(tmp_path: Path, start: S
     assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=2**22)) == pid
 
 
+def test_the_command_line_of_what_the_daemon_has_launched_itself_is_not_read_but_its_file_is(
+    tmp_path: Path, start: Start
+) -> None:
+    pid = start("--resume", NATIVE, name="claude")
+    launched = OwnProcesses(OWN.session_id, launched=frozenset({pid}))
+    assert writer(tmp_path) == pid
+    assert writer(tmp_path, launched) is None
+    say(tmp_path, pid)
+    assert writer(tmp_path, launched) == pid
+
+
 @pytest.mark.parametrize(
     "words",
     [
