@@ -183,7 +183,7 @@ class Manager:
             _check_live(params, backend, version)
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
-                await check_foreign_writer(backend, params.env or {}, params.resume_native_id, own)
+                await check_foreign_writer(self.services.looks, backend, params.env or {}, params.resume_native_id, own)
         async with self.opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)

@@ -11,6 +11,7 @@ from clisup.daemon.drift import Drift
 from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.memory import MemoryLook
+from clisup.daemon.native_guard import WriterLooks
 from clisup.daemon.open_sessions import OpenSessions
 from clisup.daemon.recent import Shelf
 from clisup.daemon.recorder import Watcher
@@ -41,3 +42,6 @@ class Services:
     figures: Figures = field(default_factory=Figures)
     shelf: Shelf = field(default_factory=Shelf)
     own: set[int] = field(default_factory=set)  # pids of the keepers that are held, and of their CLIs
+
+    def __post_init__(self) -> None:
+        self.looks = WriterLooks(self.own)

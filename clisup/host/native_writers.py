@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from clisup.core.presence import Presence, PresenceRules
 
-__all__ = ["OwnProcesses", "find_writer"]
+__all__ = ["OwnProcesses", "Question", "find_writers"]
 
 FILES_LIMIT = 4096
 FILE_BYTES = 64 * 1024
@@ -24,29 +24,54 @@ _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
 
 class OwnProcesses(NamedTuple):
-    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors.
-
-    `launched` are the daemon's keepers and CLIs, of all its sessions. Their command lines are its own work, and no two of its
-    sessions write the same native one: to read them for each start would cost the more the more of them run.
-    """
+    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors."""
 
     session_id: str
     keeper_pid: int | None = None
-    launched: frozenset[int] = frozenset()
 
 
-def find_writer(rules: PresenceRules, directory: str | None, native_id: str, own: OwnProcesses) -> int | None:
-    """The pid of a living process, none of ours, that has the native session open; None where none is seen. Blocks shortly."""
+class Question(NamedTuple):
+    """Who has this native session open, beside the session's own processes?"""
+
+    rules: PresenceRules
+    directory: str | None
+    native_id: str
+    own: OwnProcesses
+
+
+def find_writers(questions: Sequence[Question], launched: frozenset[int] = frozenset()) -> list[int | None]:
+    """For each question the pid of a living process that has its native session open; None where none is seen. Blocks shortly.
+
+    However many ask, the processes are looked at once. `launched` are the daemon's keepers and CLIs, of all its sessions:
+    their command lines are its own work, and no two of its sessions write the same native one. To read them for each start
+    would cost the more the more of them run.
+    """
+    found: list[int | None] = [None] * len(questions)
+    groups: dict[tuple[PresenceRules, str | None], list[int]] = {}
+    for at, question in enumerate(questions):
+        groups.setdefault((question.rules, question.directory), []).append(at)
+    for (rules, directory), places in groups.items():
+        seen = _seen(rules, directory, {questions[at].native_id for at in places}, launched)
+        for at in places:
+            native, own = questions[at].native_id, questions[at].own
+            found[at] = next((pid for pid in seen.get(native, ()) if not _is_ours(pid, own)), None)
+    return found
+
+
+def _seen(
+    rules: PresenceRules, directory: str | None, natives: set[str], launched: frozenset[int]
+) -> dict[str, list[int]]:
+    """The living processes that have one of these native sessions open, by their own word or, where they have none, by their flags."""
     namespace = _namespace()
+    seen: dict[str, list[int]] = {}
     known: set[int] = set()
     for presence in _presences(rules, directory):
-        if not _is_alive(presence, namespace):
-            continue
-        known.add(presence.pid)
-        if presence.native_session_id == native_id and not _is_ours(presence.pid, own):
-            return presence.pid
-    unknown = _by_command_line(rules, native_id, own.launched | known)
-    return next((pid for pid in unknown if not _is_ours(pid, own)), None)
+        if _is_alive(presence, namespace):
+            known.add(presence.pid)
+            seen.setdefault(presence.native_session_id, []).append(presence.pid)
+    for pid, native in _by_command_line(rules, natives, launched | known):
+        seen.setdefault(native, []).append(pid)
+    return seen
 
 
 def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence]:
@@ -81,13 +106,18 @@ def _read(path: str) -> bytes | None:
         os.close(fd)
 
 
-def _by_command_line(rules: PresenceRules, native_id: str, known: frozenset[int]) -> Iterator[int]:
-    """Processes that name the session in their flags and have no file: just started, or of an older version."""
-    native = native_id.encode()
+def _by_command_line(
+    rules: PresenceRules, natives: set[str], known: frozenset[int] | set[int]
+) -> Iterator[tuple[int, str]]:
+    """Processes that name one of the sessions in their flags and have no file: just started, or of an older version."""
+    wanted = [native.encode() for native in natives]
     for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - known:
         words = _proc(pid, "cmdline", CMDLINE_BYTES)
-        if native in words and rules.opened(words.split(b"\0")) == native_id and _lives(pid):
-            yield pid
+        if not any(native in words for native in wanted):
+            continue
+        opened = rules.opened(words.split(b"\0"))
+        if opened in natives and _lives(pid):
+            yield pid, opened
 
 
 def _lives(pid: int) -> bool:
