@@ -68,7 +68,10 @@ class LeashOwner(Protocol):
 class Leash:
     """One run's keeper. `exited` is set once, with the exit record; everything the CLI said is then in the spools."""
 
-    def __init__(self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage) -> None:
+    def __init__(
+        self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int]
+    ) -> None:
+        """`own` gets the pids of keeper and CLI for as long as the keeper is held."""
         self._owner = owner
         self._dir = run_dir
         self._session_id = session_id
@@ -86,6 +89,7 @@ class Leash:
         self._news = trio.Event()
         self.hung_at: float | None = None
         self.keeper_pid: int | None = None
+        self._own, self._pids = own, set[int]()
         self.exited: ExitRecord | None = None
         self._given_up = False
 
@@ -138,6 +142,7 @@ class Leash:
     def give_up(self) -> None:
         """Nobody follows the run any longer: who waits to say something to it learns that it cannot."""
         self._given_up = True
+        self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
 
@@ -219,6 +224,8 @@ class Leash:
                 continue
             failpoint("keeper.hello")
             self.keeper_pid = self._link.hello.get("keeper_pid")
+            self._pids |= {int(pid) for name in ("keeper_pid", "pid") if (pid := self._link.hello.get(name))}
+            self._own |= self._pids
             self._end_sent = False
             written = int(self._link.hello.get("last_id") or 0)
             self._last_id = max(self._last_id, written, int(self._link.hello.get("last_taken") or 0))
@@ -296,6 +303,7 @@ class Leash:
 
     def _gone(self, record: ExitRecord) -> None:
         self.exited = record
+        self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
         self._owner.grew()

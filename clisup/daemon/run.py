@@ -78,7 +78,7 @@ class Run:
         self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, behind=spool_size(run_dir.out))
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
+        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
         self._speech = Speech(self, run_dir, self._leash, self._batch)
         self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._live = settings.request.live
