@@ -72,6 +72,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
     "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
-from clisup.core.deltas import Delta
+from clisup.core.deltas import NO_ROW, Row
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.presence import PresenceRules
@@ -335,13 +335,13 @@ def is_idle(decoder: Decoder) -> bool:
     return idle
 
 
-def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Sequence[Delta]]:
+def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Row]:
     """The decoder's `deltas(lines, begin, limit)`, where it has a short way for them; else one that takes none.
 
-    It gives the deltas of the lines from `begin` on (without their newlines, at most `limit` bytes long with them), one of
-    each, up to the first that is anything else: that one it has not looked at. `decode` of each would give the same, and no more.
+    It takes the lines from `begin` on (without their newlines, at most `limit` bytes long with them) up to the first that says
+    anything but one delta: of that one nothing has been taken note of. `decode` of each would give the same, and no more.
     """
-    row: Callable[[Sequence[bytes], int, int], Sequence[Delta]] = getattr(decoder, "deltas", lambda *_: ())
+    row: Callable[[Sequence[bytes], int, int], Row] = getattr(decoder, "deltas", lambda *_: NO_ROW)
     return row
 
 

@@ -86,8 +86,8 @@ class FrameSample:
         self.fields: dict[str, int] = {}
         self.version: str | None = None
 
-    def has_enough(self, kind: type[EventBase]) -> bool:
-        """Need no more lines that become this kind of event be looked at?"""
+    def has_enough(self, kind: type[EventBase] | None) -> bool:
+        """Need no more lines be looked at that become this kind of event, or none?"""
         return kind in self._done
 
     def see(self, line: Line, events: Sequence[EventBase]) -> None:

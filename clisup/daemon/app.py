@@ -26,6 +26,7 @@ from clisup.daemon.reloading import Hangups, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
+from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
@@ -177,6 +178,7 @@ class Daemon:
             self.state = "ready"
             nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
+            nursery.start_soon(build_models)
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)

@@ -92,6 +92,14 @@ class Backend:
             markers=markers,
         )
 
+    def own_environment(self, request_env: Mapping[str, str]) -> Mapping[str, str]:
+        """As `environment`, without what an adapter sets and without markers: made once where the request brought nothing."""
+        return self._plain if not request_env else self.environment(request_env=request_env, sets={}, markers={})[0]
+
+    @cached_property
+    def _plain(self) -> Mapping[str, str]:
+        return self.environment(request_env={}, sets={}, markers={})[0]
+
     def own_launch(self) -> LaunchSpec:
         """What the adapter makes of an ordinary prompt: the variables that it sets and closes by itself."""
         request = LaunchRequest(
@@ -110,9 +118,11 @@ class Backend:
 
         Raises `WorldError(backend_unavailable)`.
         """
-        executable = self.executable()
+        return self._argv(self.executable())
+
+    def _argv(self, executable: Executable) -> tuple[str, ...]:
         search_path = self._inherited.get("PATH", os.defpath)
-        worker = find_worker(self.adapter.workers(os.path.realpath(executable.path)), search_path=search_path)
+        worker = find_worker(self.adapter.workers(executable.real), search_path=search_path)
         return (*(worker or (executable.path,)), *self.command[1:])
 
     async def ready(self, *, patience_s: float | None = None) -> tuple[tuple[str, ...], str | None]:
@@ -120,14 +130,18 @@ class Backend:
 
         Raises `WorldError` where the backend cannot be used, or has told no version within `patience_s`.
         """
-        executable, argv = self.executable(), self.argv()
+        executable = self.executable()
+        argv = self._argv(executable)
         if not self.adapter.version_args:
             return argv, None
-        own = self.own_launch()
-        env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
-        version = await self._probe.version(
-            executable, argv + self.adapter.version_args, env, self.adapter.parse_version, patience_s=patience_s
-        )
+        question = argv + self.adapter.version_args
+        version = self._probe.known(executable, question)
+        if version is None:
+            own = self.own_launch()
+            env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+            version = await self._probe.version(
+                executable, question, env, self.adapter.parse_version, patience_s=patience_s
+            )
         if version is None:
             so_far = "" if patience_s is None else " so far"
             raise WorldError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
@@ -40,6 +40,8 @@ class RunSettings(Struct, frozen=True):
     request: LaunchRequest
     storage: Storage
     frames: FrameSample
+    own: set[int] = field(default_factory=set)
+    """The daemon's: the pids of all keepers, and of their CLIs."""
 
 
 class RunSink(AskingSink, Protocol):
