@@ -53,10 +53,11 @@ def _run(args: list[str]) -> int:
         from clisup.cli.serve_arguments import parse as parse_serve
 
         if (flags := parse_serve(args[1:])) is not None:
-            from clisup.host.carrying import can_carry, carry_environment_over
+            if args == sys.argv[1:]:  # a process of its own, and no call of ours
+                from clisup.host.carrying import can_carry, carry_environment_over
 
-            if can_carry():
-                carry_environment_over(args)  # first of all: what is imported before it is imported twice
+                if can_carry():
+                    carry_environment_over(args)  # first of all: what is imported before it is imported twice
             from clisup.daemon.start import Flags, serve
 
             return serve(Flags(**flags))  # type: ignore[arg-type]  # they are what `parse` has found

@@ -114,7 +114,8 @@ def test_the_first_process_loads_next_to_nothing() -> None:
         "import os, sys\n"
         "def execve(*_): print(*sys.modules); sys.stdout.flush(); os._exit(0)\n"
         "os.execve = execve\n"
-        "from clisup.cli.main import main; main(['serve', '--config', 'clisup.toml', '--log-format', 'json'])"
+        "sys.argv = ['clisup', 'serve', '--config', 'clisup.toml', '--log-format', 'json']\n"
+        "from clisup.cli.main import main; main()"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
