@@ -88,13 +88,12 @@ def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any]
     return _sealed(b'%b"event":%b}' % (head, event))
 
 
-def encode_row(events: Sequence[bytes], run: int, start: int, ends: Sequence[int]) -> list[bytes]:
-    """The journal lines of events of stdout lines that follow each other, one event of each: the first line begins at `start`."""
+def encode_row(events: Sequence[bytes], run: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """The journal lines of events that are each the only one of their line of stdout."""
     lines = []
-    for event, end in zip(events, ends, strict=True):
+    for event, start, end in zip(events, starts, ends, strict=True):
         rest = b'"src":[%d,"out",%d,%d,0],"event":%b}' % (run, start, end, event)
         lines.append(b'{"crc":"%08x",%b\n' % (crc32(rest), rest))  # as `_sealed`: a call costs as much as the checksum
-        start = end
     return lines
 
 

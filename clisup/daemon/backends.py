@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import uuid
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
@@ -23,7 +23,7 @@ from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.log import LOG
-from clisup.host.scrub_files import load_rules
+from clisup.host.scrub_files import Known, load_rules
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
 
@@ -43,12 +43,18 @@ class Backend:
     """One `[backends.NAME]`: everything that does not depend on a session."""
 
     def __init__(
-        self, name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+        self,
+        name: str,
+        config: BackendConfig,
+        inherited: Mapping[str, str],
+        lists: Path | None,
+        probe: VersionProbe,
+        known: Known,
     ):
         self.name = name
         self.config = config
         self.adapter = _adapter(name, config)
-        rules = load_rules(self.adapter.lists, lists)
+        rules = load_rules(self.adapter.lists, lists, known=known)
         self._inherited = inherited
         self.rules = rules
         self._probe = probe
@@ -167,7 +173,7 @@ class Backend:
             "version": None,
             "supported": False,
             "supported_versions": self.versions,
-            "capabilities": dataclasses.asdict(self.adapter.capabilities),
+            "capabilities": asdict(self.adapter.capabilities),
             "unavailable_reason": None,
         }
         try:
@@ -255,10 +261,15 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
 
 
 def _made(
-    name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+    name: str,
+    config: BackendConfig,
+    inherited: Mapping[str, str],
+    lists: Path | None,
+    probe: VersionProbe,
+    known: Known,
 ) -> Backend:
     try:
-        return Backend(name, config, inherited, lists, probe)
+        return Backend(name, config, inherited, lists, probe, known)
     except ConfigurationError as error:
         error.data.setdefault("key", f"backends.{name}")
         raise
@@ -273,8 +284,10 @@ class Backends:
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
         self._all: dict[str, Backend] = {}
+        known: Known = {}
         for name, backend in config.backends.items():
-            new, old = _made(name, backend, inherited, override, self._probe), before and before._all.get(name)
+            new = _made(name, backend, inherited, override, self._probe, known)
+            old = before and before._all.get(name)
             self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
 
     def take(self, other: Backends) -> None:

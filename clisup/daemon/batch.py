@@ -63,9 +63,10 @@ class Batch:
 
     def store_now(self) -> None:
         """Journal the batch, or none of it. Raises `WorldError(storage_failed)`."""
-        with self._storage.watched():
-            for blob in self._blobs:
-                self._dir.save_blob(blob.name, blob.data)
+        if self._blobs:
+            with self._storage.watched():
+                for blob in self._blobs:
+                    self._dir.save_blob(blob.name, blob.data)
         self._sink.record(self._entries)
         self._entries = []
         self._blobs = []
@@ -83,7 +84,8 @@ class Batch:
                 self.blocked("journal", True)
                 await trio.sleep(STORAGE_RETRY_S)
             else:
-                self.blocked("journal", False)
+                if self._blocked_by:
+                    self.blocked("journal", False)
                 return done
 
     def blocked(self, by: str, blocked: bool) -> None:

@@ -47,10 +47,13 @@ def stdin_id(offset: int, slot: int = 0) -> int:
 
 
 class LeashOwner(Protocol):
-    """Who is told what the keeper says. None of these may block."""
+    """Who is told what the keeper says. None of these may block, but for a disk that takes nothing."""
 
     def grew(self) -> None:
-        """There are new bytes in a spool, or an exit."""
+        """There may be new bytes in a spool, or an exit."""
+
+    async def take(self, out_size: int, err_size: int) -> None:
+        """There are new bytes in a spool: so many are in each."""
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper cannot write (or can again)."""
@@ -233,8 +236,9 @@ class Leash:
             self._owner.rearm()
             self._owner.spool_blocked(bool(self._link.hello.get("blocked")))
             self._owner.grew()
-            async for message in self._link.messages():
-                await self._heed(message)
+            while messages := await self._link.receive():
+                for message in messages:
+                    await self._heed(message)
             await self.aclose()
             if self.exited is None:
                 await self._unreachable()
@@ -253,7 +257,7 @@ class Leash:
             await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
-                self._owner.grew()
+                await self._owner.take(int(message["out"]), int(message["err"]))
                 if self._link is not None:
                     failpoint("keeper.ack.before")
                     await self._link.seen()

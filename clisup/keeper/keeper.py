@@ -819,8 +819,11 @@ class Link:
         return [loads(line) for line in lines]
 
     def send(self, message: dict[str, Any]) -> None:
+        self.send_line((dumps(message) + "\n").encode())
+
+    def send_line(self, line: bytes) -> None:
         if self.fd >= 0 and not self.hung_up:
-            self.outgoing += (dumps(message) + "\n").encode()
+            self.outgoing += line
             self.flush()
 
     def flush(self) -> None:
@@ -974,16 +977,24 @@ class Keeper:
     # -- the loop
 
     def loop(self) -> None:
-        """Until the record is written and the daemon has read it. What to wait for is worked out anew each time: a poll
-        set that is kept can go stale."""
+        """Until the record is written and the daemon has read it. What to wait for is worked out anew whenever anything
+        that it depends on has changed: a poll set that is kept for longer can go stale."""
+        basis: tuple[object, ...] | None = None
         while self.phase != OVER or (self.link.fd >= 0 and time.monotonic() < self.phase_until):
-            handlers = self.interests()
-            poller = select.poll()
-            for fd, (events, _) in handlers.items():
-                poller.register(fd, events)
+            if basis != (now := self.basis()):
+                basis, handlers = now, self.interests()
+                poller = select.poll()
+                for fd, (events, _) in handlers.items():
+                    poller.register(fd, events)
             for fd, _ in poller.poll(self.timeout()):
                 handlers[fd][1]()
             self.tick(time.monotonic())
+
+    def basis(self) -> tuple[object, ...]:
+        """All that `interests` looks at."""
+        link, feed, out, err = self.link, self.feed, self.out, self.err
+        return (link.fd, not link.outgoing, feed.fd, not feed.queue, out.source, not out.pending, err.source, not err.pending,
+                self.phase)  # fmt: skip
 
     def interests(self) -> dict[int, tuple[int, Callable[[], None]]]:
         wanted = {self.wake: (select.POLLIN, self.on_wake), self.listener: (select.POLLIN, self.on_connect)}
@@ -1415,7 +1426,7 @@ class Keeper:
         sizes = (self.out.size, self.err.size)
         if self.link.greeted and self.unseen < self.window and sizes != self.last_grew:
             self.unseen, self.last_grew = self.unseen + 1, sizes
-            self.push({"push": "grew", "out": sizes[0], "err": sizes[1]})
+            self.link.send_line(b'{"push": "grew", "out": %d, "err": %d}\n' % sizes)
 
     def push(self, message: dict[str, Any]) -> None:
         if self.link.greeted:
