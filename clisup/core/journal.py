@@ -31,6 +31,7 @@ __all__ = [
     "event_type",
     "is_intact",
     "read_lines",
+    "stored_event",
     "version_of",
     "whole_lines",
 ]
@@ -127,6 +128,22 @@ def event_slice(line: bytes) -> bytes | None:
     if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
         return None
     return line[at + len(_EVENT) : line.rindex(b"}")]
+
+
+def stored_event(line: bytes) -> tuple[int, bytes] | None:
+    """The seq and the envelope's bytes of a line without its newline; None for a snapshot, and for what is damaged.
+
+    The three functions before it in one step, for the common line: whoever reads history reads thousands.
+    """
+    at = line.find(_EVENT, _SEALED)
+    if at < 0 or line[:_SEALED] != b'{"crc":"%08x",' % crc32(line[_SEALED:]) or line.startswith(_VERSION, _SEALED):
+        event = event_slice(line) if is_intact(line) else None
+    else:
+        event = line[at + len(_EVENT) : -1]
+    try:
+        return None if event is None else (event_seq(event), event)
+    except ValueError:
+        return None
 
 
 def event_type(event: bytes) -> str:
