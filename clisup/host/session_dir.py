@@ -189,10 +189,10 @@ class RunDir:
         self.path = path
         self.number = int(os.path.basename(path))
         self.session = os.path.basename(os.path.dirname(os.path.dirname(path)))
-        self.out = os.path.join(path, "out.spool")
-        self.err = os.path.join(path, "err.spool")
-        self.lock = os.path.join(path, "keeper.lock")
-        self.scratch = os.path.join(path, SCRATCH)
+        self.out = f"{path}/out.spool"
+        self.err = f"{path}/err.spool"
+        self.lock = f"{path}/keeper.lock"
+        self.scratch = f"{path}/{SCRATCH}"
 
     def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
         """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
