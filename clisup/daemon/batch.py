@@ -17,6 +17,8 @@ from clisup.host.session_dir import RunDir
 
 __all__ = ["Batch", "Recording"]
 
+BESIDE = 64 * 1024
+"""Bytes of a blob that is written in a thread: the loop would wait a tenth of a millisecond and more for it."""
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -38,13 +40,16 @@ class Batch:
         self._on_blocked = on_blocked
         self._items: list[Item] = []
         self._blobs: list[Blob] = []
+        self._long: list[Blob] = []
+        self._writing = trio.Lock()
         self._blocked_by: set[str] = set()
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
         self._items.append(item)
-        if blobs:
-            self._blobs += blobs
+        for blob in blobs:
+            small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
+            (self._blobs if small else self._long).append(blob)
 
     def add_all(self, items: Sequence[Item]) -> None:
         """The same for many, none of them with blobs."""
@@ -58,10 +63,30 @@ class Batch:
     async def store(self) -> None:
         """Journal the batch."""
         while self._items:
+            if self._long:
+                await self._write_long()
             await self.surely(self.store_now)
 
+    async def _write_long(self) -> None:
+        """Write the long blobs, without a hold on the loop. They stay in the batch until they are whole."""
+        async with self._writing:
+            while self._long:
+                blob = self._long[0]
+                try:
+                    with self._storage.watched():
+                        await trio.to_thread.run_sync(self._dir.save_blob, blob.name, blob.data)
+                except WorldError as error:
+                    await self._refused(error)
+                else:
+                    del self._long[0]
+
     def store_now(self) -> None:
-        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`."""
+        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`.
+
+        Where a long blob is not written yet, whoever writes it does this, too, a moment later.
+        """
+        if self._long:
+            return
         with self._storage.watched():
             for blob in self._blobs:
                 self._dir.save_blob(blob.name, blob.data)
@@ -75,15 +100,16 @@ class Batch:
             try:
                 done = action()
             except WorldError as error:
-                if not self._blocked_by:
-                    _log.error(
-                        "turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message
-                    )
-                self.blocked("journal", True)
-                await trio.sleep(STORAGE_RETRY_S)
+                await self._refused(error)
             else:
                 self.blocked("journal", False)
                 return done
+
+    async def _refused(self, error: WorldError) -> None:
+        if not self._blocked_by:
+            _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
+        self.blocked("journal", True)
+        await trio.sleep(STORAGE_RETRY_S)
 
     def blocked(self, by: str, blocked: bool) -> None:
         """The journal, or the keeper's spool, meets a disk that takes nothing; or does no longer."""

@@ -44,6 +44,7 @@ from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
+from clisup.daemon.long_lines import readable
 from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
@@ -270,7 +271,7 @@ class Run:
             if self._leash.exited is None:
                 await self._wake.wait()
         if (line := self._out.framer.close()) is not None:
-            await self._take_out(line, self._decoder.decode(line))
+            await self._take_lines(await readable([line], self._decoder, self._settings.limits.inline_bytes))
         if (line := self._err.framer.close()) is not None:
             self._err.take(line)
         await self._batch.store()
@@ -279,7 +280,7 @@ class Run:
         out = await self._batch.surely(lambda: self._read(self._out))
         err = await self._batch.surely(lambda: self._read(self._err))
         if out:
-            lines = self._out.framer.feed(out)
+            lines = await readable(self._out.framer.feed(out), self._decoder, self._settings.limits.inline_bytes)
             self._heartbeat = bool(lines) and not self._out.framer.pending
             await self._take_lines(lines)
             self.guard.alive(heartbeat=self._heartbeat)
@@ -327,7 +328,7 @@ class Run:
         if self._live and begins_turn(decoded.events[:1]):
             self._ending.insist()
         self._answers.take(decoded.answers)
-        self._heartbeat = self._heartbeat and _only_progress(decoded.events)
+        self._heartbeat &= bool(decoded.events) and all(isinstance(event, ToolProgress) for event in decoded.events)
         if asked := asks(decoded.events):
             await self._batch.store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
@@ -444,7 +445,3 @@ class Run:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
         self._wake.set()
-
-
-def _only_progress(events: Sequence[EventBase]) -> bool:
-    return bool(events) and all(isinstance(event, ToolProgress) for event in events)
