@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from clisup.backends.acp_dialogue import AcpDecoder
+from clisup.backends import claude_blocks
 from clisup.backends.base import Carried, Decoded, Decoder, passes_on
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.codex_exec import CodexExecDecoder
 from clisup.backends.gemini_decoder import GeminiDecoder
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core import long_line
+from clisup.core import spill as spilling
 from clisup.core.framing import Line, LineFramer
 from clisup.core.long_line import HEAD, SHORT_LINE, SLICE, shorten
 from clisup.core.spill import spill
@@ -45,34 +46,36 @@ def short(line: Line, decoder: Decoder, *, over: int = LIMIT) -> Line:
         try:
             next(steps)
         except StopIteration as done:
-            line = done.value
-            return line
+            short_one: Line = done.value
+            return short_one
 
 
-def told(decoded: Decoded, line: Line, limit: int = LIMIT) -> list[Any]:
+def told(decoded: Decoded, line: Line, limit: int) -> list[Any]:
     """All that becomes of a line: events as they are journaled, blobs, and the rest."""
-    spilled = [
-        spill(event, run=1, spool="out", line=line, k=k, limit=limit) for k, event in enumerate(decoded.events)
-    ]
-    events = [(event.model_dump_json(), [(blob.name, bytes(blob.data)) for blob in blobs]) for event, blobs in spilled]
+    spilled = [spill(found, run=1, spool="out", line=line, k=k, limit=limit) for k, found in enumerate(decoded.events)]
+    events = [(small.model_dump_json(), [(blob.name, bytes(blob.data)) for blob in blobs]) for small, blobs in spilled]
     return [events, decoded.terminal, decoded.replies, decoded.answers]
 
 
-def both(kind: str, data: bytes, *, size: int = SLICE, complete: bool = True) -> tuple[bool, list[Any], list[Any]]:
+def both(
+    kind: str, data: bytes, *, size: int = SLICE, complete: bool = True, limit: int = LIMIT
+) -> tuple[bool, list[Any], list[Any]]:
     """Was it cut, and what becomes of the line in one piece, and of the short one; then of a line after each."""
     whole, other = DECODERS[kind](), DECODERS[kind]()
     line = in_pieces(data, size=size, complete=complete)
-    made, joined = short(line, other), line.joined()
-    after = Line(line.end, line.end + 20, b'{"type":"result","subtype":"success","is_error":true,"result":"no","errors":[]}')
+    made, joined = short(line, other, over=limit), line.joined()
+    after = Line(
+        line.end, line.end + 20, b'{"type":"result","subtype":"success","is_error":true,"result":"no","errors":[]}'
+    )
     return (
         made.cuts is not None,
-        [told(whole.decode(joined), joined), told(whole.decode(after), after)],
-        [told(other.decode(made), made), told(other.decode(after), after)],
+        [told(whole.decode(joined), joined, limit), told(whole.decode(after), after, limit)],
+        [told(other.decode(made), made, limit), told(other.decode(after), after, limit)],
     )
 
 
-def frame_bytes(frame: Any, *, ascii: bool = False) -> bytes:
-    return json.dumps(frame, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
+def frame_bytes(frame: Any, *, escaped: bool = False) -> bytes:
+    return json.dumps(frame, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
 
 
 def tool_result(content: Any, **more: Any) -> dict[str, Any]:
@@ -89,7 +92,7 @@ def delta(kind: str, field: str, text: str) -> dict[str, Any]:
     return {"type": "stream_event", "event": event, "parent_tool_use_id": None}
 
 
-LONG = "abc é\n\t\"quoted\" \\ back 😀 {[ x" * 6000  # more than HEAD and LIMIT
+LONG = 'abc é\n\t"quoted" \\ back 😀 {[ x' * 6000  # more than HEAD and LIMIT
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR" * 40_000}}
 CUT = {
     "tool result": tool_result(LONG),
@@ -124,9 +127,9 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", CUT)
-@pytest.mark.parametrize("ascii", [False, True])
-def test_what_a_decoder_only_passes_on_is_cut_and_nobody_can_tell(name: str, ascii: bool) -> None:
-    cut, whole, made = both("claude", frame_bytes(CUT[name], ascii=ascii))
+@pytest.mark.parametrize("escaped", [False, True])
+def test_what_a_decoder_only_passes_on_is_cut_and_nobody_can_tell(name: str, escaped: bool) -> None:
+    cut, whole, made = both("claude", frame_bytes(CUT[name], escaped=escaped))
     assert cut
     assert made == whole
 
@@ -178,48 +181,59 @@ def test_a_line_that_is_broken_is_broken_in_the_same_way(name: str, complete: bo
     assert made == whole
 
 
-texts = st.lists(
-    st.tuples(
-        st.sampled_from(['"', "\\", "é", "€", "😀", "x", "\n", "\x00", "\ud83d", "\udc00", "u12", "\\u00e9", "\ufdd0", "{", "]"]),
-        st.integers(1, 40),
-    ),
-    min_size=1,
-    max_size=12,
-).map(lambda parts: "".join(part * times for part, times in parts))  # fmt: skip
+GOOD = ['"', "\\", "é", "€", "😀", "x", "\n", "\x00", "u12", "\\u00e9", "{", "]"]
+
+
+def texts_of(parts: list[str]) -> st.SearchStrategy[str]:
+    runs = st.lists(st.tuples(st.sampled_from(parts), st.integers(1, 40)), min_size=1, max_size=12)
+    return runs.map(lambda drawn: "".join(part * times for part, times in drawn))
+
+
+good = texts_of(GOOD)
+texts = good | good | good | texts_of([*GOOD, "\ud83d", "\udc00", "\ufdd0"])
 values = st.recursive(st.none() | st.booleans() | texts, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
 
 
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[bytes, int]:
     """A frame whose strings are long, as JSON writes it in one of two ways, and perhaps with a byte changed."""
-    times = draw(st.integers(1, 400))
-    text, other = draw(texts) * times, draw(texts) * draw(st.integers(1, 400))
+    text, other = (piece * (draw(st.integers(900, 9000)) // len(piece) + 1) for piece in (draw(texts), draw(texts)))
     make = draw(
         st.sampled_from([
             lambda: tool_result(text),
+            lambda: tool_result(text) | {"tool_use_result": [{"stdout": text}, other]},
             lambda: tool_result([{"type": "text", "text": text}, {"type": "text", "text": other}]),
-            lambda: tool_result(text) | {"tool_use_result": {other: text}},
-            lambda: assistant({"type": "text", "text": text}, {"type": "tool_use", "id": "i", "name": "n", "input": {text: other}}),
+            lambda: tool_result([{"type": "text", "text": text}, {"type": "news", "text": other}]),
+            lambda: {"type": "user", "message": {"content": text}},
+            lambda: assistant({"type": "text", "text": text}, {"type": "thinking", "thinking": other}),
+            lambda: assistant({"type": "tool_use", "id": "i", "name": "n", "input": {text: [other], "b": text}}),
             lambda: delta("text_delta", "text", text),
             lambda: {"type": "result", "is_error": False, "result": text},
         ])
     )  # fmt: skip
-    data = frame_bytes(make() | {"more": draw(values)}, ascii=draw(st.booleans()))
-    if draw(st.booleans()):
+    more = draw(st.just({}) | values.map(lambda value: {"more": value}))
+    data = frame_bytes(make() | more, escaped=draw(st.booleans()))
+    if draw(st.sampled_from([False, False, True])):
         at = draw(st.integers(0, len(data) - 1))
         data = data[:at] + draw(st.sampled_from([b"", b'"', b"\\", b"\xff", b"}", b"\x01"])) + data[at + 1 :]
     return data, draw(st.sampled_from([5, 64, 257, 1000]))
 
 
-@settings(deadline=None, max_examples=400)
+@pytest.fixture
+def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sizes are a hundredth of what they are, so that many lines can be tried."""
+    monkeypatch.setattr(long_line, "SLICE", 251)
+    monkeypatch.setattr(long_line, "HEAD", 12 * 40)
+    monkeypatch.setattr(spilling, "_HEAD", 40)
+    monkeypatch.setattr(claude_blocks, "DETAIL_CHARS", 40)
+
+
+@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines())
-def test_any_line_gives_the_same_both_ways(pytestconfig: pytest.Config, drawn: tuple[bytes, int]) -> None:
+def test_any_line_gives_the_same_both_ways(smaller: None, drawn: tuple[bytes, int]) -> None:
     data, size = drawn
-    patch = pytest.MonkeyPatch()
-    with patch.context() as at:  # heads of a spilled payload are 4,096 characters
-        at.setattr(long_line, "SLICE", 251)
-        at.setattr(long_line, "HEAD", 12 * 4096)
-        _, whole, made = both("claude", data, size=size)
+    cut, whole, made = both("claude", data, size=size, limit=400)
+    event("cut" if cut else "in one piece")
     assert made == whole
 
 
@@ -251,6 +265,6 @@ def test_the_framer_gives_a_long_line_in_pieces_and_what_is_around_it_as_ever() 
     data = b"a\n" + b"x" * 1000 + b"\nb\n"
     framer = LineFramer(pieces_over=100)
     lines_: Sequence[Line] = [line for piece in pieces_of(data, 64) for line in framer.feed(piece)]
-    assert [line.joined() for line in lines_] == [line for line in LineFramer().feed(data)]
+    assert [line.joined() for line in lines_] == LineFramer().feed(data)
     assert [bool(line.pieces) for line in lines_] == [False, True, False]
     assert lines_[1].first(70) == b"x" * 70
