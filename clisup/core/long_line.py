@@ -89,21 +89,19 @@ class Cuts:
 
     def length(self, text: str) -> int:
         """Characters of the text with what was cut out of it."""
-        return len(text) + sum(self._cuts[mark[0]].chars - len(mark[0]) for mark in self._marks(text))
+        return len(text) + sum(self._cuts[mark].chars - len(mark) for _, mark in self._marks(text))
 
     def whole(self, text: str, *, quoted: bool = False) -> LongText | None:
         """The text with what was cut out of it, as it is or inside of JSON; None where nothing was."""
         parts: list[str | Cut] = []
         at = 0
-        for mark in self._marks(text):
-            parts += [text[at : mark.start()], self._cuts[mark[0]]]
-            at = mark.end()
+        for begin, mark in self._marks(text):
+            parts += [text[at:begin], self._cuts[mark]]
+            at = begin + len(mark)
         return LongText([*parts, text[at:]], quoted=quoted) if parts else None
 
-    def _marks(self, text: str) -> Sequence[re.Match[str]]:
-        if not self._cuts or _OPEN not in text:
-            return ()
-        return [mark for mark in _MARK.finditer(text) if mark[0] in self._cuts]
+    def _marks(self, text: str) -> Sequence[tuple[int, str]]:
+        return [found for found in _marks_in(text) if found[1] in self._cuts] if self._cuts else ()
 
 
 NO_CUTS = Cuts({})
@@ -116,6 +114,7 @@ def shorten(line: Line, passes_on: PassesOn, *, over: int) -> Generator[None, No
     """
     short = yield from _Shortening(line.start, over).read(line.pieces)
     if short is not None:
+        yield
         data, cuts = short
         if (yield from _is_sound(data, cuts, passes_on)):
             return replace(line, data=data, pieces=(), cuts=Cuts(cuts))
@@ -246,7 +245,7 @@ def _is_sound(data: bytes, cuts: Collection[str], passes_on: PassesOn) -> Genera
     while todo:
         path, value = todo.pop()
         if isinstance(value, str) and _is_marked(value):
-            found = _MARK.findall(value)
+            found = [mark for _, mark in _marks_in(value)]
             if len(found) * 2 != value.count(_OPEN) + value.count(_CLOSE) or not passes_on(frame, path):
                 return False
             marks += found
@@ -264,3 +263,12 @@ def _is_sound(data: bytes, cuts: Collection[str], passes_on: PassesOn) -> Genera
 
 def _is_marked(text: str) -> bool:
     return _OPEN in text or _CLOSE in text
+
+
+def _marks_in(text: str) -> Iterator[tuple[int, str]]:
+    """Each mark and its place. By `find`: a regular expression would take longer for the text than its decoder."""
+    at = text.find(_OPEN)
+    while at >= 0:
+        if mark := _MARK.match(text, at):
+            yield at, mark[0]
+        at = text.find(_OPEN, at + 1)
