@@ -159,6 +159,14 @@ def test_other_clis_have_such_strings_too(kind: str, frame: dict[str, Any], cuts
     assert (cut, made) == (cuts, whole)
 
 
+@pytest.mark.parametrize("chars", [LIMIT, LIMIT + 1])
+def test_a_payload_that_stays_in_its_event_is_not_cut(chars: int) -> None:
+    data = frame_bytes(tool_result("😀" * chars), escaped=True)
+    cut, whole, made = both("claude", data, limit=chars)
+    assert made == whole and not cut
+    assert long_line._OPEN not in repr(made)
+
+
 BAD = {
     "half a pair": json.dumps(tool_result("\ud83d" + LONG)).encode(),
     "half a pair in the middle": json.dumps(tool_result(LONG + "\ud83d" + LONG)).encode(),
