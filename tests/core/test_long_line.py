@@ -10,17 +10,15 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from clisup.backends import claude_blocks
-from clisup.backends.base import Carried, Decoded, Decoder, passes_on
+from clisup.backends.base import Carried, passes_on
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.codex_exec import CodexExecDecoder
 from clisup.backends.gemini_decoder import GeminiDecoder
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core import long_line
-from clisup.core import spill as spilling
 from clisup.core.framing import Line, LineFramer
 from clisup.core.long_line import HEAD, SHORT_LINE, SLICE, shorten
-from clisup.core.spill import spill
+from tests.backends.long_texts import in_pieces, make_smaller, short, told
 
 LIMIT = 16 * 1024
 """An inline limit for tests: strings need not be as long as by default to be cut."""
@@ -32,29 +30,8 @@ DECODERS = {
 }
 
 
-def pieces_of(data: bytes, size: int) -> tuple[bytes, ...]:
-    return tuple(data[at : at + size] for at in range(0, len(data), size))
-
-
-def in_pieces(data: bytes, *, size: int = SLICE, complete: bool = True) -> Line:
-    return Line(7, 7 + len(data) + complete, b"", complete=complete, pieces=pieces_of(data, size))
-
-
-def short(line: Line, decoder: Decoder, *, over: int = LIMIT) -> Line:
-    steps = shorten(line, passes_on(decoder), over=over)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            short_one: Line = done.value
-            return short_one
-
-
-def told(decoded: Decoded, line: Line, limit: int) -> list[Any]:
-    """All that becomes of a line: events as they are journaled, blobs, and the rest."""
-    spilled = [spill(found, run=1, spool="out", line=line, k=k, limit=limit) for k, found in enumerate(decoded.events)]
-    events = [(small.model_dump_json(), [(blob.name, bytes(blob.data)) for blob in blobs]) for small, blobs in spilled]
-    return [events, decoded.terminal, decoded.replies, decoded.answers]
+def pieces_of(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def both(
@@ -229,11 +206,7 @@ def lines(draw: st.DrawFn) -> tuple[bytes, int]:
 
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All sizes are a hundredth of what they are, so that many lines can be tried."""
-    monkeypatch.setattr(long_line, "SLICE", 251)
-    monkeypatch.setattr(long_line, "HEAD", 12 * 40)
-    monkeypatch.setattr(spilling, "_HEAD", 40)
-    monkeypatch.setattr(claude_blocks, "DETAIL_CHARS", 40)
+    make_smaller(monkeypatch)
 
 
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
