@@ -14,6 +14,7 @@ from msgspec import Struct
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
+from clisup.core.deltas import Delta
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.long_line import PassesOn
@@ -337,6 +338,16 @@ def is_idle(decoder: Decoder) -> bool:
     """Has a live CLI said that it has nothing left to do, background work aside?"""
     idle: bool = getattr(decoder, "idle", False)
     return idle
+
+
+def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Sequence[Delta]]:
+    """The decoder's `deltas(lines, begin, limit)`, where it has a short way for them; else one that takes none.
+
+    It gives the deltas of the lines from `begin` on (without their newlines, at most `limit` bytes long with them), one of
+    each, up to the first that is anything else: that one it has not looked at. `decode` of each would give the same, and no more.
+    """
+    row: Callable[[Sequence[bytes], int, int], Sequence[Delta]] = getattr(decoder, "deltas", lambda *_: ())
+    return row
 
 
 def given_up_by(decoder: Decoder) -> frozenset[str]:

@@ -15,6 +15,7 @@ from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
+from clisup.backends.claude_deltas import row_of
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
     Assistant,
@@ -40,12 +41,13 @@ from clisup.backends.claude_frames import (
     too_deep,
 )
 from clisup.backends.claude_live import INTERRUPT, LiveState, control_line, control_request
-from clisup.backends.claude_messages import DeltaKind, Messages
+from clisup.backends.claude_messages import Messages
 from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
+from clisup.core.deltas import Delta, DeltaKind
 from clisup.core.events import AssistantMessage, EventBase
 from clisup.core.framing import Line
 
@@ -135,6 +137,10 @@ class ClaudeDecoder:
         except (ValueError, RecursionError):  # no frequent frame, or no frame at all
             return self._decode_other(line)
         return self._hot(frame, line, line.data)
+
+    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> list[Delta]:
+        """The deltas of the lines from `begin` on, as `decode` would give them; see `deltas_of`."""
+        return row_of(self._messages, lines, begin, limit)
 
     def _decode_other(self, line: Line) -> Decoded:
         try:

@@ -66,23 +66,23 @@ class UsageCounts(Struct):
     cache_read_input_tokens: Count | None = None
 
 
-class TextDelta(Struct, tag="text_delta"):
+class TextDelta(Struct, tag="text_delta", gc=False):
     text: str
 
 
-class ThinkingDelta(Struct, tag="thinking_delta"):
+class ThinkingDelta(Struct, tag="thinking_delta", gc=False):
     thinking: str
 
 
-class InputDelta(Struct, tag="input_json_delta"):
+class InputDelta(Struct, tag="input_json_delta", gc=False):
     partial_json: str
 
 
-class SignatureDelta(Struct, tag="signature_delta"):
+class SignatureDelta(Struct, tag="signature_delta", gc=False):
     """A proof of the thinking for the API; no one reads it."""
 
 
-class CitationsDelta(Struct, tag="citations_delta"):
+class CitationsDelta(Struct, tag="citations_delta", gc=False):
     """Sources of a text; the text itself comes in its own deltas."""
 
 
@@ -96,16 +96,16 @@ class MessageStartEvent(Struct, tag="message_start"):
     message: MessageHead
 
 
-class BlockStart(Struct, tag="content_block_start"):
+class BlockStart(Struct, tag="content_block_start", gc=False):
     index: Count
 
 
-class BlockDelta(Struct, tag="content_block_delta"):
+class BlockDelta(Struct, tag="content_block_delta", gc=False):
     index: Count
     delta: TextDelta | ThinkingDelta | InputDelta | SignatureDelta | CitationsDelta
 
 
-class BlockStop(Struct, tag="content_block_stop"):
+class BlockStop(Struct, tag="content_block_stop", gc=False):
     index: Count
 
 
@@ -133,7 +133,7 @@ class AbandonedBlocks(Struct):
     from_block_index: Count = 0
 
 
-class StreamEvent(Struct, tag="stream_event"):
+class StreamEvent(Struct, tag="stream_event", gc=False):
     event: MessageStartEvent | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStopEvent | Ping
     parent_tool_use_id: str | None = None
     abandoned_blocks: AbandonedBlocks | None = None
@@ -260,12 +260,12 @@ def excerpt(data: bytes) -> str:
 def too_deep(data: bytes, value: object) -> bool:
     """Whether `value`, which was read from `data`, is nested deeper than an event can be written.
 
-    The brackets are counted first, as far as it matters: few of them cannot nest deeply.
+    Most values have nothing below them; then the brackets are counted: few of them cannot nest deeply.
     """
-    if _has_few(data, b"{", b"["):
+    level = _children(value)
+    if not any(isinstance(node, dict | list) for node in level) or _has_few(data, b"{", b"["):
         return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH - 1):
         level = [child for node in level for child in _children(node)]
         if not level:
             return False

@@ -9,15 +9,15 @@ without any word.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from clisup.backends.claude_frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
+from clisup.core.deltas import Delta, DeltaKind
 from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
 from clisup.core.usage import Usage
 
 __all__ = ["DeltaKind", "Messages"]
 
-DeltaKind = Literal["text", "thinking", "tool_input"]
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -81,6 +81,14 @@ class Messages:
             return ()
         message.shown.add(index)
         return (message.delta(kind, text, index),)
+
+    def plain_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> Delta | None:
+        """What `delta` would give, where that is one delta and the message has begun; else None, and nothing is changed."""
+        message = self._open.get(parent)
+        if message is None or message.halves or not text:
+            return None
+        message.shown.add(index)
+        return Delta(kind, text, index, message.message_id, parent)
 
     def broken_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
         """A delta with halves of surrogate pairs: a high half at its end waits for the next delta of the same block."""

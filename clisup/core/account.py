@@ -44,11 +44,11 @@ class AccountLimit(BaseModel):
 
 def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimit:
     """What is known after this event of one of the account's turns. The same object where it says nothing of limits."""
-    if isinstance(event, RateLimit):
+    if type(event) is RateLimit:
         return _told(known, event, now)
-    if isinstance(event, TurnCompleted):
+    if type(event) is TurnCompleted:
         return _ended(known, event, now)
-    if isinstance(event, MessageStart | AssistantMessage) and known.state == "limited" and not _synthetic(event):
+    if known.state == "limited" and isinstance(event, MessageStart | AssistantMessage) and not _synthetic(event):
         return AccountLimit(state="ok", said_at=now)  # the model answers
     return known
 

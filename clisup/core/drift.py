@@ -85,6 +85,10 @@ class FrameSample:
         self.fields: dict[str, int] = {}
         self.version: str | None = None
 
+    def has_enough(self, kind: type[EventBase]) -> bool:
+        """Need no more lines that become this kind of event be looked at?"""
+        return kind in self._done
+
     def see(self, line: Line, events: Sequence[EventBase]) -> None:
         """Take note of a line and of what it became."""
         kind = type(events[0]) if events else None

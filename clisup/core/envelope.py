@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from clisup.core.deltas import Delta
 from clisup.core.events import Event, EventBase
 
 __all__ = ["Envelope", "Envelopes", "encode_event", "parse_event", "writable"]
 
+_encode = msgspec.json.Encoder().encode
 _DEEPEST = 100  # pydantic writes 255 levels, a decoder reads about 1,000
 
 
@@ -52,6 +56,11 @@ class Envelopes:
         key = (event.type, turn_id, source)
         head, at = self._heads.get(key) or self._head(key)
         return b"%b%d%b%b" % (self._begin, seq, head, body[at:])
+
+    def encode_deltas(self, deltas: Iterable[Delta], first_seq: int, turn_id: str | None) -> list[bytes]:
+        """Those of a row of deltas. No string of theirs has half a surrogate pair: their decoder refuses it."""
+        begin, head = self._begin, self._head(("content_delta", turn_id, "backend"))[0] + b","
+        return [b"%b%d%b%b" % (begin, seq, head, _encode(delta)[1:]) for seq, delta in enumerate(deltas, first_seq)]
 
     def _head(self, key: tuple[str, str | None, str]) -> tuple[bytes, int]:
         """`type` is the first field of each model, so it is cut from the front of the body and written here, once."""

@@ -10,7 +10,7 @@ it is read, and a segment may begin with it and go on in version 2.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "Source",
     "encode_line",
+    "encode_row",
     "encode_snapshot",
     "event_seq",
     "event_slice",
@@ -85,6 +86,16 @@ def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any]
     if memo is not None:
         head += b'"memo":' + msgspec.json.encode(memo) + b","
     return _sealed(b'%b"event":%b}' % (head, event))
+
+
+def encode_row(events: Sequence[bytes], run: int, start: int, ends: Sequence[int]) -> list[bytes]:
+    """The journal lines of events of stdout lines that follow each other, one event of each: the first line begins at `start`."""
+    lines = []
+    for event, end in zip(events, ends, strict=True):
+        rest = b'"src":[%d,"out",%d,%d,0],"event":%b}' % (run, start, end, event)
+        lines.append(b'{"crc":"%08x",%b\n' % (crc32(rest), rest))  # as `_sealed`: a call costs as much as the checksum
+        start = end
+    return lines
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from clisup.core.framing import Line
 
-__all__ = ["LONG_LINE", "NO_CUTS", "Cut", "Cuts", "LongText", "PassesOn", "Path", "shorten"]
+__all__ = ["LONG_LINE", "NO_CUTS", "Cuts", "LongText", "Middle", "PassesOn", "Path", "shorten"]
 
 LONG_LINE = 256 * 1024
 """Bytes. Shorter lines are decoded in one piece: that takes about a millisecond."""
@@ -32,7 +32,9 @@ SHORT_LINE = 1024 * 1024
 """Bytes. A line that is longer with its long strings cut is decoded in one piece."""
 _NODES = 2000  # values that one step looks at
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # no characters: they are there for the use inside of programs
-_MARK = re.compile(f"{_OPEN}[0-9]+-[0-9]+{_CLOSE}")  # the line's place, so that no text of another line holds it, and a number
+_MARK = re.compile(
+    f"{_OPEN}[0-9]+-[0-9]+{_CLOSE}"
+)  # the line's place, so that no text of another line holds it, and a number
 _decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 _decode_any: Callable[[bytes], object] = msgspec.json.Decoder().decode
 
@@ -45,7 +47,7 @@ To pass on is to leave it out, to put it into a payload of an event of this line
 """
 
 
-class Cut(NamedTuple):
+class Middle(NamedTuple):
     """The middle of a string, as JSON writes it: slices that can be read one by one. `chars` is how many characters it has."""
 
     slices: Sequence[bytes]
@@ -57,7 +59,7 @@ class LongText:
 
     __slots__ = ("_parts", "_quoted")
 
-    def __init__(self, parts: Sequence[str | Cut], *, quoted: bool) -> None:
+    def __init__(self, parts: Sequence[str | Middle], *, quoted: bool) -> None:
         """`quoted`: the text is JSON, and the cuts are inside of strings in it."""
         self._parts = parts
         self._quoted = quoted
@@ -84,7 +86,7 @@ class Cuts:
 
     __slots__ = ("_cuts",)
 
-    def __init__(self, cuts: Mapping[str, Cut]) -> None:
+    def __init__(self, cuts: Mapping[str, Middle]) -> None:
         self._cuts = cuts
 
     def length(self, text: str) -> int:
@@ -93,7 +95,7 @@ class Cuts:
 
     def whole(self, text: str, *, quoted: bool = False) -> LongText | None:
         """The text with what was cut out of it, as it is or inside of JSON; None where nothing was."""
-        parts: list[str | Cut] = []
+        parts: list[str | Middle] = []
         at = 0
         for begin, mark in self._marks(text):
             parts += [text[at:begin], self._cuts[mark]]
@@ -133,9 +135,9 @@ class _Shortening:
         self._run = 0  # bytes of the open string so far
         self._cut: list[bytes] = []
         self._chars = 0
-        self._cuts: dict[str, Cut] = {}
+        self._cuts: dict[str, Middle] = {}
 
-    def read(self, pieces: Sequence[bytes]) -> Generator[None, None, tuple[bytes, dict[str, Cut]] | None]:
+    def read(self, pieces: Sequence[bytes]) -> Generator[None, None, tuple[bytes, dict[str, Middle]] | None]:
         """The short line and what was cut; None where there is nothing to cut, or too much is left."""
         rest, seen = b"", 0
         for piece in _slices(pieces):
@@ -182,7 +184,7 @@ class _Shortening:
         if self._chars > self._over:
             mark = f"{_OPEN}{self._start}-{len(self._cuts)}{_CLOSE}"
             self._keep(mark.encode())
-            self._cuts[mark] = Cut(self._cut, self._chars)
+            self._cuts[mark] = Middle(self._cut, self._chars)
         else:
             for piece in self._cut:
                 self._keep(piece)

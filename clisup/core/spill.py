@@ -32,7 +32,7 @@ def raw_name(run: int, spool: str, line: Line) -> str:
 
 def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: int) -> tuple[EventBase, list[Blob]]:
     """The event with its payloads over `limit` characters cut to their heads, and the blobs that hold them whole."""
-    if isinstance(event, Unparsed):
+    if type(event) is Unparsed:
         return event.model_copy(update={"blob": raw_name(run, spool, line)}), []
     if not event.payload or line.end - line.start <= limit:  # no payload can be longer than the line it came in
         return event, []

@@ -34,12 +34,12 @@ class Terminal:
     prompts: tuple[str, ...] | None = None
 
 
-_BEGINS = (SessionInit, MessageStart, AssistantMessage)
+_BEGINS = frozenset({SessionInit, MessageStart, AssistantMessage})
 
 
 def begins_turn(events: Sequence[EventBase]) -> bool:
     """Do these events, which come after a last word, show that the CLI goes on with a turn of its own?"""
-    return any(isinstance(event, _BEGINS) for event in events)
+    return not _BEGINS.isdisjoint(map(type, events))
 
 
 def sum_of(last: Terminal, others: Sequence[Terminal]) -> Terminal:

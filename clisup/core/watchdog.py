@@ -7,6 +7,7 @@ a limit of its own; 0 means never. All times are monotonic seconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -14,11 +15,22 @@ from clisup.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     EventBase,
+    ToolProgress,
     ToolResult,
     ToolUse,
 )
 
-__all__ = ["LATE_TICK_S", "PHASE_LIFE", "PHASE_LIMITS", "Phase", "PhaseTracker", "Timeouts", "Verdict", "Watchdog"]
+__all__ = [
+    "LATE_TICK_S",
+    "PHASE_LIFE",
+    "PHASE_LIMITS",
+    "Phase",
+    "PhaseTracker",
+    "Timeouts",
+    "Verdict",
+    "Watchdog",
+    "only_heartbeats",
+]
 
 Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
 
@@ -106,13 +118,13 @@ class PhaseTracker:
     def see(self, event: EventBase) -> None:
         """Fold one event of the CLI."""
         self.started = True
-        if isinstance(event, ToolUse):
+        if type(event) is ToolUse:
             self.tools[event.tool_use_id] = event.name
-        elif isinstance(event, ToolResult):
+        elif type(event) is ToolResult:
             self.tools.pop(event.tool_use_id, None)
-        elif isinstance(event, ApprovalRequested):
+        elif type(event) is ApprovalRequested:
             self.approvals.add(event.approval_id)
-        elif isinstance(event, ApprovalResolved):
+        elif type(event) is ApprovalResolved:
             self.approvals.discard(event.approval_id)
 
     def finish(self) -> None:
@@ -129,6 +141,11 @@ class PhaseTracker:
     def follow_up(self) -> None:
         """Another turn of the same process began."""
         self.finished = self.resting = False
+
+
+def only_heartbeats(events: Sequence[EventBase]) -> bool:
+    """Do these say no more than that a tool is still there?"""
+    return bool(events) and all(type(event) is ToolProgress for event in events)
 
 
 class Verdict(NamedTuple):

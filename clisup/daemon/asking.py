@@ -14,7 +14,7 @@ from clisup.daemon.recorder import Item
 
 __all__ = ["Asking", "AskingSink", "asks"]
 
-_QUESTIONS = (ApprovalRequested, ApprovalResolved)
+_QUESTIONS = frozenset({ApprovalRequested, ApprovalResolved})
 _CANCELLED = ApprovalAnswer("cancelled")
 
 
@@ -61,7 +61,7 @@ class Asking:
 
     def is_news(self, event: EventBase) -> bool:
         """Is it to be journaled? That the CLI does not wait any longer is news only where nobody had answered it."""
-        if not isinstance(event, ApprovalResolved):
+        if type(event) is not ApprovalResolved:
             return True
         self._tracker.see(event)
         return event.approval_id in self._sink.turn.approvals
@@ -90,4 +90,4 @@ class Asking:
 
 def asks(events: Sequence[EventBase]) -> bool:
     """Is there something in it that concerns a question?"""
-    return any(isinstance(event, _QUESTIONS) for event in events)
+    return not _QUESTIONS.isdisjoint(map(type, events))

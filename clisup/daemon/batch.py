@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
+from clisup.core.deltas import DeltaRow
 from clisup.core.events import StderrLine
 from clisup.core.spill import Blob
-from clisup.daemon.recorder import Item
+from clisup.daemon.recorder import Entry, Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host.session_dir import RunDir
@@ -26,7 +27,7 @@ _log = structlog.get_logger()
 class Recording(Protocol):
     """Where a batch goes."""
 
-    def record(self, items: Sequence[Item]) -> int:
+    def record(self, entries: Sequence[Entry]) -> int:
         """Journal all of them or none. Raises `WorldError(storage_failed)`."""
 
 
@@ -38,7 +39,7 @@ class Batch:
         self._dir = run_dir
         self._storage = storage
         self._on_blocked = on_blocked
-        self._items: list[Item] = []
+        self._entries: list[Entry] = []
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
@@ -46,23 +47,23 @@ class Batch:
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
-        self._items.append(item)
+        self._entries.append(item)
         for blob in blobs:
             small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
             (self._blobs if small else self._long).append(blob)
 
-    def add_all(self, items: Sequence[Item]) -> None:
-        """The same for many, none of them with blobs."""
-        self._items += items
+    def add_row(self, row: DeltaRow) -> None:
+        """The same for a row of deltas."""
+        self._entries.append(row)
 
     @property
     def stderr_lines(self) -> int:
         """How many lines of stderr wait here."""
-        return sum(isinstance(item.event, StderrLine) for item in self._items)
+        return sum(isinstance(entry, Item) and type(entry.event) is StderrLine for entry in self._entries)
 
     async def store(self) -> None:
         """Journal the batch."""
-        while self._items:
+        while self._entries:
             if self._long:
                 await self._write_long()
             await self.surely(self.store_now)
@@ -90,8 +91,8 @@ class Batch:
         with self._storage.watched():
             for blob in self._blobs:
                 self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._items)
-        self._items = []
+        self._sink.record(self._entries)
+        self._entries = []
         self._blobs = []
 
     async def surely(self, action: Callable[[], T]) -> T:

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from clisup.core.events import Actor
 from clisup.core.figures import OTHER, Figures
 from clisup.daemon.holdings import Holding
+from clisup.daemon.outlet import Outlet
 from clisup.daemon.subscription import Subscription
 from clisup.daemon.turnstile import LONG_FRAME, Turn
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
-from clisup.host.failpoints import armed, failpoint
 from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
@@ -59,7 +59,7 @@ class Connection:
         self._reader = FrameReader(max_frame)
         self._slots = trio.CapacityLimiter(max_requests)
         self._frame_deadline_s = frame_deadline_s
-        self._sending = trio.Lock()
+        self._outlet = Outlet(stream, holding)
         self._requests: dict[str | int, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         self._opened: Subscription | None = None
@@ -74,7 +74,7 @@ class Connection:
     def owes(self) -> bool:
         """Is there an answer, or an event, that the client has not got yet?"""
         behind = any(subscription.behind for subscription in self.subscriptions.values())
-        return behind or bool(self._requests) or self._sending.locked()
+        return behind or bool(self._requests) or self._outlet.busy
 
     async def serve(self) -> None:
         """Read requests until the client is gone; after a half-close, answers and events still go out."""
@@ -225,21 +225,8 @@ class Connection:
         return encode_error(request.id, error)
 
     async def _send(self, frame: bytes) -> None:
-        async with self._sending:
-            failpoint("send.before")
-            if armed("send.torn"):
-                half = len(frame) // 2
-                await self._stream.send_all(frame[:half])
-                failpoint("send.torn")
-                frame = frame[half:]
-            await self._stream.send_all(frame)
-            failpoint("send.after")
-
-    async def _send_events(self, frames: bytes) -> None:
-        """Events that a client does not read are held like its answers."""
-        self._holding.change(len(frames))
-        await self._send(frames)
-        self._holding.change(-len(frames))
+        await self._outlet.write(frame)
+        await trio.lowlevel.checkpoint()  # who asks much without a pause must not hold the others up
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -257,7 +244,7 @@ class Connection:
     async def _follow(self, subscription: Subscription) -> None:
         """A journal that cannot be read ends the connection, with a word that says why."""
         try:
-            await subscription.follow(self._send_events, self.turn)
+            await subscription.follow(self._outlet, self.turn)
         except ClisupError as error:
             _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))

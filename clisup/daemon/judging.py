@@ -27,9 +27,9 @@ class Judge:
 
     def fault(self, event: EventBase) -> Fault | None:
         """What is wrong with this event; None where nothing is."""
-        if isinstance(event, BackendRetry) and (error := out_of_patience(event, self._patience)) is not None:
+        if type(event) is BackendRetry and (error := out_of_patience(event, self._patience)) is not None:
             return Fault(f"retry:{error.kind}", error)
-        if isinstance(event, SessionInit) and self._is_another(event.native_session_id):
+        if type(event) is SessionInit and self._is_another(event.native_session_id):
             return Fault("wrong_session", _wrong_session(self._session))
         return None
 

@@ -11,14 +11,8 @@ from clisup.core.long_line import shorten
 __all__ = ["readable"]
 
 
-async def readable(lines: list[Line], decoder: Decoder, inline_bytes: int) -> list[Line]:
-    """The lines as the decoder can have them: none in pieces."""
-    if lines and lines[0].pieces:  # only the first one can have begun before what was read last
-        lines[0] = await _shortened(lines[0], decoder, inline_bytes)
-    return lines
-
-
-async def _shortened(line: Line, decoder: Decoder, inline_bytes: int) -> Line:
+async def readable(line: Line, decoder: Decoder, inline_bytes: int) -> Line:
+    """A line that came in pieces, as the decoder can have it."""
     steps = shorten(line, passes_on(decoder), over=inline_bytes)
     while True:
         try:

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import trio
 from msgspec import Struct
 
+from clisup.core.deltas import DeltaRow
 from clisup.core.envelope import Envelopes
 from clisup.core.events import EventBase, Notice
 from clisup.core.figures import COUNTED, Figures, Meter
-from clisup.core.journal import Source, encode_line
+from clisup.core.journal import Source, encode_line, encode_row
 from clisup.core.ledger import ANSWERS, FOLDED, Ledger
 from clisup.daemon.recent import Recent, Shelf
 from clisup.daemon.storage import Storage
@@ -22,7 +23,7 @@ from clisup.host.journal_reader import JournalReader, StoredEvent
 from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["Item", "Recorder", "Watcher"]
+__all__ = ["Entry", "Item", "Recorder", "Watcher"]
 
 _LOOKED_AT = FOLDED | COUNTED.keys()
 
@@ -42,6 +43,10 @@ class Item(Struct, frozen=True, gc=False):
     turn_id: str | None = None
     src: Source | None = None
     memo: dict[str, Any] | None = None
+
+
+Entry = Item | DeltaRow
+"""What is journaled: one event, or a row of them."""
 
 
 class Watcher(Protocol):
@@ -108,51 +113,73 @@ class Recorder:
     def first_seq(self) -> int:
         return self._store.first_seq
 
-    def record(self, items: Sequence[Item]) -> int:
-        """Journal all items or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
+    def record(self, entries: Sequence[Entry]) -> int:
+        """Journal all entries or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
         with self._storage.watched():
-            return self._record(items)
+            return self._record(entries)
 
-    def _record(self, items: Sequence[Item]) -> int:
+    def _record(self, entries: Sequence[Entry]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
-        encode = Envelopes(self.session_id, ts).encode
-        events = [
-            encode(item.event, seq, item.turn_id or None, "daemon" if item.src is None else "backend")
-            for seq, item in enumerate(items, first)
-        ]
-        lines = [encode_line(event, src=item.src, memo=item.memo) for event, item in zip(events, items, strict=True)]
+        events, lines = self._encode(entries, first, ts)
         size = sum(map(len, lines))
         snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
         self._store.append(lines, len(lines), snapshot)
-        self.meter.stored(len(items), [item.src for item in items].count(None), size)
+        items = [entry for entry in entries if isinstance(entry, Item)]
+        self.meter.stored(len(lines), [item.src for item in items].count(None), size)
         if self.followers:
             self.recent.add(first, events, size)
         elif self.recent.size:
             self.recent.clear()  # it must have no hole
-        self._fold_all(items, first, ts)
+        self._fold_all(entries, first, ts)
         self.on_recorded(items)
         self._announce()
-        return first + len(items) - 1
+        return first + len(lines) - 1
+
+    def _encode(self, entries: Sequence[Entry], seq: int, ts: str) -> tuple[list[bytes], list[bytes]]:
+        """The envelopes, and the journal's lines with them."""
+        envelopes = Envelopes(self.session_id, ts)
+        events: list[bytes] = []
+        lines: list[bytes] = []
+        for entry in entries:
+            turn_id = entry.turn_id or None
+            if isinstance(entry, DeltaRow):
+                row = envelopes.encode_deltas(entry.deltas, seq + len(events), turn_id)
+                events += row
+                lines += encode_row(row, entry.run, entry.start, entry.ends)
+            else:
+                source = "daemon" if entry.src is None else "backend"
+                event = envelopes.encode(entry.event, seq + len(events), turn_id, source)
+                events.append(event)
+                lines.append(encode_line(event, src=entry.src, memo=entry.memo))
+        return events, lines
 
     async def record_surely(self, make: Callable[[], list[Item]]) -> None:
         """Journal what must not be left out. While the disk refuses, it waits and tries again."""
         await self._storage.surely(lambda: self._record(make()))
 
-    def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
+    def _fold_all(self, entries: Sequence[Entry], seq: int, ts: str) -> None:
         """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""
         passed: Source | None = None
         answers = False
-        last = len(items) - 1
-        for at, item in enumerate(items):
-            type_, src = item.event.type, item.src
-            if type_ in _LOOKED_AT or item.memo is not None or src is None or src.spool != "out" or at == last:
+        for entry in entries:
+            if isinstance(entry, DeltaRow):
+                passed, answers = entry.last, True
+                seq += len(entry.deltas)
+                continue
+            type_, src = entry.event.type, entry.src
+            seq += 1
+            if type_ in _LOOKED_AT or entry.memo is not None or src is None or src.spool != "out":
                 if passed is not None:
                     self.ledger.pass_over(passed, answers=answers)
                     passed, answers = None, False
-                self._fold(item, first + at, ts)
+                self._fold(entry, seq - 1, ts)
             else:
                 passed, answers = src, answers or type_ in ANSWERS
+        if passed is not None:
+            type_ = "content_delta" if isinstance(entry, DeltaRow) else entry.event.type
+            self.ledger.pass_over(passed, answers=answers)
+            self.ledger.fold(type_, {"seq": seq - 1, "ts": ts}, src=passed, memo=None, max_keys=self._max_keys)
 
     def _fold(self, item: Item, seq: int, ts: str) -> None:
         fields: dict[str, Any] = {"seq": seq, "ts": ts}

@@ -17,7 +17,6 @@ from clisup.backends.base import (
     Adapter,
     Control,
     ControlAnswer,
-    Decoded,
     Decoder,
     Reply,
     control_line,
@@ -26,8 +25,8 @@ from clisup.backends.base import (
     prompts_of,
 )
 from clisup.core.drift import FrameSample
-from clisup.core.events import EventBase, Notice, ToolProgress
-from clisup.core.framing import Line
+from clisup.core.events import EventBase, Notice
+from clisup.core.framing import Cut, Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.ledger import Turn
@@ -35,11 +34,11 @@ from clisup.core.redact import Redactor
 from clisup.core.spill import spill
 from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.verdict import ExitRecord
-from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.core.watchdog import PhaseTracker, Timeouts, only_heartbeats
 from clisup.daemon.answers import Answers
 from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
-from clisup.daemon.deltas import take_deltas
+from clisup.daemon.deltas import take_row
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.judging import Judge
@@ -68,11 +67,11 @@ class Run:
         self._adapter = adapter
         self._settings = settings
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
+        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes, settings.storage)
         self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         limits, begin = settings.limits, sink.turn.begin["err"]
-        self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
-                           redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
+        self._err = Stderr(run_dir.err, begin, limits.line_bytes, settings.storage, run=settings.number, redact=redact,
+                           max_events=limits.stderr_events, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
         self._behind = spool_size(run_dir.out)  # up to there nothing is news: it is decoded before anything is said
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
@@ -271,18 +270,18 @@ class Run:
             if self._leash.exited is None:
                 await self._wake.wait()
         if (line := self._out.framer.close()) is not None:
-            await self._take_lines(await readable([line], self._decoder, self._settings.limits.inline_bytes))
+            await self._take_out(await self._readable(line))
         if (line := self._err.framer.close()) is not None:
             self._err.take(line)
         await self._batch.store()
 
     async def _read_some(self) -> bool:
-        out = await self._batch.surely(lambda: self._read(self._out))
-        err = await self._batch.surely(lambda: self._read(self._err))
+        out = await self._batch.surely(self._out.read)
+        err = await self._batch.surely(self._err.read)
         if out:
-            lines = await readable(self._out.framer.feed(out), self._decoder, self._settings.limits.inline_bytes)
-            self._heartbeat = bool(lines) and not self._out.framer.pending
-            await self._take_lines(lines)
+            cut = self._out.framer.cut(out)
+            self._heartbeat = bool(cut.lines or cut.pieces) and not self._out.framer.pending
+            await self._take_cut(cut)
             self.guard.alive(heartbeat=self._heartbeat)
         self._caught_up()
         for line in self._err.framer.feed(err):
@@ -296,39 +295,39 @@ class Run:
             self._behind = -1
             self._leash.in_order()
 
-    def _read(self, stream: Stream) -> bytes:
-        with self._settings.storage.watched():
-            return stream.read()
+    async def _take_cut(self, cut: Cut) -> None:
+        for line in cut.lines:
+            await self._take_out(await self._readable(line))
+        at, start, pieces = 0, cut.start, cut.pieces
+        while at < len(pieces):
+            first = self._unseen or not self.spoke  # the turn's first frame is news to everybody
+            row = None if first else take_row(pieces, at, start, self._sink.turn, self._settings, self._decoder)
+            if row is not None:
+                self._batch.add_row(row)
+                self._decoded_to, self._heartbeat = row.ends[-1], False
+                at, start = at + len(row.deltas), row.ends[-1]
+            else:
+                line = Line(start, start + len(pieces[at]) + 1, pieces[at])
+                await self._take_out(line)
+                at, start = at + 1, line.end
 
-    async def _take_lines(self, lines: Sequence[Line]) -> None:
-        at, settings = 0, self._settings
-        while at < len(lines):
-            if self._unseen or not self.spoke:  # the turn's first frame is news to everybody
-                await self._take_out(lines[at], self._decoder.decode(lines[at]))
-                at += 1
-                continue
-            turn, decode = self._sink.turn, self._decoder.decode
-            items, taken, other = take_deltas(lines, at, turn, settings, decode)
-            at += taken
-            if taken:
-                self._batch.add_all(items)
-                self._decoded_to, self._heartbeat = lines[at - 1].end, False
-            if other is not None:
-                await self._take_out(lines[at], other)
-                at += 1
+    async def _readable(self, line: Line) -> Line:
+        return await readable(line, self._decoder, self._settings.limits.inline_bytes) if line.pieces else line
 
-    async def _take_out(self, line: Line, decoded: Decoded) -> None:
+    async def _take_out(self, line: Line) -> None:
+        decoded = self._decoder.decode(line)
         if not line.oversize and (not line.data or line.data.isspace()):
             return
         if begins_turn(decoded.events) and await self._begins_by_itself(line):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
-        self._answer(decoded.replies, line)
+        if decoded.replies:
+            self._answer(decoded.replies, line)
         if self._live and begins_turn(decoded.events[:1]):
             self._ending.insist()
         self._answers.take(decoded.answers)
-        self._heartbeat &= bool(decoded.events) and all(isinstance(event, ToolProgress) for event in decoded.events)
+        self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
         if asked := asks(decoded.events):
             await self._batch.store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
@@ -344,12 +343,16 @@ class Run:
         elif decoded.terminal is not None and self.terminal is None:
             self.terminal = decoded.terminal
             self.tracker.finish()
+        if self._live:
+            self._note_idle()
+        self.guard.phase_changed()
+
+    def _note_idle(self) -> None:
         self._given_up |= given_up_by(self._decoder)
-        if self._live and not self._sink.turn.id and is_idle(self._decoder):
+        if not self._sink.turn.id and is_idle(self._decoder):
             for item in self._sink.idle(self._given_up):
                 self._batch.add(item)
             self._given_up = frozenset()
-        self.guard.phase_changed()
 
     def _answer(self, replies: Sequence[Reply], line: Line) -> None:
         """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""

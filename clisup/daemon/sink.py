@@ -12,7 +12,7 @@ from clisup.core.lifecycle import Cause
 from clisup.core.terminal import Terminal
 from clisup.core.usage import NO_USAGE, Usage
 from clisup.core.verdict import ExitRecord, conclude
-from clisup.daemon.recorder import Item
+from clisup.daemon.recorder import Entry, Item
 from clisup.host import clock
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ class TurnSink:
         usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
         return Carried(cost_usd=cost, usage=usage, background=frozenset(self.turn.background))
 
-    def record(self, items: Sequence[Item]) -> int:
+    def record(self, entries: Sequence[Entry]) -> int:
         """Journal them. Raises `WorldError(storage_failed)`."""
-        for item in items:
-            self._session.gate.account.see(item.event)
-        return self._session.recorder.record(items)
+        for entry in entries:
+            if isinstance(entry, Item):
+                self._session.gate.account.see(entry.event)
+        return self._session.recorder.record(entries)
 
     def first_frame(self) -> None:
         """The CLI has begun to speak of the turn."""

@@ -2,18 +2,22 @@
 
 What is kept for it is one position a session and a list of the sessions that have news. A session that has more than one
 piece to give goes to the end of that list after each, so that in a subscription to all of them none waits for another.
+
+Who keeps up gets events in the very step in which they were journaled (`stir`). Its task has what is left: history, what the
+socket did not take at once, and waiting in line where the client wants more than its share.
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import trio
 
 from clisup.core.journal import event_type
+from clisup.daemon.outlet import Outlet
 from clisup.daemon.raw import with_native
 from clisup.daemon.recent import PIECE_BYTES
 from clisup.daemon.recorder import Recorder, Watcher
@@ -25,7 +29,6 @@ __all__ = ["EventFilter", "Subscription"]
 
 FEW = 32  # events: more than that at once are history
 OPEN_READERS = 16  # files that a subscription to all sessions holds open
-_Send = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Subscription:
         )
         self._readers: OrderedDict[str, JournalReader] = OrderedDict()
         self._wake = trio.Event()
+        self._open: tuple[Outlet, Turn] | None = None  # set while its task has nothing under way: then `stir` may send
         self._waiting: trio.CancelScope | None = None
         self._ended = False
         self._watchers = watchers
@@ -87,7 +91,8 @@ class Subscription:
     def stir(self, recorder: Recorder) -> None:
         """A session has news."""
         self._dirty[recorder.session_id] = recorder
-        self._wake.set()
+        if self._open is None or not self._push(*self._open):
+            self._wake.set()
 
     def forget(self, session_id: str) -> None:
         """A session was deleted."""
@@ -104,53 +109,85 @@ class Subscription:
 
     # -- its task ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, send: _Send, turn: Turn) -> None:
+    async def follow(self, outlet: Outlet, turn: Turn) -> None:
         """Send what is stored, then what comes, until the subscription is ended. Each piece waits for the client's `turn`."""
         try:
             while not self._ended:
                 self._wake = trio.Event()
-                while self._dirty and not self._ended:
-                    session_id, recorder = next(iter(self._dirty.items()))
-                    position = self._at.get(session_id, 1)
-                    if position >= recorder.next_seq:
-                        del self._dirty[session_id]  # nothing awaits between this look and here
-                    elif not self._wants.raw and recorder.recent.has(position):
-                        await self._send_recent(send, turn)
-                    else:
-                        await self._send_stored(recorder, position, send, turn)
-                    await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
-                with trio.CancelScope() as self._waiting:
-                    if not self._ended:
-                        await self._wake.wait()
+                self._open = outlet, turn
+                if outlet.busy:
+                    await outlet.flush()
+                elif self._push(outlet, turn):
+                    with trio.CancelScope() as self._waiting:
+                        if not self._ended:
+                            await self._wake.wait()
+                elif not outlet.busy:
+                    self._open = None
+                    await self._send_some(outlet, turn)
+                await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
         finally:
+            self._open = None
             for session_id in list(self._readers):
                 self._close(session_id)
+        await outlet.flush()  # no frame ends in the middle
 
-    async def _send_recent(self, send: _Send, turn: Turn) -> None:
-        """One piece of what is still in memory, of as many sessions as fit into it: to keep up makes nobody a greedy client."""
-        with trio.CancelScope() as self._waiting:
-            await turn.piece(TAIL)
-        if self._ended:
-            return
+    async def _send_some(self, outlet: Outlet, turn: Turn) -> None:
+        """What takes a wait: history, or a piece for which the client has to stand in line."""
+        session_id, recorder = next(iter(self._dirty.items()))
+        position = self._at.get(session_id, 1)
+        if position >= recorder.next_seq:
+            del self._dirty[session_id]  # nothing awaits between this look and here
+        elif self._wants.raw or not recorder.recent.has(position):
+            await self._send_stored(recorder, position, outlet, turn)
+        else:
+            with trio.CancelScope() as self._waiting:
+                await turn.piece(TAIL)  # to keep up makes nobody a greedy client
+            if not self._ended:
+                frames, places = self._recent()
+                if frames:
+                    await outlet.write_events(frames)
+                self._has(places)
+
+    def _push(self, outlet: Outlet, turn: Turn) -> bool:
+        """Send what is still in memory, for as long as the socket takes it; False where something is left to the task."""
+        while self._dirty:
+            if self._ended or self._wants.raw or not outlet.has_room() or not turn.passes(TAIL):
+                return False
+            frames, places = self._recent()
+            if not places:
+                return False  # the journal has to be read
+            if frames:
+                outlet.write_now(frames)
+            self._has(places)
+        return not outlet.busy
+
+    def _recent(self) -> tuple[bytes, dict[str, int]]:
+        """One piece of what is still in memory, of as many sessions as fit into it, and the next seq of each of these."""
         pieces: list[bytes] = []
         places: dict[str, int] = {}
         size = 0
-        for session_id, recorder in list(self._dirty.items()):
+        for session_id, recorder in self._dirty.items():
             if (found := self._from_memory(recorder, self._at.get(session_id, 1))) is None:
                 continue  # there is nothing, or the journal has to be read
             places[session_id], frames = found
             pieces.append(frames)
             size += len(frames)
-            self._dirty.move_to_end(session_id)
-            if places[session_id] >= recorder.next_seq:
-                del self._dirty[session_id]
             if size >= PIECE_BYTES:
                 break
-        if size:
-            await send(b"".join(pieces) if len(pieces) > 1 else pieces[0])
-        self._at |= places
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0], places
 
-    async def _send_stored(self, recorder: Recorder, position: int, send: _Send, turn: Turn) -> None:
+    def _has(self, places: Mapping[str, int]) -> None:
+        """The client has all of these sessions below these seqs."""
+        for session_id, after in places.items():
+            if (recorder := self._dirty.get(session_id)) is None:
+                continue  # deleted meanwhile
+            self._at[session_id] = after
+            if after >= recorder.next_seq:
+                del self._dirty[session_id]
+            else:
+                self._dirty.move_to_end(session_id)
+
+    async def _send_stored(self, recorder: Recorder, position: int, outlet: Outlet, turn: Turn) -> None:
         """One piece of one session's journal."""
         with trio.CancelScope() as self._waiting:
             await turn.piece(PIECE if recorder.next_seq - position > FEW else TAIL)
@@ -158,7 +195,7 @@ class Subscription:
             return
         after, frames = await self._from_journal(recorder, position)
         if frames and not self._ended:
-            await send(frames)
+            await outlet.write_events(frames)
         self._at[recorder.session_id] = after
         if recorder.session_id in self._dirty:
             self._dirty.move_to_end(recorder.session_id)

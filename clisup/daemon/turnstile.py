@@ -112,8 +112,12 @@ class Turn:
         """Before a piece of history is read and sent."""
         await self._take(units, float("inf"))
 
+    def passes(self, units: float) -> bool:
+        """Take a piece up at once, where that is possible; False: nothing was taken up."""
+        return not self._standing.locked() and self._turnstile.pass_by(self._account, units)
+
     async def _take(self, units: float, patience_s: float) -> bool:
-        if not self._standing.locked() and self._turnstile.pass_by(self._account, units):
+        if self.passes(units):
             return True
         async with self._standing:
             return await self._turnstile.stand(self._account, units, patience_s)

@@ -9,7 +9,7 @@ from clisup.host.files import storage_error
 
 __all__ = ["SpoolReader", "read_range", "spool_size", "tail_text"]
 
-READ_CHUNK = 32 * 1024  # about sixty lines, and a millisecond of work: others wait for it
+READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: others wait for it
 
 
 class SpoolReader:

@@ -1,67 +1,118 @@
-"""The short way of deltas: the same items as the long one, and whatever is more than a delta is left to that."""
+"""The short way of deltas: the same journal as by the long one, and whatever is more than a delta is left to that."""
 
 from __future__ import annotations
 
-from clisup.backends.base import Decoded
+from collections.abc import Sequence
+
+from clisup.backends.base import Carried
+from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core.config import LimitsConfig
+from clisup.core.deltas import Delta, DeltaRow
 from clisup.core.drift import FrameSample
-from clisup.core.events import ContentDelta, EventBase, MessageStop
-from clisup.core.framing import Line, LineFramer
+from clisup.core.events import ContentDelta
+from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Position, Turn
-from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
-from clisup.daemon.deltas import Taken, take_deltas
-from clisup.daemon.recorder import Item
+from clisup.daemon.deltas import take_row
 from clisup.daemon.run_parts import RunSettings
 
-LINES = LineFramer().feed(b"a\nb\nc\nd\n")
-DELTA = ContentDelta(kind="text", text="x")
+START = b'{"type":"stream_event","event":{"type":"message_start","message":{"id":"m1"}},"parent_tool_use_id":null}'
 
 
-def take(
-    decoded: dict[bytes, Decoded], turn: Turn | None = None, *, lines: list[Line] = LINES, begin: int = 0
-) -> Taken:
-    def decode(line: Line) -> Decoded:
-        return decoded.get(line.data, Decoded((DELTA,)))
-
-    limits = LimitsConfig(inline_bytes=1024)
-    settings = RunSettings("s", 3, Timeouts(), limits, None, None, FrameSample(None))  # type: ignore[arg-type]
-    return take_deltas(lines, begin, turn or Turn("t1", run=3), settings, decode)
+def line(text: str, kind: str = "text_delta", name: str = "text") -> bytes:
+    return (
+        b'{"type":"stream_event","event":{"type":"content_block_delta","index":2,"delta":{"type":"%b","%b":"%b"}},"uuid":"u"}'
+        % (kind.encode(), name.encode(), text.encode())
+    )
 
 
-def item(at: int) -> Item:
-    return Item(DELTA, "t1", Source(3, "out", 2 * at, 2 * at + 2, 0))
+def settings() -> RunSettings:
+    frames = FrameSample(None)
+    for _ in range(3):
+        frames.see(Line(0, 1, b""), (ContentDelta(kind="text", text="x"),))
+    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, frames)  # type: ignore[arg-type]
 
 
-def test_deltas_are_taken_to_the_last_line() -> None:
-    assert take({}) == Taken([item(0), item(1), item(2), item(3)], 4, None)
-    assert take({}, begin=3) == Taken([item(3)], 1, None)
+def decoder() -> ClaudeDecoder:
+    made = ClaudeDecoder(Carried(0.0))
+    made.decode(Line(0, len(START) + 1, START))
+    return made
 
 
-def test_a_line_that_is_more_than_a_delta_is_handed_back_decoded() -> None:
-    stop = MessageStop()
-    two: tuple[EventBase, ...] = (DELTA, DELTA)
+def take(pieces: Sequence[bytes], at: int = 0, start: int = 100, turn: Turn | None = None) -> DeltaRow | None:
+    return take_row(pieces, at, start, turn or Turn("t1", run=3), settings(), decoder())
+
+
+def test_a_row_goes_from_its_first_line_to_the_last_delta() -> None:
+    pieces = [
+        line("a"),
+        line("bc"),
+        line("{", "input_json_delta", "partial_json"),
+        line("h", "thinking_delta", "thinking"),
+    ]
+    row = take(pieces)
+    assert row is not None
+    assert row.deltas == [
+        Delta("text", "a", 2, "m1"),
+        Delta("text", "bc", 2, "m1"),
+        Delta("tool_input", "{", 2, "m1"),
+        Delta("thinking", "h", 2, "m1"),
+    ]
+    ends = [100 + sum(len(piece) + 1 for piece in pieces[: n + 1]) for n in range(4)]
+    assert (row.turn_id, row.run, row.start, row.ends) == ("t1", 3, 100, ends)
+    assert row.last == Source(3, "out", ends[2], ends[3], 0)
+
+
+def test_a_row_may_begin_and_end_in_the_middle() -> None:
+    other = b'{"type":"stream_event","event":{"type":"content_block_stop","index":2}}'
+    row = take([line("a"), line("b"), other, line("c")], at=1, start=7)
+    assert row is not None
+    assert [delta.text for delta in row.deltas] == ["b"]
+    assert row.last == Source(3, "out", 7, 7 + len(line("b")) + 1, 0)
+
+
+def test_what_is_more_or_less_than_a_delta_begins_no_row() -> None:
     for other in (
-        Decoded(()),
-        Decoded((stop,)),
-        Decoded(two),
-        Decoded((DELTA,), terminal=Terminal(is_error=False)),
-        Decoded((DELTA,), replies=("yes\n",)),
+        b"",
+        b"no json",
+        line(""),  # it gives no event
+        line("s", "signature_delta", "signature"),
+        line("\\ud83d"),  # half a character, which waits for its other half
+        line("x", "a_new_delta"),
+        line("x" * 2000),  # over the inline limit
+        line("x")[:-3],
+        b'{"type":"result","subtype":"success"}',
     ):
-        taken = take({b"c": other})
-        assert taken.items == [item(0), item(1)]
-        assert taken.taken == 2
-        assert taken.other is other
+        assert take([other, line("a")]) is None, other
 
 
-def test_what_may_be_journaled_already_is_handed_back() -> None:
-    turn = Turn("t1", run=3, position={"out": Position(2, 4, 0)})
-    assert take({}, turn) == Taken([], 0, Decoded((DELTA,)))
-    assert take({}, turn, begin=2).items == [item(2), item(3)]
+def test_the_other_half_of_a_character_begins_no_row_either() -> None:
+    made = decoder()
+    half = line("\\ud83d")
+    assert not made.decode(Line(0, len(half) + 1, half)).events
+    assert take_row([line("\\ude00!")], 0, 100, Turn("t1", run=3), settings(), made) is None
 
 
-def test_a_line_over_the_inline_limit_is_handed_back_for_its_payload() -> None:
-    long = LineFramer().feed(b"a\n" + b"x" * 2000 + b"\n")
-    taken = take({}, lines=long)
-    assert (taken.taken, taken.other) == (1, Decoded((DELTA,)))
+def test_a_delta_before_any_message_begins_no_row() -> None:
+    assert take_row([line("a")], 0, 0, Turn("t1", run=3), settings(), ClaudeDecoder(Carried(0.0))) is None
+
+
+def test_what_may_be_journaled_already_begins_no_row() -> None:
+    pieces = [line("a"), line("b")]
+    end = 100 + len(pieces[0]) + 1
+    turn = Turn("t1", run=3, position={"out": Position(100, end, 0)})
+    assert take(pieces, 0, 100, turn) is None
+    assert take(pieces, 1, end, turn) is not None
+
+
+def test_the_watch_over_drift_sees_some_deltas_first() -> None:
+    fresh = RunSettings("s", 3, Timeouts(), LimitsConfig(), None, None, FrameSample(None))  # type: ignore[arg-type]
+    assert take_row([line("a")], 0, 0, Turn("t1", run=3), fresh, decoder()) is None
+
+
+def test_a_decoder_that_looks_at_each_delta_has_no_rows() -> None:
+    made = QwenDecoder(Carried(0.0))
+    made.decode(Line(0, len(START) + 1, START))
+    assert take_row([line("a")], 0, 0, Turn("t1", run=3), settings(), made) is None
