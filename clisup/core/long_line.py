@@ -119,6 +119,7 @@ def shorten(line: Line, passes_on: PassesOn, *, over: int) -> Generator[None, No
         yield
         data, cuts = short
         if (yield from _is_sound(data, cuts, passes_on)):
+            yield
             return replace(line, data=data, pieces=(), cuts=Cuts(cuts))
     return line.joined()
 
