@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.at_rest",
         "clisup.daemon.clearing_alone",
         "clisup.daemon.config_view",
+        "clisup.host.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
         "clisup.core.config_keys",
         "clisup.core.config_schema",
@@ -71,6 +72,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
+    "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.metrics": {"prometheus_client"},
@@ -150,8 +153,8 @@ SPAWN_ELSEWHERE = {
     "clisup.keeper.keeper": "it is what starts the CLIs",
     "clisup.cli.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
-RE_EXECUTES = {"clisup.host.hardening": {"execve"}}  # the daemon itself, once, before it does anything else
-ENVIRON_FILES = {"clisup.host.hardening"}
+RE_EXECUTES = {"clisup.host.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
+ENVIRON_FILES = {"clisup.host.carrying"}
 MAX_FUNCTION, MAX_FILE = 50, 450
 LONG_FILES = {"clisup.keeper.keeper": "one file by design: `python -I -S` finds no module beside it"}
 
@@ -329,7 +332,7 @@ def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
         if module.part in side and module.name not in ENVIRON_FILES
         for line in used(module, {"os": {"environ", "getenv", "environb", "putenv"}})
     ]
-    report(found, "the environment comes from host/hardening.py as a mapping:")
+    report(found, "the environment comes from host/carrying.py as a mapping:")
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

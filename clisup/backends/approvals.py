@@ -7,8 +7,9 @@ questions were answered is the daemon's to know: its journal says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from clisup.core.events import ApprovalRequested, ApprovalResolved, EventBase
 
@@ -18,8 +19,7 @@ _ID_CHARS = 256
 _REASON_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalAnswer:
+class ApprovalAnswer(Struct, frozen=True):
     """The word on a tool call. `cancelled` is the daemon's own: the turn is being ended, and the question with it.
 
     `updated_input` takes the place of the tool's input, `remember` asks the CLI to keep the answer where it offers that.

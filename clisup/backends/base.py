@@ -6,15 +6,15 @@ An adapter never opens a file, never reads a clock or the environment and never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
-from clisup.core.deltas import Delta
+from clisup.core.deltas import NO_ROW, Row
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.long_line import PassesOn
@@ -74,8 +74,7 @@ Control = Literal["model", "permission_mode", "context_usage", "compact"]
 """What a CLI lets its caller do between or in turns: set the model or the permission mode, count, sum up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True):
     """What a backend can do; shown by `backend/list`, and the source of the table in docs/backends.md.
 
     `events` are the event types that its CLI can give (the daemon's own come from every backend). `tokens` are the fields
@@ -114,7 +113,7 @@ class Capabilities:
     events: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # no Struct: pydantic reads it from a recording
 class LaunchRequest:
     """All that an adapter needs to know for one run. Paths are absolute; `prompt` goes to stdin only.
 
@@ -156,8 +155,7 @@ class LaunchRequest:
         return tuple(part for part in self.content if isinstance(part, Image))
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
+class LaunchSpec(Struct, frozen=True):
     """How to start the CLI. `env` is what the adapter itself sets; `prompt_altered` says what was done to the prompt.
 
     `stdin` is written at the start; with `stdin_eof` it is then closed, else the decoder's replies follow it. `files`
@@ -177,7 +175,7 @@ class LaunchSpec:
     stale_locks: tuple[StaleLock, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # as above
 class Carried:
     """What a CLI carries from turn to turn, known at the turn's start.
 
@@ -217,8 +215,7 @@ class Decoded(Struct, frozen=True, gc=False):
         return self.terminal is None and not self.replies and not self.answers
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnd:
+class RunEnd(Struct, frozen=True):
     """What is known when a run has ended without a terminal frame: for `Adapter.explain_exit`."""
 
     exit_code: int | None
@@ -340,13 +337,13 @@ def is_idle(decoder: Decoder) -> bool:
     return idle
 
 
-def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Sequence[Delta]]:
+def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Row]:
     """The decoder's `deltas(lines, begin, limit)`, where it has a short way for them; else one that takes none.
 
-    It gives the deltas of the lines from `begin` on (without their newlines, at most `limit` bytes long with them), one of
-    each, up to the first that is anything else: that one it has not looked at. `decode` of each would give the same, and no more.
+    It takes the lines from `begin` on (without their newlines, at most `limit` bytes long with them) up to the first that says
+    anything but one delta: of that one nothing has been taken note of. `decode` of each would give the same, and no more.
     """
-    row: Callable[[Sequence[bytes], int, int], Sequence[Delta]] = getattr(decoder, "deltas", lambda *_: ())
+    row: Callable[[Sequence[bytes], int, int], Row] = getattr(decoder, "deltas", lambda *_: NO_ROW)
     return row
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
@@ -31,8 +31,7 @@ _COMPARED = 100
 _LOOKS = 1000  # exchanges looked at for a turn that no message id tells of
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """A line that matters, without its text. `prompt` is there where it is one: its stripped head, and its length in bytes.
 
     `parent` is the place of its parent among the nodes. `filler` is what the CLI writes in front of a prompt after one that had
@@ -53,8 +52,7 @@ class Node:
     leaf: str | None = None
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct):
     """A prompt, a compaction or what the CLI began by itself, and what follows it: `begin` and `end` are places in the chain.
 
     `owner` is the place of its turn among the turns; None for what no turn of ours had asked.

@@ -8,8 +8,9 @@ tables; what neither knows, or what is no JSON object at all, becomes `unparsed`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
@@ -47,13 +48,14 @@ from clisup.backends.claude_result import terminal_of
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
-from clisup.core.deltas import Delta, DeltaKind
-from clisup.core.events import AssistantMessage, EventBase
+from clisup.core.deltas import DeltaKind, Row
+from clisup.core.events import AssistantMessage, Block, EventBase
 from clisup.core.framing import Line
 
 __all__ = ["ClaudeDecoder"]
 
 _NOTHING = Decoded(())
+_NO_FAILURE = Report()
 _HOT_TYPES = frozenset({"stream_event", "assistant", "user"})
 _SYNTHETIC = "<synthetic>"
 _LOCAL_OUTPUT = "<local-command-"
@@ -77,7 +79,7 @@ class ClaudeDecoder:
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
         self._tasks = Tasks(carried.background)
-        self._failure = Report()
+        self._failure = _NO_FAILURE
         self._resets_at: str | None = None
         self._stateful: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
             "system/task_started": self._tasks.started,
@@ -138,8 +140,8 @@ class ClaudeDecoder:
             return self._decode_other(line)
         return self._hot(frame, line, line.data)
 
-    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> list[Delta]:
-        """The deltas of the lines from `begin` on, as `decode` would give them; see `deltas_of`."""
+    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> Row:
+        """The row of deltas that begins there, as `decode` would give it; see `deltas_of`."""
         return row_of(self._messages, lines, begin, limit)
 
     def _decode_other(self, line: Line) -> Decoded:
@@ -220,7 +222,7 @@ class ClaudeDecoder:
         blocks = blocks_of(message.content)
         synthetic = message.model == _SYNTHETIC or frame.is_api_error_message is True
         if parent is None:
-            self._note_failure(frame, "\n".join(block.text or "" for block in blocks) if synthetic else None)
+            self._failure = _failure_of(frame, blocks) if synthetic else _NO_FAILURE
         return [
             *self._messages.confirm(parent, message.id),
             AssistantMessage(
@@ -228,21 +230,6 @@ class ClaudeDecoder:
             ),
             *tool_uses(message.content, parent),
         ]
-
-    def _note_failure(self, frame: Assistant, text: str | None) -> None:
-        """Remember what a synthetic message says, for a result that fails. The turn may as well go on: a message of the
-        model after it makes it void.
-        """
-        if text is None:
-            self._failure = Report()
-            return
-        self._failure = Report(
-            text=text,
-            code=frame.error,
-            api_error=frame.api_error,
-            api_type=frame.api_error_type,
-            status=frame.api_error_status,
-        )
 
     def _user(self, frame: User, data: bytes) -> list[EventBase]:
         """Tool results; and texts, which in a one-shot run are the CLI's own.
@@ -310,8 +297,21 @@ class ClaudeDecoder:
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
         events = [*self._messages.finish(), *self._questions.close()]
         self._carried_usd = terminal.cost_total_usd
-        self._failure, self._resets_at = Report(), None
+        self._failure, self._resets_at = _NO_FAILURE, None
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+
+
+def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> Report:
+    """What a synthetic message says, for a result that fails. The turn may as well go on: a message of the model after it
+    makes it void.
+    """
+    return Report(
+        text="\n".join(block.text or "" for block in blocks),
+        code=frame.error,
+        api_error=frame.api_error,
+        api_type=frame.api_error_type,
+        status=frame.api_error_status,
+    )
 
 
 def _asked_nobody(frame: dict[str, Any]) -> bool:

@@ -1,30 +1,41 @@
 """Rows of claude's deltas, which are three of four of its lines: what `ClaudeDecoder.decode` says of each, in one loop.
 
-A line is taken here only where it says one delta and nothing else; the first that is anything more ends the row, and goes
+A line is taken here only where it says one delta, or nothing at all; the first that is anything more ends the row, and goes
 the way of all lines. Recorded with claude 2.1.329; one that puts the fields in another order is decoded there, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 
-from clisup.backends.claude_frames import BlockDelta, InputDelta, StreamEvent, TextDelta, ThinkingDelta
+from clisup.backends.claude_frames import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    InputDelta,
+    MessageDelta,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+)
 from clisup.backends.claude_messages import Messages
-from clisup.core.deltas import Delta
+from clisup.core.deltas import Delta, DeltaKind, Row
 
 __all__ = ["row_of"]
 
-_HEAD = b'{"type":"stream_event","event":{"type":"content_block_delta",'
+_HEAD = b'{"type":"stream_event","event":{"type":"'
 _decode = msgspec.json.Decoder(StreamEvent).decode
 
 
-def row_of(messages: Messages, lines: Sequence[bytes], begin: int, limit: int) -> list[Delta]:
-    """The deltas of the lines from `begin` on, one of each, up to the first line that is no plain delta or over `limit` bytes."""
+def row_of(messages: Messages, lines: Sequence[bytes], begin: int, limit: int) -> Row:
+    """The lines from `begin` on up to the first that says anything but one delta, or is over `limit` bytes."""
     deltas: list[Delta] = []
-    for data in islice(lines, begin, None):
+    places: list[int] = []
+    at = begin
+    for at in range(begin, len(lines)):
+        data = lines[at]
         if not data.startswith(_HEAD) or len(data) >= limit:
             break
         try:
@@ -32,17 +43,34 @@ def row_of(messages: Messages, lines: Sequence[bytes], begin: int, limit: int) -
         except (ValueError, RecursionError):
             break
         event, parent = frame.event, frame.parent_tool_use_id
-        if type(event) is not BlockDelta:  # a second `type` in one object, say
-            break
+        if type(event) is not BlockDelta:
+            if not _is_silent(messages, event, parent):
+                break
+            continue
         delta = event.delta
-        made: Delta | None = None
+        kind: DeltaKind
         if type(delta) is TextDelta:
-            made = messages.plain_delta(parent, event.index, "text", delta.text)
+            kind, text = "text", delta.text
         elif type(delta) is InputDelta:
-            made = messages.plain_delta(parent, event.index, "tool_input", delta.partial_json)
+            kind, text = "tool_input", delta.partial_json
         elif type(delta) is ThinkingDelta:
-            made = messages.plain_delta(parent, event.index, "thinking", delta.thinking)
-        if made is None:
+            kind, text = "thinking", delta.thinking
+        else:
+            continue  # STREAM_SILENT says why
+        if (message := messages.whole(parent)) is None:
             break
-        deltas.append(made)
-    return deltas
+        if text:
+            message.shown.add(event.index)
+            deltas.append(Delta(kind, text, event.index, message.message_id, parent))
+            places.append(at)
+    else:
+        at = len(lines)
+    return Row(deltas, places, at - begin)
+
+
+def _is_silent(messages: Messages, event: object, parent: str | None) -> bool:
+    """Does it say nothing? Then it has been taken note of."""
+    if type(event) is MessageDelta:
+        messages.note_end(parent, event.delta.stop_reason, event.usage)
+        return True
+    return type(event) is BlockStart or (type(event) is BlockStop and messages.whole(parent) is not None)

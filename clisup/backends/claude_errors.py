@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.endings import crashed, last_words
@@ -96,8 +97,7 @@ _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What the CLI said about a failure, collected from the result and the last synthetic assistant frame."""
 
     text: str = ""

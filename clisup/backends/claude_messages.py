@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clisup.backends.claude_frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
-from clisup.core.deltas import Delta, DeltaKind
+from clisup.core.deltas import DeltaKind
 from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
 from clisup.core.usage import Usage
 
 __all__ = ["DeltaKind", "Messages"]
-
-_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 _content_delta: Callable[[dict[str, Any]], ContentDelta] = ContentDelta.__pydantic_validator__.validate_python
 """`ContentDelta(**fields)`, with the same checks, in half the time: there is one for nearly every line."""
 
 
-class _Message:
+class Message:
     """The message that is being streamed to one parent (None: the main conversation)."""
 
     __slots__ = ("counts", "halves", "message_id", "parent", "shown", "stop_reason")
@@ -38,7 +38,8 @@ class _Message:
         self.stop_reason: str | None = None
         # The output count of message_start is a placeholder (1), so it is left out until message_delta tells the true
         # one.
-        self.counts = {name: value for name, value in _counts(head.usage).items() if name != "output_tokens"}
+        self.counts = _counts(head.usage)
+        self.counts.pop("output_tokens", None)
 
     def delta(self, kind: DeltaKind, text: str, index: int) -> ContentDelta:
         fields = {"kind": kind, "text": text, "index": index, "message_id": self.message_id,
@@ -64,11 +65,11 @@ class Messages:
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self._open: dict[str | None, _Message] = {}
+        self._open: dict[str | None, Message] = {}
 
     def start(self, parent: str | None, head: MessageHead) -> list[EventBase]:
         events = self._retract_all(parent, "the request was repeated")
-        self._open[parent] = _Message(parent, head)
+        self._open[parent] = Message(parent, head)
         events.append(MessageStart(message_id=head.id, model=head.model, parent_tool_use_id=parent))
         return events
 
@@ -82,13 +83,10 @@ class Messages:
         message.shown.add(index)
         return (message.delta(kind, text, index),)
 
-    def plain_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> Delta | None:
-        """What `delta` would give, where that is one delta and the message has begun; else None, and nothing is changed."""
+    def whole(self, parent: str | None) -> Message | None:
+        """The message that has begun and of which no half of a character waits for the other; None where that is not so."""
         message = self._open.get(parent)
-        if message is None or message.halves or not text:
-            return None
-        message.shown.add(index)
-        return Delta(kind, text, index, message.message_id, parent)
+        return None if message is None or message.halves else message
 
     def broken_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
         """A delta with halves of surrogate pairs: a high half at its end waits for the next delta of the same block."""
@@ -139,10 +137,10 @@ class Messages:
         self._open.clear()
         return events
 
-    def _message(self, parent: str | None) -> _Message:
+    def _message(self, parent: str | None) -> Message:
         message = self._open.get(parent)
         if message is None:
-            message = self._open[parent] = _Message(parent, MessageHead())
+            message = self._open[parent] = Message(parent, MessageHead())
         return message
 
     def _retract_all(self, parent: str | None, reason: str) -> list[EventBase]:
@@ -151,7 +149,4 @@ class Messages:
 
 
 def _counts(usage: UsageCounts | None) -> dict[str, int]:
-    if usage is None:
-        return {}
-    pairs = ((name, getattr(usage, name)) for name in _COUNTS)
-    return {name: value for name, value in pairs if value is not None}
+    return {} if usage is None else {name: value for name, value in asdict(usage).items() if value is not None}

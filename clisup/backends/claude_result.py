@@ -7,8 +7,9 @@ only `model_usage_since_last_result` is of this turn alone (absent in older vers
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from clisup.backends.base import Terminal
 from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report

@@ -7,8 +7,9 @@ the code is asked first, then the status, then the sentence.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.claude_frames import get_int, get_str
@@ -83,8 +84,7 @@ _TRY_AGAIN = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s)\b", re.IG
 _MESSAGE_MAX = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What codex said about a failure. `code` is a plain code, or the name of one with a status inside it."""
 
     text: str = ""

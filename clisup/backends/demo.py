@@ -6,7 +6,8 @@ import glob
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_presence import ClaudePresence

@@ -38,7 +38,7 @@ from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen_errors import explain_error, explain_retry
-from clisup.core.deltas import Delta, DeltaKind
+from clisup.core.deltas import NO_ROW, DeltaKind, Row
 from clisup.core.events import (
     AssistantMessage,
     BackendRetry,
@@ -117,9 +117,9 @@ class QwenDecoder(ClaudeDecoder):
 
     # The frequent frames
 
-    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> list[Delta]:
+    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> Row:
         """None: each delta is looked at for its place, and for words that are the CLI's own."""
-        return []
+        return NO_ROW
 
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
         return self._placed(super()._stream_event(frame, line, data)) if frame.parent_tool_use_id is None else ()

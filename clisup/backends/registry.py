@@ -7,10 +7,8 @@ works, and no other package can take their names.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import cast
 
 from clisup.backends.base import Adapter
@@ -49,6 +47,8 @@ def get_adapter(kind: str, mode: str = "auto") -> Adapter:
     """
     targets = BUILT_IN if kind in BUILT_IN else _targets()
     if kind not in targets:
+        import difflib  # here and below: most starts have no use for it
+
         near = difflib.get_close_matches(kind, targets, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(targets))}"
         raise ConfigurationError(f"cannot use the backend kind {kind!r}, because no adapter has that name", hint=hint)
@@ -62,6 +62,8 @@ def adapter_name(kind: str, mode: str = "auto") -> str:
 
 
 def _targets() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
     brought = {entry.name: entry.value for entry in entry_points(group=GROUP)}
     return {**brought, **BUILT_IN}
 

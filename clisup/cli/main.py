@@ -53,9 +53,13 @@ def _run(args: list[str]) -> int:
         from clisup.cli.serve_arguments import parse as parse_serve
 
         if (flags := parse_serve(args[1:])) is not None:
+            from clisup.host.carrying import can_carry, carry_environment_over
+
+            if can_carry():
+                carry_environment_over(args)  # first of all: what is imported before it is imported twice
             from clisup.daemon.start import Flags, serve
 
-            return serve(Flags(**flags))
+            return serve(Flags(**flags))  # type: ignore[arg-type]  # they are what `parse` has found
     from clisup.cli.root import run_click
 
     return run_click(args)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = ["LOG_FORMATS", "parse"]
 
 _TAKING = {"--config": "config", "--socket": "socket", "--state-dir": "state_dir", "--log-format": "log_format"}
 LOG_FORMATS = ("auto", "console", "json", "journald")
 
 
-def parse(args: list[str]) -> dict[str, Any] | None:
+def parse(args: list[str]) -> dict[str, object] | None:
     """The flags among the arguments after `serve`, by field of `Flags`; None for what click has to explain, and for `--help`."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     left = args[::-1]
     while left:
         name, equals, value = left.pop().partition("=")

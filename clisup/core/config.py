@@ -3,9 +3,8 @@
 Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping becomes a frozen `Config`.
 """
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -53,7 +52,9 @@ MAX_PROBLEMS = 100  # told of one file
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    """Built with the whole configuration, and not by itself too: defaults are therefore made without a check (tests have it)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class TimeoutsConfig(_Table):
@@ -114,10 +115,10 @@ class BackendConfig(_Table):
     env_files: dict[Name, Annotated[str, Field(min_length=1, max_length=4096)]] = {}
     setting_sources: str | None = "user"
     orphans: Literal["keep", "grace", "kill"] = "grace"
-    approvals: ApprovalsConfig = ApprovalsConfig()
-    timeouts: TimeoutsConfig = TimeoutsConfig()
-    limits: LimitsConfig = LimitsConfig()
-    live: LiveConfig = LiveConfig()
+    approvals: ApprovalsConfig = ApprovalsConfig.model_construct()
+    timeouts: TimeoutsConfig = TimeoutsConfig.model_construct()
+    limits: LimitsConfig = LimitsConfig.model_construct()
+    live: LiveConfig = LiveConfig.model_construct()
 
 
 class RetentionConfig(_Table):
@@ -157,7 +158,7 @@ class DaemonConfig(_Table):
     lease_s: Seconds = 86_400
     limit_hold_s: Seconds = 691_200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    retention: RetentionConfig = RetentionConfig()
+    retention: RetentionConfig = RetentionConfig.model_construct()
 
 
 class TracingConfig(_Table):
@@ -175,9 +176,9 @@ class TracingConfig(_Table):
 class Config(_Table):
     """The whole configuration. Without a file: the built-in backends, all defaults."""
 
-    daemon: DaemonConfig = DaemonConfig()
+    daemon: DaemonConfig = DaemonConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
-    tracing: TracingConfig = TracingConfig()
+    tracing: TracingConfig = TracingConfig.model_construct()
 
     @property
     def defaults(self) -> frozenset[str]:
@@ -186,7 +187,9 @@ class Config(_Table):
 
 
 BUILT_IN_BACKENDS = ("claude", "codex", "demo", "gemini", "qwen")
-_DEFAULTS = {name: BackendConfig(kind=name) for name in BUILT_IN_BACKENDS}  # known by identity: see Config.defaults
+_DEFAULTS = {
+    name: BackendConfig.model_construct(kind=name) for name in BUILT_IN_BACKENDS
+}  # known by identity: see Config.defaults
 
 
 class Problem(NamedTuple):
@@ -260,6 +263,8 @@ def _problems(error: ValidationError) -> list[Problem]:
         path = tuple(part for part in problem["loc"] if part != "[key]")
         key = ".".join(str(part) for part in path)
         if problem["type"] == "extra_forbidden":
+            import difflib  # a configuration without mistakes has no use for it
+
             near = difflib.get_close_matches(str(path[-1]), _known_keys(path[:-1]), n=1, cutoff=0.5)
             suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
             found.append(Problem(key, path, f"is not a known key{suggestion}", near[0] if near else None))

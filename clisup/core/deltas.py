@@ -6,13 +6,13 @@ The same events as `ContentDelta`, in a form that costs a tenth. A test holds th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from clisup.core.journal import Source
 
-__all__ = ["Delta", "DeltaKind", "DeltaRow"]
+__all__ = ["NO_ROW", "Delta", "DeltaKind", "DeltaRow", "Row"]
 
 DeltaKind = Literal["text", "thinking", "tool_input"]
 
@@ -27,17 +27,27 @@ class Delta(Struct, frozen=True, gc=False, omit_defaults=True):
     parent_tool_use_id: str | None = None
 
 
+class Row(NamedTuple):
+    """What a decoder made of lines that say a delta each, or nothing: the deltas, their lines' numbers, and how many lines it took."""
+
+    deltas: Sequence[Delta]
+    lines: Sequence[int]
+    taken: int
+
+
+NO_ROW = Row((), (), 0)
+
+
 class DeltaRow(Struct, frozen=True, gc=False):
-    """Deltas of lines of stdout that follow each other, one of each: the first begins at `start`, `ends` are their ends."""
+    """Deltas to be journaled, each the only event of its line of stdout; `starts` and `ends` are the places of the lines."""
 
     deltas: Sequence[Delta]
     turn_id: str
     run: int
-    start: int
+    starts: Sequence[int]
     ends: Sequence[int]
 
     @property
     def last(self) -> Source:
         """The place of the last one."""
-        begin = self.ends[-2] if len(self.ends) > 1 else self.start
-        return Source(self.run, "out", begin, self.ends[-1], 0)
+        return Source(self.run, "out", self.starts[-1], self.ends[-1], 0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from clisup.core.events import EventBase, SessionInit, Unparsed
 from clisup.core.framing import Line
@@ -85,8 +86,8 @@ class FrameSample:
         self.fields: dict[str, int] = {}
         self.version: str | None = None
 
-    def has_enough(self, kind: type[EventBase]) -> bool:
-        """Need no more lines that become this kind of event be looked at?"""
+    def has_enough(self, kind: type[EventBase] | None) -> bool:
+        """Need no more lines be looked at that become this kind of event, or none?"""
         return kind in self._done
 
     def see(self, line: Line, events: Sequence[EventBase]) -> None:
@@ -147,8 +148,7 @@ def _frame(line: Line) -> dict[str, Any] | None:
     return frame if isinstance(frame, dict) else None
 
 
-@dataclass(slots=True)
-class DriftEntry:
+class DriftEntry(Struct):
     """What was unknown in the output of one version of one CLI: names with how often, and when first and last."""
 
     kind: str
@@ -195,7 +195,7 @@ class DriftBook:
 
     def dump(self) -> dict[str, Any]:
         """Everything, for a file."""
-        names = DriftEntry.__dataclass_fields__
+        names = DriftEntry.__struct_fields__
         return {"v": 1, "entries": [{name: getattr(entry, name) for name in names} for entry in self]}
 
 

@@ -5,7 +5,7 @@ else travels between the layers. A field that is null is left out of the JSON; a
 The envelope around an event (`session_id, seq, ts, turn_id, source`) is made once, by `clisup.core.envelope`.
 """
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -18,6 +18,8 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 __all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "Account", "Line", "Share"]
 
 MAX_QUOTA = 16
@@ -32,16 +34,14 @@ SLOW_ROUND_S = 0.002
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one connection may ask for before others go first: `burst` units at once, `rate` units a second."""
 
     burst: float = 64
     rate: float = 100
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     """One connection's. `debt` is what it asked for lately, in units; at `Share.burst` it is over its share."""
 
     debt: float = 0.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 __all__ = ["Finding", "Status", "examine", "fail", "ok", "warn"]
 
@@ -12,8 +13,7 @@ Status = Literal["ok", "warn", "fail"]
 Facts = TypeVar("Facts")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One check's outcome. `fix` is there where the status is not ok; `backend` is None for what concerns the machine.
 
     Names of variables may be in it, values never.

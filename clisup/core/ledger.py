@@ -7,8 +7,9 @@ next daemon folds the same lines to the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from clisup.core.journal import Record, Source
 from clisup.core.usage import Usage
@@ -20,8 +21,7 @@ KEPT_ANSWERS = 100  # resolved approvals that are told from unknown ones
 KEPT_RESULTS = 100  # turns without a key whose end can still be found by id
 
 
-@dataclass(slots=True)
-class Position:
+class Position(Struct):
     """How far a spool has been journaled: `end` of the last line, ordinal `k` of its last event."""
 
     start: int = 0
@@ -29,8 +29,7 @@ class Position:
     k: int = -1
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """A turn that is queued or running. `begin` says where its part of the spools begins.
 
     What a live process does between two turns is kept as one without an id.
@@ -65,8 +64,7 @@ class Turn:
         return at is not None and (end < at.end or (end == at.end and k <= at.k))
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct):
     """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs; `resting` is a live process
     that waits for the next one. `settings` are what a client has changed since the session was opened. `steers` are prompts,
     by their ids, that were said to a CLI at work and that it has not yet told to be part of a turn.
@@ -232,13 +230,15 @@ def _remember_run(turn: Turn, memo: dict[str, Any]) -> None:
 
 
 def _turn_out(turn: Turn) -> dict[str, Any]:
-    fields = {name: getattr(turn, name) for name in Turn.__slots__ if name != "position"}
+    fields = {name: getattr(turn, name) for name in Turn.__struct_fields__ if name != "position"}
     return {**fields, "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()}}
 
 
 def _turn_in(state: dict[str, Any]) -> Turn:
     position = {k: Position(*v) for k, v in state.get("position", {}).items()}
-    return Turn(**{k: v for k, v in state.items() if k in Turn.__slots__ and k != "position"}, position=position)
+    return Turn(
+        **{k: v for k, v in state.items() if k in Turn.__struct_fields__ and k != "position"}, position=position
+    )
 
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:

@@ -27,4 +27,4 @@ class PresenceRules(Protocol):
         """What such a file says; None for one that is none. Never raises."""
 
     def opened(self, argv: Sequence[bytes]) -> str | None:
-        """The native session that a command line of the CLI names, for a process that has no file; None where it names none."""
+        """The native session that a command line of the CLI names, word for word, for a process that has no file; else None."""

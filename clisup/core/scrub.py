@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 from clisup.errors import ClisupError, ConfigurationError, UsageError
 
 __all__ = [
@@ -54,8 +56,7 @@ class Secret(Protocol):
         """The value itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One line of a list. `pattern` is a name, or a prefix that ends in `*`; `line` is its place in the file."""
 
     pattern: str
@@ -71,8 +72,7 @@ class Rule:
         return f"{self.list_name}.{self.kind}:{self.pattern}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """An endpoint and the credentials that it receives: one never reaches a CLI where the other was held back."""
 
     endpoint: str
@@ -88,8 +88,7 @@ class Pair:
         return f"{self.list_name}.pair:{self.endpoint}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """What a list was checked against last, and when: `# checked: claude 2.1.329, 2026-11-20`."""
 
     list_name: str
@@ -102,8 +101,7 @@ class Stamp:
         return version if found == name and version[:1].isdigit() else None
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubList:
+class ScrubList(Struct, frozen=True):
     """One parsed file. `includes` are the lists of the same kind that the loader has to put before it."""
 
     rules: tuple[Rule, ...]
@@ -112,8 +110,7 @@ class ScrubList:
     checked: Stamp | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EnvReport:
+class EnvReport(Struct, frozen=True):
     """What happened to each variable: sorted `(name, rule id)` pairs, never a value.
 
     `kept` and `dropped` are about the daemon's own variables, `set` about what was put in on purpose. A name can be in

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = ["StaleLock"]
 
 
-@dataclass(frozen=True, slots=True)
-class StaleLock:
+class StaleLock(Struct, frozen=True):
     """A lock that a CLI may leave behind at its end, and that its next start would wait for: an empty directory.
 
     It lies at `path` under the value of the first variable of `homes` that the CLI has. Who may hold it is a living

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from clisup.core.events import AssistantMessage, EventBase, MessageStart, SessionInit, TurnError
 from clisup.core.usage import Usage
@@ -11,8 +13,7 @@ from clisup.core.usage import Usage
 __all__ = ["Terminal", "begins_turn", "sum_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(Struct, frozen=True):
     """The CLI's last word on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
     `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI began by itself.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 __all__ = ["WATCHED", "RunMark", "TurnTrace", "TurnTraces"]
 
@@ -20,8 +21,7 @@ class RunMark(NamedTuple):
     at: int
 
 
-@dataclass(slots=True)
-class TurnTrace:
+class TurnTrace(Struct):
     """One turn that was started. `message_ids` are those of the main conversation, in order, as the CLI told them.
 
     `prompt_bytes` and `prompt_preview` (redacted, cut) are of the prompt as the client sent it. What the turn's run wrote stands

@@ -6,8 +6,9 @@ After a good terminal frame the exit code is evidence, not verdict. Exit 0 witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from clisup.core.envelope import writable
 from clisup.core.events import TurnCompleted, TurnError
@@ -55,8 +56,7 @@ _REASONS: dict[str, tuple[str, TurnError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ExitRecord:
+class ExitRecord(Struct, frozen=True):
     """A keeper's exit.json, as far as a verdict needs it. `known` is false where no keeper could tell."""
 
     exit_code: int | None = None

@@ -8,8 +8,9 @@ a limit of its own; 0 means never. All times are monotonic seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from clisup.core.events import (
     ApprovalRequested,
@@ -41,8 +42,7 @@ the pause is no evidence, so a new window is granted."""
 _WARN_AT = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given.
 
     `resting` is how long a live process waits for its next turn.
@@ -90,8 +90,7 @@ _NO_TURN = ("resting", "blocked")  # in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
-@dataclass(slots=True)
-class PhaseTracker:
+class PhaseTracker(Struct):
     """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer."""
 
     started: bool = False

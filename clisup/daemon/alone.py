@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.core.config import Config, parse_config
 from clisup.core.env_names import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
@@ -16,12 +16,12 @@ from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError, WorldError
 from clisup.host import clock
+from clisup.host.carrying import taken_environment
 from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
 from clisup.host.credentials import with_credentials
 from clisup.host.drift_store import load_drift
 from clisup.host.env_name_store import load_checks, save_checks
-from clisup.host.hardening import taken_environment
 from clisup.host.program_files import program_files, read_pieces
 
 __all__ = ["Flags", "examine", "find_name_drift"]
@@ -58,7 +58,7 @@ def examine(flags: Flags, name: str | None, cwd: str) -> list[dict[str, Any]]:
 
     async def found() -> list[dict[str, Any]]:
         findings = await diagnose(around, chosen, optional=config.defaults if name is None else frozenset())
-        return [dataclasses.asdict(finding) for finding in findings]
+        return [asdict(finding) for finding in findings]
 
     return trio.run(found)
 

@@ -26,6 +26,7 @@ from clisup.daemon.reloading import Hangups, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
+from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
@@ -35,7 +36,7 @@ from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
-from clisup.host.own_process import open_descriptors, resident_bytes
+from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -65,12 +66,14 @@ def run_daemon(daemon: Daemon) -> None:
         raise cause from None
 
 
-def _calm_collector() -> None:
-    """Let the search for garbage in cycles, which stops the daemon for up to 170 ms (1,200 clients), be rare and small.
+def _settle_memory() -> None:
+    """Give back what only the start needed; let the search for garbage in cycles, which stops the daemon for up to 170 ms
+    (1,200 clients), be rare and small.
 
     What is there by now stays, and is not searched even once: that takes 45 ms of a start to find 1 MB in what was imported.
     Full searches come with every 12 million new objects that are not freed otherwise.
     """
+    give_back_memory()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
@@ -159,7 +162,7 @@ class Daemon:
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
                                  self.manager.services.figures)  # fmt: skip
-            _calm_collector()
+            _settle_memory()
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
@@ -175,6 +178,7 @@ class Daemon:
             self.state = "ready"
             nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
+            nursery.start_soon(build_models)
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)

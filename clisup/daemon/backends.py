@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import uuid
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
@@ -23,7 +23,7 @@ from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.log import LOG
-from clisup.host.scrub_files import load_rules
+from clisup.host.scrub_files import Known, load_rules
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
 
@@ -43,12 +43,18 @@ class Backend:
     """One `[backends.NAME]`: everything that does not depend on a session."""
 
     def __init__(
-        self, name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+        self,
+        name: str,
+        config: BackendConfig,
+        inherited: Mapping[str, str],
+        lists: Path | None,
+        probe: VersionProbe,
+        known: Known,
     ):
         self.name = name
         self.config = config
         self.adapter = _adapter(name, config)
-        rules = load_rules(self.adapter.lists, lists)
+        rules = load_rules(self.adapter.lists, lists, known=known)
         self._inherited = inherited
         self.rules = rules
         self._probe = probe
@@ -86,6 +92,14 @@ class Backend:
             markers=markers,
         )
 
+    def own_environment(self, request_env: Mapping[str, str]) -> Mapping[str, str]:
+        """As `environment`, without what an adapter sets and without markers: made once where the request brought nothing."""
+        return self._plain if not request_env else self.environment(request_env=request_env, sets={}, markers={})[0]
+
+    @cached_property
+    def _plain(self) -> Mapping[str, str]:
+        return self.environment(request_env={}, sets={}, markers={})[0]
+
     def own_launch(self) -> LaunchSpec:
         """What the adapter makes of an ordinary prompt: the variables that it sets and closes by itself."""
         request = LaunchRequest(
@@ -104,9 +118,11 @@ class Backend:
 
         Raises `WorldError(backend_unavailable)`.
         """
-        executable = self.executable()
+        return self._argv(self.executable())
+
+    def _argv(self, executable: Executable) -> tuple[str, ...]:
         search_path = self._inherited.get("PATH", os.defpath)
-        worker = find_worker(self.adapter.workers(os.path.realpath(executable.path)), search_path=search_path)
+        worker = find_worker(self.adapter.workers(executable.real), search_path=search_path)
         return (*(worker or (executable.path,)), *self.command[1:])
 
     async def ready(self, *, patience_s: float | None = None) -> tuple[tuple[str, ...], str | None]:
@@ -114,14 +130,18 @@ class Backend:
 
         Raises `WorldError` where the backend cannot be used, or has told no version within `patience_s`.
         """
-        executable, argv = self.executable(), self.argv()
+        executable = self.executable()
+        argv = self._argv(executable)
         if not self.adapter.version_args:
             return argv, None
-        own = self.own_launch()
-        env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
-        version = await self._probe.version(
-            executable, argv + self.adapter.version_args, env, self.adapter.parse_version, patience_s=patience_s
-        )
+        question = argv + self.adapter.version_args
+        version = self._probe.known(executable, question)
+        if version is None:
+            own = self.own_launch()
+            env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+            version = await self._probe.version(
+                executable, question, env, self.adapter.parse_version, patience_s=patience_s
+            )
         if version is None:
             so_far = "" if patience_s is None else " so far"
             raise WorldError(
@@ -153,7 +173,7 @@ class Backend:
             "version": None,
             "supported": False,
             "supported_versions": self.versions,
-            "capabilities": dataclasses.asdict(self.adapter.capabilities),
+            "capabilities": asdict(self.adapter.capabilities),
             "unavailable_reason": None,
         }
         try:
@@ -241,10 +261,15 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
 
 
 def _made(
-    name: str, config: BackendConfig, inherited: Mapping[str, str], lists: Path | None, probe: VersionProbe
+    name: str,
+    config: BackendConfig,
+    inherited: Mapping[str, str],
+    lists: Path | None,
+    probe: VersionProbe,
+    known: Known,
 ) -> Backend:
     try:
-        return Backend(name, config, inherited, lists, probe)
+        return Backend(name, config, inherited, lists, probe, known)
     except ConfigurationError as error:
         error.data.setdefault("key", f"backends.{name}")
         raise
@@ -259,8 +284,10 @@ class Backends:
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
         self._all: dict[str, Backend] = {}
+        known: Known = {}
         for name, backend in config.backends.items():
-            new, old = _made(name, backend, inherited, override, self._probe), before and before._all.get(name)
+            new = _made(name, backend, inherited, override, self._probe, known)
+            old = before and before._all.get(name)
             self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
 
     def take(self, other: Backends) -> None:

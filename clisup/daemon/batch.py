@@ -18,8 +18,8 @@ from clisup.host.session_dir import RunDir
 
 __all__ = ["Batch", "Recording"]
 
-BESIDE = 64 * 1024
-"""Bytes of a blob that is written in a thread: the loop would wait a tenth of a millisecond and more for it."""
+BESIDE = 128 * 1024
+"""Bytes of a blob that is written in a thread: the loop would wait some tenths of a millisecond and more for it."""
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -88,9 +88,10 @@ class Batch:
         """
         if self._long:
             return
-        with self._storage.watched():
-            for blob in self._blobs:
-                self._dir.save_blob(blob.name, blob.data)
+        if self._blobs:
+            with self._storage.watched():
+                for blob in self._blobs:
+                    self._dir.save_blob(blob.name, blob.data)
         self._sink.record(self._entries)
         self._entries = []
         self._blobs = []
@@ -103,7 +104,8 @@ class Batch:
             except WorldError as error:
                 await self._refused(error)
             else:
-                self.blocked("journal", False)
+                if self._blocked_by:
+                    self.blocked("journal", False)
                 return done
 
     async def _refused(self, error: WorldError) -> None:

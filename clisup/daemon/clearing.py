@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import structlog
 import trio
+from msgspec import Struct
 
 from clisup.core.lifecycle import SessionState
 from clisup.core.retention import Part
@@ -31,8 +31,7 @@ _DUE = "older or more than retention keeps"
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class SessionFact:
+class SessionFact(Struct, frozen=True):
     """A session that can be read. `quiet`: nothing of it works, waits or rests."""
 
     dir: SessionDir
@@ -40,8 +39,7 @@ class SessionFact:
     quiet: bool
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What is known of the sessions, and where to look. `runs` are those that somebody looks after."""
 
     state_dir: str

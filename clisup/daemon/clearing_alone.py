@@ -16,11 +16,11 @@ from clisup.daemon.retention import due_of, parts_of, remove_files
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError, WorldError
 from clisup.host import garbage
+from clisup.host.carrying import taken_environment
 from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
 from clisup.host.cursor_store import CursorStore
 from clisup.host.garbage import Garbage
-from clisup.host.hardening import taken_environment
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sessions import StoredSession

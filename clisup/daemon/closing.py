@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
 from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted
@@ -138,7 +138,7 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
         return record
     starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
     cgroups.remove(cgroup)
-    return dataclasses.replace(record, reason="oom") if starved else record
+    return replace(record, reason="oom") if starved else record
 
 
 def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:

@@ -17,9 +17,9 @@ from clisup.core.redact import Redactor
 from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
+from clisup.host.carrying import taken_environment
 from clisup.host.config_file import ConfigFile
 from clisup.host.credentials import with_credentials
-from clisup.host.hardening import taken_environment
 from clisup.host.otlp import check_installed
 from clisup.locations import SOCKET_PATH_LIMIT
 

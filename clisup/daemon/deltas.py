@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from clisup.backends.base import Decoder, deltas_of
 from clisup.core.deltas import DeltaRow
@@ -15,21 +16,32 @@ from clisup.core.events import ContentDelta
 from clisup.core.ledger import Turn
 from clisup.daemon.run_parts import RunSettings
 
-__all__ = ["take_row"]
+__all__ = ["Taken", "take_row"]
+
+
+class Taken(NamedTuple):
+    """How many lines were taken, where the last one ends, and what is to be journaled of them, if anything is."""
+
+    lines: int
+    end: int
+    row: DeltaRow | None
 
 
 def take_row(
     pieces: Sequence[bytes], at: int, start: int, turn: Turn, settings: RunSettings, decoder: Decoder
-) -> DeltaRow | None:
-    """The row of deltas that begins with the line `at`, which begins at `start` in the spool; None where that is none.
+) -> Taken | None:
+    """The row that begins with the line `at`, which begins at `start` in the spool; None where that is none.
 
     The watch over drift wants to see some lines of each kind first.
     """
-    if turn.has_journaled("out", start + 1) or not settings.frames.has_enough(ContentDelta):
+    frames = settings.frames
+    if turn.has_journaled("out", start + 1) or not frames.has_enough(ContentDelta) or not frames.has_enough(None):
         return None
-    deltas = deltas_of(decoder)(pieces, at, settings.limits.inline_bytes)
+    deltas, lines, taken = deltas_of(decoder)(pieces, at, settings.limits.inline_bytes)
+    if not taken:
+        return None
+    places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))
     if not deltas:
-        return None
-    lengths = (len(piece) + 1 for piece in pieces[at : at + len(deltas)])
-    _, *ends = accumulate(lengths, initial=start)
-    return DeltaRow(deltas, turn.id, settings.number, start, ends)
+        return Taken(taken, places[-1], None)
+    starts, ends = [places[line - at] for line in lines], [places[line - at + 1] for line in lines]
+    return Taken(taken, places[-1], DeltaRow(deltas, turn.id, settings.number, starts, ends))

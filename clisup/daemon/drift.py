@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import structlog
+from msgspec.structs import asdict
 
 from clisup.core.drift import DriftEntry, FrameSample
 from clisup.daemon.storage import Storage
@@ -52,4 +52,4 @@ class Drift:
 
     def describe(self) -> list[dict[str, Any]]:
         """`drift` of `daemon/status`."""
-        return [dataclasses.asdict(entry) for entry in self._book]
+        return [asdict(entry) for entry in self._book]

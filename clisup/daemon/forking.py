@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec import Struct
 
 from clisup.backends.base import ForkPlan, ForkRules, fork_rules
 from clisup.core.events import Actor, SessionForked
@@ -38,8 +38,7 @@ WRITTEN_LIMIT_S = 2.0  # claude writes its transcript some 100 ms behind what it
 LOOK_AGAIN_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True):
     """Where to cut: the end of turn `upto`; `whole` takes the transcript as it is, up to `size` bytes."""
 
     path: str

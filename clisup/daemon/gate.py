@@ -23,17 +23,17 @@ __all__ = ["Gate"]
 class Gate:
     """One session's way to its account."""
 
-    __slots__ = ("_request_env", "_session", "_told", "account")
+    __slots__ = ("_session", "_told", "account", "brought")
 
     def __init__(self, session: Session, request_env: Mapping[str, str]) -> None:
         self._session = session
         self.account = session.services.accounts.of(session.backend, request_env)
         self._told: tuple[str, float | None] | None = None
-        self._request_env = request_env
+        self.brought = request_env  # the variables of its client
 
     def renew(self) -> None:
         """Its backend has other credentials, perhaps: then it belongs to another account, at the end of that one's line."""
-        account = self._session.services.accounts.of(self._session.backend, self._request_env)
+        account = self._session.services.accounts.of(self._session.backend, self.brought)
         if account is not self.account:
             self.account.leave(self._session)
             self.account, self._told = account, None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
@@ -128,7 +128,7 @@ class _Handlers:
 
     async def backend_check(self, connection: Connection, params: m.BackendCheckParams) -> bytes:
         found = await self._daemon.diagnose(params.name, params.cwd)
-        return json.dumps([dataclasses.asdict(finding) for finding in found]).encode()
+        return json.dumps([asdict(finding) for finding in found]).encode()
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class Launcher:
         spec = backend.adapter.launch(request)
         markers = {"CLISUP_SESSION": session.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(
-            request_env=session.dir.secrets(), sets=spec.env, closed=spec.closed_env, markers=markers
+            request_env=session.gate.brought, sets=spec.env, closed=spec.closed_env, markers=markers
         )
         marked = None
         if request.live:

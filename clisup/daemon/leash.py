@@ -47,10 +47,13 @@ def stdin_id(offset: int, slot: int = 0) -> int:
 
 
 class LeashOwner(Protocol):
-    """Who is told what the keeper says. None of these may block."""
+    """Who is told what the keeper says. None of these may block, but for a disk that takes nothing."""
 
     def grew(self) -> None:
-        """There are new bytes in a spool, or an exit."""
+        """There may be new bytes in a spool, or an exit."""
+
+    async def take(self, out_size: int, err_size: int) -> None:
+        """There are new bytes in a spool: so many are in each."""
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper cannot write (or can again)."""
@@ -65,7 +68,10 @@ class LeashOwner(Protocol):
 class Leash:
     """One run's keeper. `exited` is set once, with the exit record; everything the CLI said is then in the spools."""
 
-    def __init__(self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage) -> None:
+    def __init__(
+        self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int]
+    ) -> None:
+        """`own` gets the pids of keeper and CLI for as long as the keeper is held."""
         self._owner = owner
         self._dir = run_dir
         self._session_id = session_id
@@ -83,6 +89,7 @@ class Leash:
         self._news = trio.Event()
         self.hung_at: float | None = None
         self.keeper_pid: int | None = None
+        self._own, self._pids = own, set[int]()
         self.exited: ExitRecord | None = None
         self._given_up = False
 
@@ -135,6 +142,7 @@ class Leash:
     def give_up(self) -> None:
         """Nobody follows the run any longer: who waits to say something to it learns that it cannot."""
         self._given_up = True
+        self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
 
@@ -216,6 +224,8 @@ class Leash:
                 continue
             failpoint("keeper.hello")
             self.keeper_pid = self._link.hello.get("keeper_pid")
+            self._pids |= {int(pid) for name in ("keeper_pid", "pid") if (pid := self._link.hello.get(name))}
+            self._own |= self._pids
             self._end_sent = False
             written = int(self._link.hello.get("last_id") or 0)
             self._last_id = max(self._last_id, written, int(self._link.hello.get("last_taken") or 0))
@@ -226,8 +236,9 @@ class Leash:
             self._owner.rearm()
             self._owner.spool_blocked(bool(self._link.hello.get("blocked")))
             self._owner.grew()
-            async for message in self._link.messages():
-                await self._heed(message)
+            while messages := await self._link.receive():
+                for message in messages:
+                    await self._heed(message)
             await self.aclose()
             if self.exited is None:
                 await self._unreachable()
@@ -246,7 +257,7 @@ class Leash:
             await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
-                self._owner.grew()
+                await self._owner.take(int(message["out"]), int(message["err"]))
                 if self._link is not None:
                     failpoint("keeper.ack.before")
                     await self._link.seen()
@@ -292,6 +303,7 @@ class Leash:
 
     def _gone(self, record: ExitRecord) -> None:
         self.exited = record
+        self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
         self._owner.grew()

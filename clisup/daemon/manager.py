@@ -143,6 +143,8 @@ class Manager:
         self.adopted += session.ledger.current is not None
         if session.state is SessionState.CLOSED:
             session.recorder.close()
+        else:
+            self.services.opened.settle(session)
 
     def _make(self, spec: SessionSpec) -> Session:
         return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)
@@ -181,7 +183,7 @@ class Manager:
             _check_live(params, backend, version)
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
-                await check_foreign_writer(backend, params.env or {}, params.resume_native_id, own)
+                await check_foreign_writer(self.services.looks, backend, params.env or {}, params.resume_native_id, own)
         async with self.opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)
@@ -226,7 +228,7 @@ class Manager:
                 hint="try again in a moment, or choose another id",
             )
         limit = self.config.daemon.max_sessions
-        if sum(s.state is not SessionState.CLOSED for s in self) + len(self._forking) >= limit:
+        if len(self.services.opened) + len(self._forking) >= limit:
             raise UsageError(
                 f"cannot open a session, because {limit} are open",
                 kind="limit_exceeded",
@@ -237,14 +239,13 @@ class Manager:
 
     def _check_writer(self, native: str) -> None:
         """One writer for a native session: claude itself takes no lock, and its file forks (2.1.329)."""
-        for session in self:
-            if native == session.native_id and session.state is not SessionState.CLOSED:
-                raise UsageError(
-                    f"cannot resume {native}, because session {session.id} writes it",
-                    kind="session_busy",
-                    hint="prompt that session, or close it first",
-                    session_id=session.id,
-                )
+        if (session := self.services.opened.writer_of(native)) is not None:
+            raise UsageError(
+                f"cannot resume {native}, because session {session.id} writes it",
+                kind="session_busy",
+                hint="prompt that session, or close it first",
+                session_id=session.id,
+            )
 
     async def _create(self, session_id: str, params: SessionNewParams, digest: str) -> Session:
         timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
@@ -284,6 +285,7 @@ class Manager:
             session.recorder.close()
             raise
         self._sessions[spec.session_id] = session
+        self.services.opened.settle(session)
         _log.info(
             "session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.config.mode
         )

@@ -65,5 +65,5 @@ class NativeSession:
     def pattern(self, native_id: str | None = None) -> str | None:
         """A glob for the CLI's transcript of this session, or of another native one, where this session's CLI keeps them."""
         backend = self._session.backend
-        env, _ = backend.environment(request_env=self._session.dir.secrets(), sets={}, markers={})
+        env = backend.own_environment(self._session.gate.brought)
         return backend.adapter.transcript_pattern(native_id or self._session.native_id, env)

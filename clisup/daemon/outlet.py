@@ -67,8 +67,11 @@ class Outlet:
     def write_now(self, frames: bytes) -> None:
         """Write what the socket takes at once, and keep the rest for `flush`. Only where `has_room`."""
         failpoint("send.before")
-        self._keep(memoryview(frames))
-        self._flush_now()
+        rest = memoryview(frames)
+        with suppress(BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):  # as in `_flush_now`
+            rest = self._write_some(rest)
+        if rest:
+            self._keep(rest)
         failpoint("send.after")
 
     async def flush(self) -> None:

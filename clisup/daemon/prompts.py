@@ -17,15 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["PromptDesk"]
 
+KEPT_TEXT = 64 * 1024  # characters of a prompt that its turn need not read again
+
 
 class PromptDesk:
     """Takes the prompts of one session, one after the other."""
 
-    __slots__ = ("_lock", "_session")
+    __slots__ = ("_lock", "_newest", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = trio.Lock()
+        self._newest: tuple[str, dict[str, Any]] | None = None
+
+    def take(self, turn_id: str) -> dict[str, Any] | None:
+        """A prompt that starts at once, as it was stored a moment ago; None for any other, which is read from the disk."""
+        newest, self._newest = self._newest, None
+        return newest[1] if newest is not None and newest[0] == turn_id else None
 
     async def accept(self, params: PromptParams, actor: Actor, *, command: bool = False) -> PromptResult:
         """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
@@ -87,6 +95,8 @@ class PromptDesk:
         except WorldError:
             session.dir.drop_prompt(turn_id)
             raise
+        if delivery == "delivered" and len(params.text) <= KEPT_TEXT and not params.images:
+            self._newest = (turn_id, stored)
         session.work_came()
         await session.sync()
         words = held.words() if held else None

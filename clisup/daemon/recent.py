@@ -14,7 +14,7 @@ __all__ = ["PIECE_BYTES", "SESSION_BYTES", "SHELF_BYTES", "Recent", "Shelf"]
 
 PIECE_BYTES = 256 * 1024
 """About as much is given at once. It costs a copy, so it may be more than a piece that is read from the disk."""
-SESSION_BYTES = 1024 * 1024
+SESSION_BYTES = 4 * 1024 * 1024
 """Of one session's events at most; a batch that is larger is kept alone, until the next one."""
 SHELF_BYTES = 16 * 1024 * 1024
 """Of all sessions together."""

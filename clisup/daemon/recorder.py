@@ -146,7 +146,7 @@ class Recorder:
             if isinstance(entry, DeltaRow):
                 row = envelopes.encode_deltas(entry.deltas, seq + len(events), turn_id)
                 events += row
-                lines += encode_row(row, entry.run, entry.start, entry.ends)
+                lines += encode_row(row, entry.run, entry.starts, entry.ends)
             else:
                 source = "daemon" if entry.src is None else "backend"
                 event = envelopes.encode(entry.event, seq + len(events), turn_id, source)
@@ -178,7 +178,8 @@ class Recorder:
                 passed, answers = src, answers or type_ in ANSWERS
         if passed is not None:
             type_ = "content_delta" if isinstance(entry, DeltaRow) else entry.event.type
-            self.ledger.pass_over(passed, answers=answers)
+            if answers and type_ not in ANSWERS:
+                self.ledger.pass_over(passed, answers=answers)
             self.ledger.fold(type_, {"seq": seq - 1, "ts": ts}, src=passed, memo=None, max_keys=self._max_keys)
 
     def _fold(self, item: Item, seq: int, ts: str) -> None:

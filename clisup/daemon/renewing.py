@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from clisup.core.session_spec import SessionSpec
 from clisup.core.watchdog import Timeouts
@@ -48,4 +49,4 @@ def timeouts_of(spec: SessionSpec, backend: Backend) -> Timeouts:
     """The timers of a session's turns: its own, else its backend's."""
     if not spec.timeouts:
         return backend.timeouts
-    return dataclasses.replace(spec.merged_timeouts(backend.config.timeouts), resting=backend.timeouts.resting)
+    return replace(spec.merged_timeouts(backend.config.timeouts), resting=backend.timeouts.resting)

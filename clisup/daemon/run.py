@@ -41,6 +41,7 @@ from clisup.daemon.batch import Batch
 from clisup.daemon.deltas import take_row
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
+from clisup.daemon.intake import Intake
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
 from clisup.daemon.long_lines import readable
@@ -67,19 +68,19 @@ class Run:
         self._adapter = adapter
         self._settings = settings
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes, settings.storage)
+        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
         self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         limits, begin = settings.limits, sink.turn.begin["err"]
-        self._err = Stderr(run_dir.err, begin, limits.line_bytes, settings.storage, run=settings.number, redact=redact,
-                           max_events=limits.stderr_events, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
+        self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
+                           redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
-        self._behind = spool_size(run_dir.out)  # up to there nothing is news: it is decoded before anything is said
+        # Up to where it is now, nothing is news: it is decoded before anything is said.
+        self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, behind=spool_size(run_dir.out))
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage)
+        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
         self._speech = Speech(self, run_dir, self._leash, self._batch)
         self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
-        self._wake = trio.Event()
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
         self._answers = Answers()
@@ -228,8 +229,12 @@ class Run:
     # -- what the keeper says ----------------------------------------------------------------------------------------
 
     def grew(self) -> None:
+        """There may be something to read."""
+        self._intake.grew()
+
+    async def take(self, out_size: int, err_size: int) -> None:
         """There is something to read."""
-        self._wake.set()
+        await self._intake.take(out_size, err_size)
 
     def rearm(self) -> None:
         """A deadline may have come nearer."""
@@ -257,43 +262,24 @@ class Run:
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        """Read both spools to their ends, again and again, until the run has ended."""
-        while True:
-            last = self._leash.exited is not None
-            self._wake = trio.Event()
-            while await self._read_some():
-                await trio.lowlevel.checkpoint()
-            await self._batch.store()
-            self._caught_up()
-            if last:
-                break
-            if self._leash.exited is None:
-                await self._wake.wait()
+        """Take both spools to their ends, until the run has ended; then what had no newline."""
+        await self._intake.pump(lambda: self._leash.exited is not None)
         if (line := self._out.framer.close()) is not None:
             await self._take_out(await self._readable(line))
         if (line := self._err.framer.close()) is not None:
             self._err.take(line)
         await self._batch.store()
 
-    async def _read_some(self) -> bool:
-        out = await self._batch.surely(self._out.read)
-        err = await self._batch.surely(self._err.read)
-        if out:
-            cut = self._out.framer.cut(out)
-            self._heartbeat = bool(cut.lines or cut.pieces) and not self._out.framer.pending
-            await self._take_cut(cut)
-            self.guard.alive(heartbeat=self._heartbeat)
-        self._caught_up()
-        for line in self._err.framer.feed(err):
-            self._err.take(line)
-        await self._batch.store()
-        return not (self._out.reader.at_end and self._err.reader.at_end)
+    async def take_bytes(self, data: bytes) -> None:
+        """More of stdout."""
+        cut = self._out.framer.cut(data)
+        self._heartbeat = bool(cut.lines or cut.pieces) and not self._out.framer.pending
+        await self._take_cut(cut)
+        self.guard.alive(heartbeat=self._heartbeat)
 
-    def _caught_up(self) -> None:
-        """Once all that was there at the start is decoded, the replies to it are in their places, and talking may begin."""
-        if self._behind >= 0 and self._out.reader.offset >= self._behind:
-            self._behind = -1
-            self._leash.in_order()
+    def caught_up(self) -> None:
+        """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
+        self._leash.in_order()
 
     async def _take_cut(self, cut: Cut) -> None:
         for line in cut.lines:
@@ -301,11 +287,12 @@ class Run:
         at, start, pieces = 0, cut.start, cut.pieces
         while at < len(pieces):
             first = self._unseen or not self.spoke  # the turn's first frame is news to everybody
-            row = None if first else take_row(pieces, at, start, self._sink.turn, self._settings, self._decoder)
-            if row is not None:
-                self._batch.add_row(row)
-                self._decoded_to, self._heartbeat = row.ends[-1], False
-                at, start = at + len(row.deltas), row.ends[-1]
+            taken = None if first else take_row(pieces, at, start, self._sink.turn, self._settings, self._decoder)
+            if taken is not None:
+                if taken.row is not None:
+                    self._batch.add_row(taken.row)
+                self._decoded_to, self._heartbeat = taken.end, False
+                at, start = at + taken.lines, taken.end
             else:
                 line = Line(start, start + len(pieces[at]) + 1, pieces[at])
                 await self._take_out(line)
@@ -447,4 +434,4 @@ class Run:
     def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
         """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
-        self._wake.set()
+        self._intake.wake()

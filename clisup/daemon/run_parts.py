@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
@@ -29,8 +30,7 @@ STORAGE_RECOVERED = Notice(code="storage_recovered", message="the disk takes out
 FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI's own came before this turn's prompt")
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(Struct, frozen=True):
     """What a run needs from its session and backend."""
 
     session_id: str
@@ -40,6 +40,8 @@ class RunSettings:
     request: LaunchRequest
     storage: Storage
     frames: FrameSample
+    own: set[int] = field(default_factory=set)
+    """The daemon's: the pids of all keepers, and of their CLIs."""
 
 
 class RunSink(AskingSink, Protocol):

@@ -11,6 +11,8 @@ from clisup.daemon.drift import Drift
 from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.memory import MemoryLook
+from clisup.daemon.native_guard import WriterLooks
+from clisup.daemon.open_sessions import OpenSessions
 from clisup.daemon.recent import Shelf
 from clisup.daemon.recorder import Watcher
 from clisup.daemon.slots import Slots
@@ -34,7 +36,12 @@ class Services:
     drift: Drift
     live: LivePool
     memory: MemoryLook = field(default_factory=MemoryLook)
+    opened: OpenSessions = field(default_factory=OpenSessions)
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
     figures: Figures = field(default_factory=Figures)
     shelf: Shelf = field(default_factory=Shelf)
+    own: set[int] = field(default_factory=set)  # pids of the keepers that are held, and of their CLIs
+
+    def __post_init__(self) -> None:
+        self.looks = WriterLooks(self.own)

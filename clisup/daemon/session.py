@@ -392,6 +392,7 @@ class Session:
         with suppress(WorldError):  # the daemon stops
             await self.sync()
         self.advance(Cause.CLOSE)
+        self.services.opened.leave(self)
         self.dir.forget_secrets()
         LOG.forget_brought(self.id)
         self.recorder.close()

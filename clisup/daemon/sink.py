@@ -54,7 +54,9 @@ class TurnSink:
         for entry in entries:
             if isinstance(entry, Item):
                 self._session.gate.account.see(entry.event)
-        return self._session.recorder.record(entries)
+        seq = self._session.recorder.record(entries)
+        self._session.services.opened.settle(self._session)  # the CLI may have told its native id
+        return seq
 
     def first_frame(self) -> None:
         """The CLI has begun to speak of the turn."""

@@ -1,7 +1,4 @@
-"""From the command line to a running daemon, and from a daemon to its successor in the same process.
-
-Light on purpose: the daemon executes itself once with a clean environment, and what it imports before that it imports twice.
-"""
+"""From the command line to a running daemon, and from a daemon to its successor in the same process."""
 
 from __future__ import annotations
 
@@ -13,14 +10,9 @@ from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
-from clisup.host.hardening import (
-    carry_environment_over,
-    execute_anew,
-    harden,
-    taken,
-    taken_descriptors,
-)
-from clisup.host.plain_structlog import import_structlog
+from clisup.host.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
+from clisup.host.hardening import harden
+from clisup.host.lean_imports import import_lean
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
@@ -43,13 +35,13 @@ def serve(flags: Flags) -> int:
     With `check` it only finds out whether it could: configuration, scrub lists, backends' settings.
     """
     check_system()
-    carry_environment_over(sys.argv[1:])
+    carry_environment_over(sys.argv[1:])  # where the command line has not done so already
     gc.disable()  # nothing of what is imported and loaded goes again; the daemon looks for garbage once it serves
     carried = taken()
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
-    import_structlog()
+    import_lean()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.succession import Succession

@@ -11,7 +11,6 @@ from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.daemon.batch import Batch
 from clisup.daemon.recorder import Item
-from clisup.daemon.storage import Storage
 from clisup.daemon.stream import Stream
 
 __all__ = ["STDERR_TEXT_LIMIT", "Stderr"]
@@ -24,10 +23,10 @@ class Stderr(Stream):
     """The second spool of a run. `turn` gives the one that runs; `max_events` is the backend's limit `stderr_events`."""
 
     def __init__(
-        self, path: str, offset: int, line_limit: int, storage: Storage, *, run: int, max_events: int, redact: Redactor, batch: Batch,
+        self, path: str, offset: int, line_limit: int, *, run: int, max_events: int, redact: Redactor, batch: Batch,
         turn: Callable[[], Turn],
     ) -> None:  # fmt: skip
-        super().__init__(path, offset, line_limit, storage)
+        super().__init__(path, offset, line_limit)
         self._path, self._run, self._max_events = path, run, max_events
         self._redact, self._batch, self._turn = redact, batch, turn
 

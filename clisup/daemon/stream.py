@@ -6,25 +6,19 @@ from collections.abc import Callable
 
 from clisup.core.framing import LineFramer
 from clisup.core.long_line import LONG_LINE
-from clisup.daemon.storage import Storage
 from clisup.host.spool import SpoolReader
 
 __all__ = ["Stream"]
 
 
 class Stream:
-    """`framer` makes lines of what `read` gives, long ones in pieces. `place` is where all before it has been cut."""
+    """`read` gives the bytes that are new, `framer` makes lines of them. `place` is where all before it has been cut."""
 
-    def __init__(self, path: str, offset: int, limit: int, storage: Storage) -> None:
+    def __init__(self, path: str, offset: int, limit: int) -> None:
         self.reader = SpoolReader(path, offset)
         self.framer = LineFramer(offset=offset, limit=limit, pieces_over=LONG_LINE)
+        self.read: Callable[[], bytes] = self.reader.read
         self.close: Callable[[], None] = self.reader.close
-        self._storage = storage
-
-    def read(self) -> bytes:
-        """The bytes that are new. Raises `WorldError(storage_failed)`."""
-        with self._storage.watched():
-            return self.reader.read()
 
     @property
     def place(self) -> int:

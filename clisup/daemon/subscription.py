@@ -21,7 +21,7 @@ from clisup.daemon.outlet import Outlet
 from clisup.daemon.raw import with_native
 from clisup.daemon.recent import PIECE_BYTES
 from clisup.daemon.recorder import Recorder, Watcher
-from clisup.daemon.turnstile import PIECE, TAIL, Turn
+from clisup.daemon.turnstile import AT_ONCE, PIECE, TAIL, Turn
 from clisup.host.journal_reader import JournalReader
 from clisup.rpc.wire import encode_notification, encode_notifications
 
@@ -151,7 +151,7 @@ class Subscription:
     def _push(self, outlet: Outlet, turn: Turn) -> bool:
         """Send what is still in memory, for as long as the socket takes it; False where something is left to the task."""
         while self._dirty:
-            if self._ended or self._wants.raw or not outlet.has_room() or not turn.passes(TAIL):
+            if self._ended or self._wants.raw or not outlet.has_room() or not turn.passes(AT_ONCE):
                 return False
             frames, places = self._recent()
             if not places:

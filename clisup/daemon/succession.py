@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
-from clisup.host.hardening import Carried
+from clisup.host.carrying import Carried
 from clisup.host.trial import try_start
 
 __all__ = ["Succession"]

@@ -62,7 +62,9 @@ class TurnRunner:
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
+        prompt = self._session.prompts.take(turn.id)
+        if prompt is None:
+            prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
         if prompt is None:
             await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
             return
@@ -174,6 +176,7 @@ class TurnRunner:
             request,
             self._storage,
             session.services.drift.sample(fields_of(adapter)),
+            session.services.own,
         )
         run = Run(sink, run_dir, adapter, settings, session.redact)
         word = None if turn.process_started else await self._storage.surely(run_dir.start_record)
@@ -241,7 +244,8 @@ class TurnRunner:
         session = self._session
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
-        await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
+        if launch.spec.stale_locks:
+            await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
         keeper = await session.services.keepers.start(self._launcher.keeper_spec(launch), session.nursery)
         failpoint("handover.after")
         word = keeper.word

@@ -6,7 +6,7 @@ import trio
 
 from clisup.core.fairness import Account, Line, Share
 
-__all__ = ["LONG_FRAME", "PIECE", "TAIL", "Turn", "Turnstile"]
+__all__ = ["AT_ONCE", "LONG_FRAME", "PIECE", "TAIL", "Turn", "Turnstile"]
 
 REQUEST = 1.0
 PIECE = 4.0
@@ -15,6 +15,8 @@ LONG_FRAME = 8.0
 """Units of 64 KiB of a frame that goes on."""
 TAIL = 1 / 16
 """Units of a few events as they happen: to follow a session makes nobody a greedy client."""
+AT_ONCE = 1 / 64
+"""Units of events that are told in the step that journaled them."""
 PROCESSES = 1024  # whose new connections are remembered
 
 

@@ -32,6 +32,15 @@ class Executable(NamedTuple):
     path: str
     identity: tuple[str, int, int, int, int]
 
+    @property
+    def real(self) -> str:
+        """The path without a link in it."""
+        return self.identity[0]
+
+
+_real: dict[str, str] = {}
+"""The real path of each path that was found: what a stat shows to be still the same file is not looked up again."""
+
 
 def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
     """Find `name` on `search_path`, or take it as a path. Raises `WorldError(backend_unavailable)` that says which and why."""
@@ -49,9 +58,19 @@ def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
             command=name,
         )
     path = os.path.abspath(found)
-    real = os.path.realpath(path)
-    stat = os.stat(real)
-    return Executable(path, (real, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    stat = os.stat(path)
+    return Executable(path, (_real_path(path, stat), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+def _real_path(path: str, now: os.stat_result) -> str:
+    real = _real.get(path)
+    try:
+        if real is not None and os.path.samestat(os.lstat(real), now):
+            return real
+    except OSError:
+        pass  # it has moved
+    real = _real[path] = os.path.realpath(path)
+    return real
 
 
 def find_worker(candidates: Sequence[Sequence[str]], *, search_path: str) -> tuple[str, ...] | None:
@@ -87,6 +106,10 @@ class VersionProbe:
         self._known: dict[tuple[object, ...], str | None] = {}
         self._asking: dict[tuple[object, ...], _Asking] = {}
         self._failed: dict[tuple[object, ...], float] = {}
+
+    def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
+        """What it has told before; None where it has to be asked."""
+        return self._known.get((executable.identity, argv))
 
     async def version(
         self,

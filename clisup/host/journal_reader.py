@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from clisup.core.journal import event_seq, event_slice, is_intact, whole_lines
+from clisup.core.journal import stored_event, whole_lines
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
@@ -153,13 +153,8 @@ class JournalReader:
 
 def _stored(line: bytes) -> StoredEvent | None:
     """The event in a line; None for a snapshot, and for what is damaged."""
-    if not is_intact(line):
-        return None
-    try:
-        event = event_slice(line)
-        return None if event is None else StoredEvent(event_seq(event), event, line)
-    except ValueError:
-        return None
+    found = stored_event(line)
+    return None if found is None else StoredEvent(*found, line)
 
 
 def near(fd: int, seq: int) -> int:

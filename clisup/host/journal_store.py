@@ -47,6 +47,7 @@ class JournalStore:
         self._segment_bytes = segment_bytes
         self._durable = durable
         self._unsynced: list[int] = []  # descriptors of full segments
+        self._unlisted = False  # the first segment's name waits for the next sync, too
         self._distrusted = False  # a sync failed, and no segment was begun since
         self._torn = False  # half a line at the end, that the disk did not let us take back
         self._debris: str | None = None  # so for half a segment
@@ -192,9 +193,7 @@ class JournalStore:
         try:
             if os.write(fd, head) != len(head):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self._durable:
-                os.fdatasync(fd)
-            sync_directory(self._dir)
+            self._make_durable(fd)
             failpoint("segment.after")
         except OSError as error:
             os.close(fd)
@@ -208,6 +207,15 @@ class JournalStore:
         self._distrusted = False
         if not self._segments or self._segments[-1] != self.next_seq:
             self._segments.append(self.next_seq)
+
+    def _make_durable(self, fd: int) -> None:
+        """A new segment takes the place of those before it. The first takes none's: it has time until its first event is synced."""
+        self._unlisted = self._durable and not self._segments
+        if self._unlisted:
+            return
+        if self._durable:
+            os.fdatasync(fd)
+        sync_directory(self._dir)
 
     def release(self, upto: int, snapshot: dict[str, Any]) -> list[str]:
         """Give up the segments that hold no event above `upto`; their paths, for the caller to unlink, oldest first.
@@ -233,11 +241,17 @@ class JournalStore:
 
     def unsynced(self) -> list[int]:
         """Descriptors of all that a sync has to reach, for one call of `sync`; it closes them."""
+        own: list[int] = []
         try:
-            own = [os.dup(self._fd)] if self._fd is not None else []
+            if self._fd is not None:
+                own.append(os.dup(self._fd))
+            if self._unlisted:
+                own.append(os.open(self._dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
+            for fd in own:
+                os.close(fd)
             raise storage_error("sync the journal in", self._dir, error) from None
-        fds, self._unsynced = [*self._unsynced, *own], []
+        fds, self._unsynced, self._unlisted = [*self._unsynced, *own], [], False
         return fds
 
     def sync(self, fds: list[int]) -> None:

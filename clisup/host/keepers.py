@@ -10,11 +10,11 @@ import os
 import py_compile
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
 
 import clisup.keeper
@@ -199,6 +199,7 @@ class KeeperLink:
         self._lock = trio.Lock()
         self.hello = hello
         self._buffer = b""
+        self._early: list[dict[str, Any]] = []
         self._unseen = 0
 
     async def seen(self) -> None:
@@ -224,10 +225,11 @@ class KeeperLink:
         link = cls(trio.SocketStream(sock), {})
         with trio.move_on_after(CONNECT_LIMIT_S):
             await link.send({"op": "hello", "proto": KEEPER_PROTO, "window": GREW_WINDOW})
-            async for message in link.messages():
-                if "hello" in message:
-                    link.hello = message["hello"]
-                    return link
+            while messages := await link.receive():
+                for at, message in enumerate(messages):
+                    if "hello" in message:
+                        link.hello, link._early = message["hello"], messages[at + 1 :]
+                        return link
         await link.aclose()
         raise WorldError(
             "cannot talk to the keeper, because it did not answer", kind="spawn_failed", hint="see its run dir"
@@ -242,21 +244,25 @@ class KeeperLink:
                 return False
         return True
 
-    async def messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The keeper's messages until it closes the connection."""
-        while True:
-            while (newline := self._buffer.find(b"\n")) >= 0:
-                line, self._buffer = self._buffer[:newline], self._buffer[newline + 1 :]
-                yield json.loads(line)
-            if len(self._buffer) > _MESSAGE_LIMIT:
-                return
-            try:
-                chunk = await self._stream.receive_some(65536)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return
+    async def receive(self) -> list[dict[str, Any]]:
+        """The keeper's next messages; none once it has closed the connection."""
+        if early := self._early:
+            self._early = []
+            return early
+        while len(self._buffer) <= _MESSAGE_LIMIT:
+            try:  # there is hardly ever something yet: `receive_some` would try that first
+                await trio.lowlevel.wait_readable(self._stream.socket)
+                chunk = os.read(self._stream.socket.fileno(), 65536)
+            except BlockingIOError:
+                continue
+            except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: closed here, in this very moment
+                break
             if not chunk:
-                return
-            self._buffer += chunk
+                break
+            *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+            if lines:
+                return [msgspec.json.decode(line) for line in lines]
+        return []
 
     async def aclose(self) -> None:
         """End the conversation; the keeper and its CLI go on."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from clisup.core.presence import Presence, PresenceRules
 
-__all__ = ["OwnProcesses", "find_writer"]
+__all__ = ["OwnProcesses", "Question", "find_writers"]
 
 FILES_LIMIT = 4096
 FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024
 ANCESTORS_LIMIT = 64
+_PIECE = 8192
 _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
 
@@ -29,17 +30,48 @@ class OwnProcesses(NamedTuple):
     keeper_pid: int | None = None
 
 
-def find_writer(rules: PresenceRules, directory: str | None, native_id: str, own: OwnProcesses) -> int | None:
-    """The pid of a living process, none of ours, that has the native session open; None where none is seen. Blocks shortly."""
+class Question(NamedTuple):
+    """Who has this native session open, beside the session's own processes?"""
+
+    rules: PresenceRules
+    directory: str | None
+    native_id: str
+    own: OwnProcesses
+
+
+def find_writers(questions: Sequence[Question], launched: frozenset[int] = frozenset()) -> list[int | None]:
+    """For each question the pid of a living process that has its native session open; None where none is seen. Blocks shortly.
+
+    However many ask, the processes are looked at once. `launched` are the daemon's keepers and CLIs, of all its sessions:
+    their command lines are its own work, and no two of its sessions write the same native one. To read them for each start
+    would cost the more the more of them run.
+    """
+    found: list[int | None] = [None] * len(questions)
+    groups: dict[tuple[PresenceRules, str | None], list[int]] = {}
+    for at, question in enumerate(questions):
+        groups.setdefault((question.rules, question.directory), []).append(at)
+    for (rules, directory), places in groups.items():
+        seen = _seen(rules, directory, {questions[at].native_id for at in places}, launched)
+        for at in places:
+            native, own = questions[at].native_id, questions[at].own
+            found[at] = next((pid for pid in seen.get(native, ()) if not _is_ours(pid, own)), None)
+    return found
+
+
+def _seen(
+    rules: PresenceRules, directory: str | None, natives: set[str], launched: frozenset[int]
+) -> dict[str, list[int]]:
+    """The living processes that have one of these native sessions open, by their own word or, where they have none, by their flags."""
     namespace = _namespace()
+    seen: dict[str, list[int]] = {}
     known: set[int] = set()
     for presence in _presences(rules, directory):
-        if not _is_alive(presence, namespace):
-            continue
-        known.add(presence.pid)
-        if presence.native_session_id == native_id and not _is_ours(presence.pid, own):
-            return presence.pid
-    return next((pid for pid in _by_command_line(rules, native_id, known) if not _is_ours(pid, own)), None)
+        if _is_alive(presence, namespace):
+            known.add(presence.pid)
+            seen.setdefault(presence.native_session_id, []).append(presence.pid)
+    for pid, native in _by_command_line(rules, natives, launched | known):
+        seen.setdefault(native, []).append(pid)
+    return seen
 
 
 def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence]:
@@ -74,14 +106,22 @@ def _read(path: str) -> bytes | None:
         os.close(fd)
 
 
-def _by_command_line(rules: PresenceRules, native_id: str, known: set[int]) -> Iterator[int]:
-    """Processes that name the session in their flags and have no file: just started, or of an older version."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) in known or not _is_of_this_user(int(name)):
+def _by_command_line(
+    rules: PresenceRules, natives: set[str], known: frozenset[int] | set[int]
+) -> Iterator[tuple[int, str]]:
+    """Processes that name one of the sessions in their flags and have no file: just started, or of an older version."""
+    wanted = [native.encode() for native in natives]
+    for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - known:
+        words = _proc(pid, "cmdline", CMDLINE_BYTES)
+        if not any(native in words for native in wanted):
             continue
-        argv = _proc(int(name), "cmdline", CMDLINE_BYTES).split(b"\0")
-        if rules.opened(argv) == native_id and _stat(int(name)) is not None:
-            yield int(name)
+        opened = rules.opened(words.split(b"\0"))
+        if opened in natives and _lives(pid):
+            yield pid, opened
+
+
+def _lives(pid: int) -> bool:
+    return _is_of_this_user(pid) and _stat(pid) is not None
 
 
 def _is_alive(presence: Presence, namespace: str) -> bool:
@@ -126,8 +166,17 @@ def _namespace() -> str:
 
 
 def _proc(pid: int, name: str, limit: int) -> bytes:
+    """Empty where it cannot be read. These files fill what is offered to them: a piece that is not full is the last."""
+    data = b""
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read(limit)
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return data
+    try:
+        while len(data) < limit and len(piece := os.read(fd, _PIECE)) == _PIECE:
+            data += piece
+        return (data + piece)[:limit]
     except OSError:
         return b""
+    finally:
+        os.close(fd)

@@ -18,11 +18,13 @@ from clisup.core.scrub import RuleKind, RuleSet, ScrubList
 from clisup.core.scrub_list import parse_list
 from clisup.errors import ConfigurationError
 
-__all__ = ["SYSTEM_DIRECTORY", "list_names", "lists_directory", "load_rules", "search_path"]
+__all__ = ["SYSTEM_DIRECTORY", "Known", "list_names", "lists_directory", "load_rules", "search_path"]
 
 SYSTEM_DIRECTORY = Path("/etc/clisup/scrub_lists")
 KINDS: tuple[RuleKind, ...] = ("allow", "scrub", "deny")
 MAX_LIST_BYTES = 1_048_576
+
+Known = dict[Path, ScrubList]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _HINT = "reinstall clisup, or name a directory with complete lists as scrub_lists under [daemon]"
@@ -33,13 +35,19 @@ def search_path() -> tuple[Path, ...]:
     return (SYSTEM_DIRECTORY, _PACKAGE / "scrub_lists", _PACKAGE.parent / "scrub_lists")
 
 
-def load_rules(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> RuleSet:
+def load_rules(
+    kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None, known: Known | None = None
+) -> RuleSet:
     """The rules for one backend kind: the common lists and its own, with what they include.
 
+    `known` are the files that have been read for other kinds: each is read once, and what is read now is put there.
     Raises `ConfigurationError` that names the directories, the file or the line, and the way out.
     """
     directory = lists_directory(kind, override, search=search)
-    parts = [part for name in ("common", kind) for rule_kind in KINDS for part in _read(directory, name, rule_kind)]
+    read = {} if known is None else known
+    parts = [
+        part for name in ("common", kind) for rule_kind in KINDS for part in _read(directory, name, rule_kind, read)
+    ]
     rules = tuple(rule for part in parts for rule in part.rules)
     stamps = tuple(part.checked for part in parts if part.checked is not None)
     return RuleSet(rules, tuple(pair for part in parts for pair in part.pairs), stamps)
@@ -82,14 +90,17 @@ def _lists_in(directory: Path) -> set[str]:
         raise ConfigurationError(message, hint="let the daemon's user read it, or remove it") from error
 
 
-def _read(directory: Path, name: str, kind: RuleKind, *, included: bool = False) -> list[ScrubList]:
+def _read(directory: Path, name: str, kind: RuleKind, known: Known, *, included: bool = False) -> list[ScrubList]:
     """One file, after what it includes: a list's own lines win over included ones."""
     path = directory / f"{name}.{kind}"
-    parsed = parse_list(name, kind, _text(path), origin=str(path))
+    if (parsed := known.get(path)) is None:
+        parsed = known[path] = parse_list(name, kind, _text(path), origin=str(path))
     if included and parsed.includes:
         message = f"cannot use the scrub list {path}, because an included list includes another"
         raise ConfigurationError(message, hint="write the lines out")
-    return [part for other in parsed.includes for part in _read(directory, other, kind, included=True)] + [parsed]
+    return [part for other in parsed.includes for part in _read(directory, other, kind, known, included=True)] + [
+        parsed
+    ]
 
 
 def _text(path: Path) -> str:

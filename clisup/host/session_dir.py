@@ -69,7 +69,8 @@ class SessionDir:
     ) -> None:
         """Write everything, `session.json` last: without it there is no session. Raises `WorldError(storage_failed)`."""
         make_private_dir(self.path)
-        make_private_dir(os.path.join(self.path, "private"))
+        for name in ("private", "journal", "prompts"):  # their names are on disk with the session's
+            make_private_dir(os.path.join(self.path, name))
         if secrets:
             write_json(self._secrets, dict(secrets))
         if system_prompt is not None:
@@ -198,7 +199,7 @@ class RunDir:
 
         `files` are written for the CLI to read; they may hold secrets and go with `drop_scratch`.
         """
-        make_private_dir(os.path.join(self.path, "blobs"))
+        make_private_dir(self.path)
         if files:
             make_private_dir(self.scratch)
         for name, held in files.items():

@@ -42,6 +42,7 @@ else:
 PROTO = 1
 KIB, MIB = 1024, 1024 * 1024
 BLOCK = 64 * KIB  # the size of a pipe: a bigger read brings nothing
+PAGE = 4 * KIB  # what /proc gives at once: memory for more would be new pages each time
 SPEC_MAX = 80 * MIB  # the spec carries the first prompt
 LINE_MAX = 80 * MIB  # a control line carries a stdin message; over QUEUE_MAX is still answered by a nack
 QUEUE_MAX = 64 * MIB  # stdin text that waits for a CLI that does not read
@@ -64,7 +65,8 @@ COPY_BLOCKS = 16  # a look, so that a flood into the file does not starve the co
 REST_BLOCKS = 64  # after the end: a pipe holds 1 MiB at most, more comes from an orphan that is kept
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 ZYGOTE, KEEPER = b"zygote", b"keeper"  # the last word of a command line; one is written over the other
-SYS_CLOSE_RANGE = 436  # the same on every architecture
+SYS_CLONE3, SYS_CLOSE_RANGE = 435, 436  # the same on every architecture
+CLONE_INTO_CGROUP = 1 << 33
 UNLIMITED = resource.RLIM_INFINITY
 # Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
 # can take; node, bun and Go raise it by themselves. Cores would hold secrets. The rest undoes what a parent set.
@@ -153,7 +155,7 @@ def dumps(value: Any) -> str:
     return repr(round(value, 6) if isinstance(value, float) else value)
 
 
-# --- the two system calls that Python 3.11 has no name for: `ctypes` itself costs 2 ms, its C half 0.4 ----------------
+# --- the system calls that Python 3.11 has no name for: `ctypes` itself costs 2 ms, its C half 0.4 --------------------
 
 
 class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -174,6 +176,7 @@ try:
 except OSError:
     pass  # a libc that is not glibc
 _memmove = _Function(_ctypes.dlsym(_LIBC, "memmove"))
+_fallocate = _Function(_ctypes.dlsym(_LIBC, "fallocate"))
 
 
 def prctl(option: int, value: int) -> None:
@@ -186,6 +189,34 @@ def give_back() -> None:
     """Freed memory, to the kernel: a prompt of 3 MB leaves 6 MB behind it otherwise, for as long as its CLI runs."""
     if _malloc_trim is not None:
         _malloc_trim(_Long(0))
+
+
+def fork_into(cgroup: str) -> int:
+    """As `fork`, with the child born in a cgroup. Raises OSError: a kernel before 5.7, a seccomp filter, no such cgroup.
+
+    To write to cgroup.procs moves a process, for which the kernel waits until every CPU has been through its scheduler:
+    5 ms at the least, 9 at the median. There is one thread here and no lock that it could hold, so that libc has nothing
+    to put right in the child, which goes to its exec in a straight line (see `Child`).
+    """
+    directory = posix.open(cgroup, posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC)
+    try:
+        fields = (CLONE_INTO_CGROUP, 0, 0, 0, _signal.SIGCHLD, 0, 0, 0, 0, 0, directory)  # struct clone_args, clone(2)
+        arguments = b"".join(int(value).to_bytes(8, sys.byteorder) for value in fields)
+        pid: int = _syscall(_Long(SYS_CLONE3), arguments, _Long(len(arguments)))
+        if pid < 0:
+            raise OSError(_ctypes.get_errno(), "clone3")
+        return pid
+    finally:
+        posix.close(directory)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Disk space for the first `size` bytes of a file, for certain: a write alone is promised none before it is synced."""
+    if _fallocate(_Long(fd), _Long(0), _Long(0), _Long(size)) != 0:
+        if (number := _ctypes.get_errno()) != errno.EOPNOTSUPP:
+            raise OSError(number, "fallocate")
+        write_all(fd, b" " * size)
+        posix.fsync(fd)
 
 
 def close_from(first: int) -> None:
@@ -227,15 +258,15 @@ def slurp(path: str) -> bytes:
     """The whole of a /proc file, which has no size to ask for."""
     fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
-        return read_all(fd, SPEC_MAX)
+        return read_all(fd, SPEC_MAX, PAGE)
     finally:
         posix.close(fd)
 
 
-def read_all(fd: int, limit: int) -> bytes:
+def read_all(fd: int, limit: int, block_size: int = BLOCK) -> bytes:
     """Up to EOF, or a little more than `limit`."""
     data = bytearray()
-    while len(data) <= limit and (block := posix.read(fd, BLOCK)):
+    while len(data) <= limit and (block := posix.read(fd, block_size)):
         data += block
     return bytes(data)
 
@@ -353,8 +384,7 @@ class RunDir:
     def reserve(self, name: str) -> int:
         """Space for a later `commit`, taken while there is some. Overwriting it in place needs no new block."""
         fd = self.open(name + ".tmp", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
-        write_all(fd, b" " * RESERVED)
-        posix.fsync(fd)
+        allocate(fd, RESERVED)
         return fd
 
     def commit(self, fd: int, name: str, record: dict[str, Any]) -> None:
@@ -588,7 +618,18 @@ class Child:
     def __init__(self, spec: dict[str, Any], stdio: tuple[int, int, int], report: int) -> None:
         self.spec, self.stdio, self.report = spec, stdio, report
         self.keeper = posix.getpid()
+        self.placed = False  # in its cgroup from its birth
         self.stage = "setup"
+
+    def fork(self) -> int:
+        """The child's pid, and 0 in the child. Raises OSError."""
+        if self.spec["cgroup"]:
+            try:
+                self.placed = True
+                return fork_into(self.spec["cgroup"])
+            except OSError:
+                self.placed = False  # it goes there by itself, or says why it cannot
+        return posix.fork()
 
     def run(self) -> NoReturn:
         try:
@@ -634,7 +675,7 @@ class Child:
             prctl(PR_SET_DUMPABLE, 1)  # an undumpable process's files in /proc are root's; the exec would do it anyway
             write_file("/proc/self/oom_score_adj", str(self.spec["oom_score_adj"]))
         self.stage = "cgroup"
-        if self.spec["cgroup"]:
+        if self.spec["cgroup"] and not self.placed:
             write_file(self.spec["cgroup"] + "/cgroup.procs", "0")
         posix.umask(self.spec["umask"])
         self.stage = "chdir"
@@ -778,8 +819,11 @@ class Link:
         return [loads(line) for line in lines]
 
     def send(self, message: dict[str, Any]) -> None:
+        self.send_line((dumps(message) + "\n").encode())
+
+    def send_line(self, line: bytes) -> None:
         if self.fd >= 0 and not self.hung_up:
-            self.outgoing += (dumps(message) + "\n").encode()
+            self.outgoing += line
             self.flush()
 
     def flush(self) -> None:
@@ -898,7 +942,7 @@ class Keeper:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())  # a range warns of 32 and 33: 100 kB
         self.started = time.monotonic()
         try:
-            self.main = posix.fork()
+            self.main = child.fork()
         except OSError as error:
             number = error.errno or errno.EAGAIN
             raise SpawnFailed("fork", number, f"cannot run {argv0}: {posix.strerror(number)} (fork)") from None
@@ -933,16 +977,24 @@ class Keeper:
     # -- the loop
 
     def loop(self) -> None:
-        """Until the record is written and the daemon has read it. What to wait for is worked out anew each time: a poll
-        set that is kept can go stale."""
+        """Until the record is written and the daemon has read it. What to wait for is worked out anew whenever anything
+        that it depends on has changed: a poll set that is kept for longer can go stale."""
+        basis: tuple[object, ...] | None = None
         while self.phase != OVER or (self.link.fd >= 0 and time.monotonic() < self.phase_until):
-            handlers = self.interests()
-            poller = select.poll()
-            for fd, (events, _) in handlers.items():
-                poller.register(fd, events)
+            if basis != (now := self.basis()):
+                basis, handlers = now, self.interests()
+                poller = select.poll()
+                for fd, (events, _) in handlers.items():
+                    poller.register(fd, events)
             for fd, _ in poller.poll(self.timeout()):
                 handlers[fd][1]()
             self.tick(time.monotonic())
+
+    def basis(self) -> tuple[object, ...]:
+        """All that `interests` looks at."""
+        link, feed, out, err = self.link, self.feed, self.out, self.err
+        return (link.fd, not link.outgoing, feed.fd, not feed.queue, out.source, not out.pending, err.source, not err.pending,
+                self.phase)  # fmt: skip
 
     def interests(self) -> dict[int, tuple[int, Callable[[], None]]]:
         wanted = {self.wake: (select.POLLIN, self.on_wake), self.listener: (select.POLLIN, self.on_connect)}
@@ -1374,7 +1426,7 @@ class Keeper:
         sizes = (self.out.size, self.err.size)
         if self.link.greeted and self.unseen < self.window and sizes != self.last_grew:
             self.unseen, self.last_grew = self.unseen + 1, sizes
-            self.push({"push": "grew", "out": sizes[0], "err": sizes[1]})
+            self.link.send_line(b'{"push": "grew", "out": %d, "err": %d}\n' % sizes)
 
     def push(self, message: dict[str, Any]) -> None:
         if self.link.greeted:
@@ -1471,7 +1523,7 @@ def be_zygote() -> bool:
     """
     prctl(PR_SET_DUMPABLE, 0)  # who traces us would read the specs of all keepers to come
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # the kernel reaps them
-    link = _socket.socket(fileno=0)
+    link, title = _socket.socket(fileno=0), last_word()
     gc.collect()
     gc.freeze()  # a keeper's search for garbage then writes to no page that it shares with us
     try:
@@ -1483,7 +1535,7 @@ def be_zygote() -> bool:
                 pid = -(error.errno or errno.EAGAIN)
             if pid == 0:
                 link.detach()
-                be_newborn(fds)
+                be_newborn(fds, title)
                 return True
             for fd in fds:
                 posix.close(fd)
@@ -1500,15 +1552,19 @@ def passed(link: _socket.socket) -> list[int]:
     return [int.from_bytes(data[at : at + 4], sys.byteorder) for at in (0, 4)] if len(data) == 8 else []
 
 
-def be_newborn(fds: list[int]) -> None:
+def last_word() -> int:
+    """Where the last word of our command line lies in memory, if it is the zygote's (proc(5): field 49 ends it); else 0."""
+    line, place = slurp("/proc/self/cmdline"), slurp("/proc/self/stat").rpartition(b")")[2].split()[46]
+    return int(place) - len(ZYGOTE) - 1 if line.endswith(b"\0" + ZYGOTE + b"\0") and int(place) else 0
+
+
+def be_newborn(fds: list[int], title: int) -> None:
     """In the child: be as a keeper that python has just started. `reset_self` does the rest."""
     for number, fd in enumerate(fds):
         posix.dup2(fd, number)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-    line, place = slurp("/proc/self/cmdline"), slurp("/proc/self/stat").rpartition(b")")[2].split()[46]
-    if line.endswith(b"\0" + ZYGOTE + b"\0") and int(place):
-        # Whoever looks for the zygote in `ps` must not find every keeper. proc(5): field 49 is where the words end.
-        _memmove(_Long(int(place) - len(ZYGOTE) - 1), KEEPER, _Long(len(KEEPER)))
+    if title:  # whoever looks for the zygote in `ps` must not find every keeper
+        _memmove(_Long(title), KEEPER, _Long(len(KEEPER)))
 
 
 if __name__ == "__main__":

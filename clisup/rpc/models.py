@@ -1,6 +1,6 @@
 """Params and results of every method. Params are strict and refuse unknown members; results are what docs/protocol.md shows."""
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 from typing import Annotated, Any, Literal
 
@@ -228,7 +228,7 @@ class ImageBlock(Params):
     _size: int = PrivateAttr(0)
 
     @model_validator(mode="after")
-    def _is_an_image(self) -> ImageBlock:
+    def _is_an_image(self) -> "ImageBlock":
         _, self._size = image_of(self.media_type, self.data)
         return self
 

@@ -4,7 +4,7 @@ Fields may be added; `schema_version` grows when one changes its meaning or goes
 makes the same object from the files: `daemon.state` is then `not_running` or `unreachable`, and what only a daemon knows is null.
 """
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 from typing import Any, Literal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import tomllib
@@ -34,7 +35,7 @@ def kestrel(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(__import__("sys").modules, "clisup_kestrel", module)
     entries = tomllib.loads(block("toml", "entry-points"))["project"]["entry-points"][registry.GROUP]
     found = [EntryPoint(name, value, registry.GROUP) for name, value in entries.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
     return registry.get_adapter("kestrel")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -12,7 +13,7 @@ from clisup.errors import ConfigurationError
 
 
 def bring(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: [e for e in entries if e.group == group])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [e for e in entries if e.group == group])
 
 
 def entry(name: str, value: str) -> EntryPoint:
@@ -54,7 +55,7 @@ def test_a_broken_plug_in_harms_only_who_asks_for_it(monkeypatch: pytest.MonkeyP
 
 
 def test_a_built_in_kind_is_known_without_a_look_at_all_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: pytest.fail("looked"))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: pytest.fail("looked"))
     assert registry.is_kind("claude") and isinstance(registry.get_adapter("claude"), ClaudeAdapter)
 
 

@@ -39,11 +39,12 @@ def by_row(decoder: Decoder, data: bytes) -> tuple[list[bytes], int]:
     lines, at, rows = LineFramer().feed(data), 0, 0
     pieces = [line.data for line in lines]
     while at < len(lines):
-        if deltas := deltas_of(decoder)(pieces, at, LIMIT):
+        deltas, places, taken = deltas_of(decoder)(pieces, at, LIMIT)
+        if taken:
             envelopes = Envelopes("s", "t").encode_deltas(deltas, len(written), "t1")
-            taken = lines[at : at + len(deltas)]
-            written += encode_row(envelopes, 1, taken[0].start, [line.end for line in taken])
-            at, rows = at + len(deltas), rows + len(deltas)
+            starts, ends = [lines[place].start for place in places], [lines[place].end for place in places]
+            written += encode_row(envelopes, 1, starts, ends)
+            at, rows = at + taken, rows + len(deltas)
             continue
         line = lines[at]
         for k, event in enumerate(decoder.decode(line).events):
@@ -102,6 +103,8 @@ EVENTS = st.one_of(
     st.builds(lambda delta, index: {"type": "content_block_delta", "index": index, "delta": delta}, DELTAS, st.integers(0, 2)),
     st.sampled_from([
         {"type": "message_start", "message": {"id": "m1"}}, {"type": "message_stop"}, {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 0}, {"type": "ping"}, {"type": "new"},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
     ]),
 )  # fmt: skip
 FRAMES = st.builds(

@@ -77,7 +77,7 @@ def _starts(setting: Setting) -> list[Figure]:
             at.all_running(size)
             before = cpu_of(at.pid)
             _start(setting, at, sessions[size : size + STARTS])
-            at.all_running(size + STARTS)
+            at.standing(size + STARTS)
             costs[size] = [(cpu_of(at.pid) - before) / STARTS * 1e6]
         setting.say(f"growth, starts with so many running: {_words(costs)}")
         at.gate.open()

@@ -24,6 +24,8 @@ __all__ = ["Gate", "Place", "Sinks", "bounded", "children_of", "cpu_of", "end", 
 
 PATIENCE_S = 120.0
 """For everything that is waited for."""
+QUIET, QUIET_LOOK_S = 0.02, 0.25
+"""A daemon that needs no more than this share of a processor, over such a time, has nothing to do."""
 
 
 def cpu_of(pid: int) -> float:
@@ -178,6 +180,15 @@ class Place:
                 return
             time.sleep(0.05 + 4 * (time.monotonic() - asked))  # to be asked costs the daemon, too
         raise AssertionError(f"{count} turns do not run: {self.daemon.log.read_text()[-2000:]}")
+
+    def standing(self, count: int) -> None:
+        """The same, without asking the daemon, whose cost is being measured: so many fakes live, and it has nothing left to do."""
+        until = time.monotonic() + PATIENCE_S
+        program, before = self.fake.resolve(), -1.0
+        while len(_running(program)) < count or cpu_of(self.pid) - before > QUIET * QUIET_LOOK_S:
+            assert time.monotonic() < until, f"{count} turns do not stand: {self.daemon.log.read_text()[-2000:]}"
+            before = cpu_of(self.pid)
+            time.sleep(QUIET_LOOK_S)
 
     def close(self) -> None:
         self.gate.close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 __all__ = ["SABOTAGES"]
 
@@ -47,7 +48,7 @@ def _exits() -> None:
     from clisup.daemon import leash
 
     read = leash.exit_from_file
-    leash.exit_from_file = lambda raw: dataclasses.replace(read(raw), exit_code=0, signal=None)
+    leash.exit_from_file = lambda raw: replace(read(raw), exit_code=0, signal=None)
 
 
 SABOTAGES: dict[str, Callable[[], None]] = {"rewind": _rewind, "skip": _skip, "shuffle": _shuffle, "exits": _exits}

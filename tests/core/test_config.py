@@ -186,9 +186,7 @@ def spec(**fields: Any) -> SessionSpec:
 
 
 def test_the_watchdogs_timeouts_are_those_of_the_configuration() -> None:
-    assert set(TimeoutsConfig.model_fields) | {"resting"} == set(
-        Timeouts.__dataclass_fields__
-    )  # that one is live.idle_s
+    assert set(TimeoutsConfig.model_fields) | {"resting"} == set(Timeouts.__struct_fields__)  # that one is live.idle_s
     assert Timeouts().resting == LiveConfig().idle_s
     assert Timeouts(**TimeoutsConfig().model_dump()) == Timeouts()
 
@@ -225,3 +223,10 @@ def test_a_rule_for_approvals_is_checked_like_any_other_key() -> None:
         config_of(table.replace("/etc/**", "../**"))
     with pytest.raises(ConfigurationError, match=r"approvals\.unattended"):
         config_of('[backends.codex.approvals]\nunattended = "allow"\n')
+
+
+def test_defaults_that_are_made_without_a_check_would_pass_it() -> None:
+    explicit = parse_config(Config.model_construct().model_dump() | {"backends": {"claude": {}}})
+    assert (explicit.daemon, explicit.tracing) == (parse_config({}).daemon, parse_config({}).tracing)
+    every = BackendConfig.model_construct().model_dump()
+    assert parse_config({"backends": {"claude": every}}).backends["claude"] == parse_config({}).backends["claude"]

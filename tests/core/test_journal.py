@@ -23,6 +23,7 @@ from clisup.core.journal import (
     event_type,
     is_intact,
     read_lines,
+    stored_event,
     version_of,
     whole_lines,
 )
@@ -62,6 +63,7 @@ def test_the_envelope_is_cut_out_of_its_line_byte_for_byte(
     event = envelope(7, text)
     line = encode_line(event, src=src, memo={"note": f'"event":{text}', "seq": 3} if memo else None)
     assert event_slice(line) == event == event_slice(line.rstrip(b"\n"))
+    assert stored_event(line[:-1]) == (7, event)
 
 
 def test_the_sequence_and_the_type_come_from_the_head_and_not_from_a_text() -> None:
@@ -123,9 +125,11 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_offset(damage: bytes) -> N
 )
 def test_a_line_in_which_any_one_byte_is_another_is_damaged(line: bytes) -> None:
     assert is_intact(line[:-1])
+    assert (stored_event(line[:-1]) is None) == (b"snapshot" in line)
     for at in range(len(line) - 1):
         spoiled = line[:at] + bytes([line[at] ^ 0x04]) + line[at + 1 :]
         assert not is_intact(spoiled[:-1])
+        assert stored_event(spoiled[:-1]) is None
         with pytest.raises(DamagedLine, match="at offset 0"):
             read_lines(spoiled)
 
@@ -151,6 +155,7 @@ def test_lines_of_version_1_which_had_no_checksum_are_read() -> None:
     assert read_lines(b"".join(line + b"\n" for line in old)) == list(old.values())
     assert all(is_intact(line) for line in old)
     assert [event_slice(line) for line in old] == [event, event, event, None]
+    assert [stored_event(line) for line in old] == [(7, event), (7, event), (7, event), None]
 
 
 @pytest.mark.fault(61)

@@ -8,16 +8,18 @@ from clisup.backends.base import Carried
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core.config import LimitsConfig
-from clisup.core.deltas import Delta, DeltaRow
+from clisup.core.deltas import Delta
 from clisup.core.drift import FrameSample
 from clisup.core.events import ContentDelta
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Position, Turn
 from clisup.core.watchdog import Timeouts
-from clisup.daemon.deltas import take_row
+from clisup.daemon.deltas import Taken, take_row
 from clisup.daemon.run_parts import RunSettings
 
+STOP = b'{"type":"stream_event","event":{"type":"message_stop"}}'
+SILENT = b'{"type":"stream_event","event":{"type":"content_block_stop","index":2}}'
 START = b'{"type":"stream_event","event":{"type":"message_start","message":{"id":"m1"}},"parent_tool_use_id":null}'
 
 
@@ -32,6 +34,8 @@ def settings() -> RunSettings:
     frames = FrameSample(None)
     for _ in range(3):
         frames.see(Line(0, 1, b""), (ContentDelta(kind="text", text="x"),))
+    for _ in range(30):
+        frames.see(Line(0, 1, b""), ())
     return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, frames)  # type: ignore[arg-type]
 
 
@@ -41,7 +45,7 @@ def decoder() -> ClaudeDecoder:
     return made
 
 
-def take(pieces: Sequence[bytes], at: int = 0, start: int = 100, turn: Turn | None = None) -> DeltaRow | None:
+def take(pieces: Sequence[bytes], at: int = 0, start: int = 100, turn: Turn | None = None) -> Taken | None:
     return take_row(pieces, at, start, turn or Turn("t1", run=3), settings(), decoder())
 
 
@@ -52,8 +56,9 @@ def test_a_row_goes_from_its_first_line_to_the_last_delta() -> None:
         line("{", "input_json_delta", "partial_json"),
         line("h", "thinking_delta", "thinking"),
     ]
-    row = take(pieces)
-    assert row is not None
+    taken = take(pieces)
+    assert taken is not None and taken.row is not None
+    row = taken.row
     assert row.deltas == [
         Delta("text", "a", 2, "m1"),
         Delta("text", "bc", 2, "m1"),
@@ -61,24 +66,37 @@ def test_a_row_goes_from_its_first_line_to_the_last_delta() -> None:
         Delta("thinking", "h", 2, "m1"),
     ]
     ends = [100 + sum(len(piece) + 1 for piece in pieces[: n + 1]) for n in range(4)]
-    assert (row.turn_id, row.run, row.start, row.ends) == ("t1", 3, 100, ends)
+    assert (row.turn_id, row.run, row.starts, row.ends) == ("t1", 3, [100, *ends[:-1]], ends)
+    assert (taken.lines, taken.end) == (4, ends[-1])
     assert row.last == Source(3, "out", ends[2], ends[3], 0)
 
 
 def test_a_row_may_begin_and_end_in_the_middle() -> None:
-    other = b'{"type":"stream_event","event":{"type":"content_block_stop","index":2}}'
-    row = take([line("a"), line("b"), other, line("c")], at=1, start=7)
-    assert row is not None
-    assert [delta.text for delta in row.deltas] == ["b"]
-    assert row.last == Source(3, "out", 7, 7 + len(line("b")) + 1, 0)
+    taken = take([line("a"), line("b"), STOP, line("c")], at=1, start=7)
+    assert taken is not None and taken.row is not None
+    assert [delta.text for delta in taken.row.deltas] == ["b"]
+    assert taken.row.last == Source(3, "out", 7, 7 + len(line("b")) + 1, 0)
+    assert (taken.lines, taken.end) == (1, 7 + len(line("b")) + 1)
+
+
+def test_lines_that_say_nothing_do_not_end_a_row() -> None:
+    pieces = [SILENT, line("a"), line(""), SILENT, line("s", "signature_delta", "signature"), line("b"), SILENT]
+    taken = take(pieces, start=0)
+    assert taken is not None and taken.row is not None
+    places = [sum(len(piece) + 1 for piece in pieces[:n]) for n in range(8)]
+    assert (taken.lines, taken.end) == (7, places[7])
+    assert [delta.text for delta in taken.row.deltas] == ["a", "b"]
+    assert (taken.row.starts, taken.row.ends) == ([places[1], places[5]], [places[2], places[6]])
+
+
+def test_a_row_of_silence_has_nothing_to_journal() -> None:
+    assert take([SILENT, SILENT, STOP], start=0) == Taken(2, 2 * (len(SILENT) + 1), None)
 
 
 def test_what_is_more_or_less_than_a_delta_begins_no_row() -> None:
     for other in (
         b"",
         b"no json",
-        line(""),  # it gives no event
-        line("s", "signature_delta", "signature"),
         line("\\ud83d"),  # half a character, which waits for its other half
         line("x", "a_new_delta"),
         line("x" * 2000),  # over the inline limit

@@ -27,7 +27,7 @@ from clisup.core.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 from clisup.daemon import start
 from clisup.daemon.tracing import Tracing
 from clisup.errors import ConfigurationError
-from clisup.host.hardening import Carried, carried_file, clean_environment
+from clisup.host.carrying import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
 
 CLIENT, INTERNAL, UNSET, ERROR = 3, 1, 0, 2  # of the wire

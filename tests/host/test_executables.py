@@ -92,6 +92,16 @@ def test_a_replaced_binary_has_another_identity_and_a_link_that_of_its_target(tm
 # -- asking the version -----------------------------------------------------------------------------------------------
 
 
+def test_a_program_that_has_moved_behind_its_link_is_found_where_it_is_now(tmp_path: Path) -> None:
+    program, link = script(tmp_path / "one", "exit 0"), tmp_path / "link"
+    link.symlink_to(program)
+    assert found(link).real == found(link).real == str(program)
+    program.rename(tmp_path / "two")
+    link.unlink()
+    link.symlink_to(tmp_path / "two")
+    assert found(link).real == str(tmp_path / "two")
+
+
 async def test_a_binary_is_asked_once_until_it_changes(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     path = script(tmp_path / "cli", f"echo x >> {asked}; echo v1.2")

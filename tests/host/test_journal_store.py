@@ -388,6 +388,19 @@ def test_a_sync_reaches_the_ends_of_the_segments_that_were_filled_since_the_last
     assert paths == [*names, names[-1]] and open_segments(tmp_path) == 1
 
 
+def test_the_first_segment_is_synced_with_its_first_events_and_so_is_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = synced(monkeypatch)
+    store = opened(tmp_path)
+    grow(store, 1)
+    assert paths == []
+    store.sync(store.unsynced())
+    assert paths == [*segments(tmp_path), tmp_path.name]
+    store.sync(store.unsynced())
+    assert paths[2:] == segments(tmp_path)
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_few_segments_wait_for_a_sync_and_none_where_there_will_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.claude_presence import ClaudePresence
-from clisup.host.native_writers import FILE_BYTES, OwnProcesses, find_writer
+from clisup.host.native_writers import FILE_BYTES, OwnProcesses, Question, find_writers
 
 NATIVE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())  # command lines are seen by tests that run beside this one
 OWN = OwnProcesses(str(uuid.uuid4()))
@@ -66,8 +66,8 @@ def say(directory: Path, pid: int, /, **changes: Any) -> Path:
     return path
 
 
-def writer(directory: Path, own: OwnProcesses = OWN) -> int | None:
-    return find_writer(RULES, str(directory), NATIVE, own)
+def writer(directory: Path, own: OwnProcesses = OWN, launched: frozenset[int] = frozenset()) -> int | None:
+    return find_writers([Question(RULES, str(directory), NATIVE, own)], launched)[0]
 
 
 def _named(words: list[str]) -> list[str]:
@@ -105,6 +105,25 @@ def test_a_process_of_the_session_itself_is_no_stranger(tmp_path: Path, start: S
     say(tmp_path, pid)
     assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=os.getpid())) is None
     assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=2**22)) == pid
+
+
+def test_the_command_line_of_what_the_daemon_has_launched_itself_is_not_read_but_its_file_is(
+    tmp_path: Path, start: Start
+) -> None:
+    pid = start("--resume", NATIVE, name="claude")
+    assert writer(tmp_path) == pid
+    assert writer(tmp_path, launched=frozenset({pid})) is None
+    say(tmp_path, pid)
+    assert writer(tmp_path, launched=frozenset({pid})) == pid
+
+
+def test_each_of_many_that_ask_together_gets_its_own_answer(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "other").mkdir()
+    pid, named = start(), start("--resume", OTHER, name="claude")
+    say(tmp_path, pid)
+    mine = [Question(RULES, str(tmp_path), native, OWN) for native in (NATIVE, OTHER, str(uuid.uuid4()))]
+    elsewhere = Question(RULES, str(tmp_path / "other"), NATIVE, OWN)
+    assert find_writers([*mine, elsewhere]) == [pid, named, None, None]
 
 
 @pytest.mark.parametrize(
@@ -165,4 +184,4 @@ def test_a_pipe_a_link_and_a_directory_hold_nobody_up(tmp_path: Path, start: Sta
 def test_a_directory_that_is_none_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert writer(tmp_path / "file") is None
-    assert find_writer(RULES, None, NATIVE, OWN) is None
+    assert find_writers([Question(RULES, None, NATIVE, OWN)]) == [None]

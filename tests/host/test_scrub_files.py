@@ -8,7 +8,7 @@ import pytest
 
 from clisup.core.scrub import build_environment
 from clisup.errors import ConfigurationError
-from clisup.host.scrub_files import SYSTEM_DIRECTORY, list_names, lists_directory, load_rules, search_path
+from clisup.host.scrub_files import SYSTEM_DIRECTORY, Known, list_names, lists_directory, load_rules, search_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -114,3 +114,12 @@ def test_an_include_of_a_missing_list_or_a_second_level_is_refused(tmp_path: Pat
     write_lists(tmp_path, claude_scrub="@include demo\n")
     with pytest.raises(ConfigurationError, match="includes another"):
         load_rules("demo", tmp_path)
+
+
+def test_the_lists_of_several_kinds_are_read_once_and_are_the_same() -> None:
+    known: Known = {}
+    shared = [load_rules(kind, known=known) for kind in ("claude", "demo", "codex")]
+    assert shared == [load_rules(kind) for kind in ("claude", "demo", "codex")]
+    by_name = {path.name: parsed for path, parsed in known.items()}
+    assert {"common.deny", "claude.scrub", "codex.allow"} <= set(by_name)
+    assert all(rules.rules[0] is by_name["common.allow"].rules[0] for rules in shared)

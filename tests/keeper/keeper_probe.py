@@ -36,6 +36,8 @@ def alive(pid: int) -> bool:
 class KeeperProbe:
     """One keeper. `argv` of the CLI, and whatever the spec shall say otherwise as keywords."""
 
+    file = KEEPER
+
     def __init__(self, run_dir: Path, argv: list[str], /, **spec: Any) -> None:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.dir, self.sockets = run_dir, list[socket.socket]()
@@ -46,7 +48,7 @@ class KeeperProbe:
             "env": {"PATH": "/usr/bin:/bin", **marker}, "stdin": None, "stdin_eof": True, "term_grace_s": 20, **spec,
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-S", str(self.file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, env={}, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin and self.process.stdout

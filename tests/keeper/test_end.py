@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from keeper_probe import alive, eventually
+from keeper_probe import KEEPER, KeeperProbe, alive, eventually
 
 PYTHON = ["/usr/bin/env", "python3", "-I", "-S", "-c"]
 STUBBORN = "trap '' TERM INT; echo up; while :; do sleep 0.05; done"
@@ -281,7 +281,18 @@ def cgroup():
     path.rmdir()
 
 
+@pytest.fixture(params=["born", "moved"])
+def way(request, monkeypatch, tmp_path):
+    """How a CLI comes into its cgroup. On a kernel that does not know clone3 it goes there by itself."""
+    text, number = KEEPER.read_text(), "SYS_CLONE3, SYS_CLOSE_RANGE = 435, 436"
+    assert number in text
+    if request.param == "moved":
+        (tmp_path / "keeper.py").write_text(text.replace(number, "SYS_CLONE3, SYS_CLOSE_RANGE = 9999, 436"))
+        monkeypatch.setattr(KeeperProbe, "file", tmp_path / "keeper.py")
+
+
 @pytest.mark.fault(10)
+@pytest.mark.usefixtures("way")
 def test_with_a_cgroup_the_tree_is_in_it_and_dies_with_it(keep, cgroup):
     probe = keep("setsid sleep 600 & echo up; wait", cgroup=str(cgroup))
     pid = probe.start()["pid"]
@@ -292,3 +303,8 @@ def test_with_a_cgroup_the_tree_is_in_it_and_dies_with_it(keep, cgroup):
     probe.send(op="end", ladder=[])
     assert probe.exit()["signal"] == 9
     assert (cgroup / "cgroup.procs").read_text() == ""
+
+
+def test_a_cgroup_that_is_not_there_is_a_failed_spawn(keep, tmp_path):
+    answer = keep("exit 0", cgroup=str(tmp_path / "gone")).ready()
+    assert (answer["kind"], answer["stage"]) == ("spawn_failed", "cgroup")
