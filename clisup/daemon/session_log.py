@@ -5,6 +5,7 @@ Nothing that a CLI or a client wrote is in a line: no text, no input, no path; n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ import structlog
 
 from clisup.core import events as ev
 from clisup.daemon.recorder import Item
+from clisup.host.log import LOG
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -49,6 +51,8 @@ class SessionLog:
         mine = item.turn_id == self._turn or isinstance(
             item.event, ev.ProcessExited
         )  # between two turns of a live process
+        if level == "debug" and LOG.level > logging.DEBUG:
+            return  # most of them: what nobody sees is not made
         about = {"turn": item.turn_id or None, "run": self._run or None if mine else None}
         getattr(_log, level)(event, session=self._session.id, **about, backend=self._session.spec.backend, **fields)
 

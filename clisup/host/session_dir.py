@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -250,7 +250,7 @@ class RunDir:
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
 
-    def save_blob(self, name: str, data: bytes) -> None:
+    def save_blob(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """Keep a payload, before its event is journaled. The same name always has the same bytes."""
         make_private_dir(os.path.join(self.path, "blobs"))
         write_atomic(os.path.join(self.path, "blobs", name), data, sync=False)

@@ -653,10 +653,8 @@ class Child:
 
     def reset_signals(self) -> None:
         for number in range(1, _signal.NSIG):
-            try:
-                _signal.signal(number, _signal.SIG_DFL)
-            except (OSError, ValueError):
-                pass  # KILL, STOP and the two that belong to libc
+            if _signal.getsignal(number) == _signal.SIG_IGN:  # what is caught the exec makes default by itself
+                quiet(_signal.signal, number, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
 
     def arrange_files(self) -> None:
