@@ -98,6 +98,9 @@ class Outlet:
                 data = self._write_some(data)
             except BlockingIOError:
                 await self._writable()
+            else:
+                if data:  # a client that reads as fast as this writes: others have their turn, too
+                    await trio.lowlevel.checkpoint()
 
     async def _writable(self) -> None:
         if self._waiting is not None:
