@@ -22,6 +22,8 @@ __all__ = ["Guard", "Guarded"]
 
 UNREAD_PAUSE_S = 0.25
 WEIGH_EVERY_S = 1.0
+LOOK_APART_S = 0.25
+"""At least so long before a look is the one that it is compared with: the kernel counts work by hundredths of a second."""
 _FIXED = ("startup", "linger", "resting", "turn")  # deadlines that no byte moves
 _LOOKED_AT = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
@@ -153,6 +155,8 @@ class Guard:
     async def _at_work(self, verdict: Verdict) -> dict[str, Any]:
         """Look again; whether the tree has worked since the last look is what decides."""
         earlier = self._evidence
+        if earlier is not None:  # on a busy machine the first look may have taken until now
+            await trio.sleep(max(0.0, earlier.at + LOOK_APART_S - clock.monotonic()))
         now = await self._look()
         self._grew = earlier is not None and now.grew_since(earlier)
         return {**now.words(), "grew": self._grew}

@@ -18,7 +18,8 @@ BUSY = "while :; do :; done"
 
 @pytest.mark.fault(15)
 def test_a_silent_tool_at_work_gets_new_windows_and_not_for_ever(serve: Callable[..., Harness]) -> None:
-    session = serve(timeouts={"tool_idle": 0.9}, limits={"evidence_windows": 2}).new()
+    # Three windows are over before 3 s: then the demo CLI says that a task of this command began, which is life.
+    session = serve(timeouts={"tool_idle": 0.6}, limits={"evidence_windows": 2}).new()
     assert session.ask(f"@bash {BUSY}")["error"]["kind"] == "idle_timeout"
     actions = [event["action"] for event in session.events("watchdog") if event["action"] != "warned"]
     credited = session.events("watchdog", action="credited")
