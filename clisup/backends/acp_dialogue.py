@@ -26,6 +26,7 @@ from clisup.backends.claude_frames import (
     too_deep,
 )
 from clisup.backends.lines import unparsed
+from clisup.backends.long_texts import acp_passes_on
 from clisup.core.content import Content, Image
 from clisup.core.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.core.framing import Line
@@ -49,6 +50,8 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 
 class AcpDecoder:
     """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images as they are to be sent."""
+
+    passes_on = staticmethod(acp_passes_on)
 
     def __init__(
         self,

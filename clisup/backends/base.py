@@ -17,6 +17,7 @@ from clisup.core.content import Content, Image
 from clisup.core.deltas import NO_ROW, Row
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
+from clisup.core.long_line import PassesOn
 from clisup.core.presence import PresenceRules
 from clisup.core.stale_lock import StaleLock
 from clisup.core.terminal import Terminal
@@ -53,6 +54,7 @@ __all__ = [
     "given_up_by",
     "is_idle",
     "login_question",
+    "passes_on",
     "presence_rules",
     "prompts_of",
     "refused_as_root",
@@ -348,6 +350,12 @@ def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Row]:
 def given_up_by(decoder: Decoder) -> frozenset[str]:
     """The ids of prompts that a live CLI has taken back or given up, as far as it tells: a turn may have had them before that."""
     told: frozenset[str] = getattr(decoder, "given_up", frozenset())
+    return told
+
+
+def passes_on(decoder: Decoder) -> PassesOn:
+    """Which long strings of its frames the decoder only passes on; none where it does not say."""
+    told: PassesOn = getattr(decoder, "passes_on", lambda frame, path: False)
     return told
 
 

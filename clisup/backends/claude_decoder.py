@@ -47,6 +47,7 @@ from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
+from clisup.backends.long_texts import claude_passes_on
 from clisup.core.deltas import DeltaKind, Row
 from clisup.core.events import AssistantMessage, Block, EventBase
 from clisup.core.framing import Line
@@ -69,6 +70,8 @@ class ClaudeDecoder:
     same process (a follow-up after background work) with the total that this result told, so it need not be made anew
     there.
     """
+
+    passes_on = staticmethod(claude_passes_on)
 
     def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
         self._questions = Questions(request.run if request is not None else 0)

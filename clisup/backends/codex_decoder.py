@@ -28,6 +28,7 @@ from clisup.backends.codex_messages import Messages
 from clisup.backends.codex_notices import NOTICES, SILENT, RateLimits, usage_of
 from clisup.backends.codex_protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
 from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.long_texts import codex_passes_on
 from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.core.framing import Line
 from clisup.core.usage import Usage
@@ -40,6 +41,8 @@ _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerF
 
 class CodexDecoder:
     """One turn of one app-server process, from its first line on."""
+
+    passes_on = staticmethod(codex_passes_on)
 
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request

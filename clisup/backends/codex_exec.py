@@ -18,6 +18,7 @@ from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
 from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.long_texts import exec_passes_on
 from clisup.core.content import text_of
 from clisup.core.events import (
     AssistantMessage,
@@ -118,6 +119,8 @@ def _settings(request: LaunchRequest) -> list[str]:
 
 class CodexExecDecoder:
     """One `codex exec --json` process's stdout to events."""
+
+    passes_on = staticmethod(exec_passes_on)
 
     def __init__(self, carried: Carried) -> None:
         self._carried = carried.usage

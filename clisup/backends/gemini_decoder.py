@@ -19,6 +19,7 @@ from clisup.backends.claude_frames import (
 )
 from clisup.backends.gemini_result import Result, is_denial
 from clisup.backends.lines import read_frame, unparsed
+from clisup.backends.long_texts import gemini_passes_on
 from clisup.core.events import (
     AssistantMessage,
     BackendStatus,
@@ -53,6 +54,8 @@ class _Message:
 
 class GeminiDecoder:
     """One gemini process's stdout to events, from the first line of a turn on."""
+
+    passes_on = staticmethod(gemini_passes_on)
 
     def __init__(self) -> None:
         self._message: _Message | None = None

@@ -46,5 +46,5 @@ def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None])
 
 def unparsed(line: Line, reason: Reason) -> Decoded:
     """A line that is no event of ours, kept."""
-    size = line.end - line.start if line.oversize else len(line.data)
+    size = line.end - line.start if line.oversize else line.size
     return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))

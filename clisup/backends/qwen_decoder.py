@@ -36,6 +36,7 @@ from clisup.backends.claude_frames import (
 )
 from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
+from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen_errors import explain_error, explain_retry
 from clisup.core.deltas import NO_ROW, DeltaKind, Row
 from clisup.core.events import (
@@ -93,6 +94,8 @@ class _Open:
 
 class QwenDecoder(ClaudeDecoder):
     """One qwen process's stdout to events. `carried` holds the running usage at the turn's start."""
+
+    passes_on = staticmethod(qwen_passes_on)
 
     def __init__(self, carried: Carried) -> None:
         super().__init__(carried)

@@ -139,7 +139,7 @@ def _count(counts: dict[str, int], name: str, times: int = 1) -> None:
 
 
 def _frame(line: Line) -> dict[str, Any] | None:
-    if line.oversize or len(line.data) > MAX_LOOK_BYTES:
+    if line.oversize or line.size > MAX_LOOK_BYTES:
         return None
     try:
         frame = json.loads(line.data)

@@ -3,27 +3,33 @@
 A line that is longer than the limit does not end the stream: its payload is dropped from memory, its place in the spool
 (`start`, `end`) is kept, and the line after it is read as usual. Fragments of a line are joined once, when its newline
 comes; `rest + chunk` would be quadratic (64 MB in 64 KiB chunks: 15.8 s instead of 0.08 s, measured). Tiny fragments are
-packed into blocks on the way, so that each byte is copied twice at most.
+packed into blocks on the way, so that each byte is copied twice at most. Lines over `pieces_over` are not joined at all.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from clisup.core.long_line import Cuts
 
 __all__ = ["DEFAULT_LINE_LIMIT", "Cut", "Line", "LineFramer"]
 
 DEFAULT_LINE_LIMIT = 64 * 1024 * 1024
 _HEAD = 512  # bytes of an oversize line that stay in memory, for its excerpt
 _MAX_FRAGMENTS = 1024  # a writer of single bytes would else cost a Python object for each byte
+_TINY = 4096  # bytes of a fragment, on average, that is worth packing
 _join = b"".join
 
 
 class Line(Struct, frozen=True, gc=False):
     """One line without its newline. `start` and `end` are its offsets in the stream, `end` after the newline.
 
-    `oversize` lines hold only their head in `data`; `complete` is false for a last line that had no newline.
+    `oversize` lines hold only their head in `data`; `complete` is false for a last line that had no newline. A line that has
+    `pieces` has no `data` yet (`joined` gives it); one that has `cuts` has been made short (`clisup.core.long_line`).
     """
 
     start: int
@@ -31,6 +37,26 @@ class Line(Struct, frozen=True, gc=False):
     data: bytes
     oversize: bool = False
     complete: bool = True
+    pieces: tuple[bytes, ...] = ()
+    cuts: Cuts | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the line as it came, without its newline; of its head where it is oversize."""
+        return len(self.data) if self.cuts is None else self.end - self.start - self.complete
+
+    def first(self, size: int) -> bytes:
+        """The first bytes of the line."""
+        head = b""
+        for piece in self.pieces:
+            if len(head) >= size:
+                break
+            head += piece[: size - len(head)]
+        return head if self.pieces else self.data[:size]
+
+    def joined(self) -> Line:
+        """The line in one piece."""
+        return replace(self, data=_join(self.pieces), pieces=()) if self.pieces else self
 
 
 class Cut(NamedTuple):
@@ -44,14 +70,27 @@ class Cut(NamedTuple):
 class LineFramer:
     """Cuts a byte stream at `\\n` alone: U+2028 and `\\r` inside a line stay in it."""
 
-    __slots__ = ("_blocks", "_fragments", "_head", "_length", "_limit", "_offset", "_start")
+    __slots__ = (
+        "_blocks",
+        "_fragments",
+        "_head",
+        "_length",
+        "_limit",
+        "_offset",
+        "_packed_to",
+        "_pieces_over",
+        "_start",
+    )
 
-    def __init__(self, *, offset: int = 0, limit: int = DEFAULT_LINE_LIMIT) -> None:
+    def __init__(self, *, offset: int = 0, limit: int = DEFAULT_LINE_LIMIT, pieces_over: int | None = None) -> None:
+        """Lines of more than `pieces_over` bytes that came in pieces are given in pieces."""
         self._limit = limit
+        self._pieces_over = limit if pieces_over is None else pieces_over
         self._offset = self._start = offset
         self._blocks: list[bytes] = []
         self._fragments: list[bytes] = []
         self._length = 0
+        self._packed_to = 0  # bytes of the line that are in blocks
         self._head: bytes | None = None  # set while the current line is over the limit
 
     @property
@@ -101,8 +140,7 @@ class LineFramer:
             self._head = self._first_bytes()
             self._forget()
         elif len(self._fragments) >= _MAX_FRAGMENTS:
-            self._blocks.append(_join(self._fragments))
-            self._fragments.clear()
+            self._pack()
 
     def _finish(self, piece: bytes, *, newline: int) -> Line:
         if self._length == 0 and len(piece) <= self._limit:  # the common case: a whole line inside one chunk
@@ -111,16 +149,28 @@ class LineFramer:
             return Line(start, self._offset, piece, complete=newline == 1)
         self._keep(piece)
         self._offset += newline
-        oversize = self._head is not None
-        data = self._head if self._head is not None else _join([*self._blocks, *self._fragments])
-        line = Line(self._start, self._offset, data, oversize, newline == 1)
+        pieces: tuple[bytes, ...] = ()
+        if self._head is not None:
+            data = self._head
+        elif self._length > self._pieces_over:
+            data, pieces = b"", (*self._blocks, *self._fragments)
+        else:
+            data = _join([*self._blocks, *self._fragments])
+        line = Line(self._start, self._offset, data, self._head is not None, newline == 1, pieces)
         self._forget()
         self._length, self._head, self._start = 0, None, self._offset
         return line
 
+    def _pack(self) -> None:
+        tiny = self._length - self._packed_to < _TINY * len(self._fragments)
+        self._blocks += [_join(self._fragments)] if tiny else self._fragments
+        self._fragments.clear()
+        self._packed_to = self._length
+
     def _forget(self) -> None:
         self._blocks.clear()
         self._fragments.clear()
+        self._packed_to = 0
 
     def _first_bytes(self) -> bytes:
         """The head of the fragments, without joining all of them: as long for every split of the same bytes."""

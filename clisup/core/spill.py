@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from clisup.core.events import Block, EventBase, Unparsed
 from clisup.core.framing import Line
+from clisup.core.long_line import NO_CUTS, Cuts, LongText
 
 __all__ = ["Blob", "payload_size", "raw_name", "spill"]
 
@@ -21,7 +22,7 @@ class Blob(NamedTuple):
     """A payload to be written before its event."""
 
     name: str
-    data: bytes
+    data: bytes | LongText
 
 
 def raw_name(run: int, spool: str, line: Line) -> str:
@@ -35,41 +36,51 @@ def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: 
         return event.model_copy(update={"blob": raw_name(run, spool, line)}), []
     if not event.payload or line.end - line.start <= limit:  # no payload can be longer than the line it came in
         return event, []
-    base = f"blob-{run}-{spool}-{line.end}-{k}"
-    updates: _Updates = {}
-    blobs: list[Blob] = []
+    spilling = _Spilling(limit, line.cuts or NO_CUTS)
     for name in event.payload:
-        _spill_field(getattr(event, name), name, base, limit, updates, blobs)
-    return (event.model_copy(update=updates), blobs) if updates else (event, [])
+        spilling.field(getattr(event, name), name, f"blob-{run}-{spool}-{line.end}-{k}")
+    return (event.model_copy(update=spilling.updates), spilling.blobs) if spilling.updates else (event, [])
 
 
-def _spill_field(value: Any, name: str, base: str, limit: int, updates: _Updates, blobs: list[Blob]) -> None:
-    if isinstance(value, str) and len(value) > limit:
-        updates |= {name: value[:_HEAD], "blob": base}
-        if name == "content":
-            updates["truncated"] = True
-        blobs.append(Blob(base, value.encode("utf-8", "replace")))
-    elif isinstance(value, dict) and payload_size(value) > limit:
-        text = _json(value)
-        updates |= {name: {"_head": text[:_HEAD]}, "blob": base}
-        blobs.append(Blob(base, text.encode("utf-8", "replace")))
-    elif isinstance(value, tuple) and value:
-        blocks = [_spill_block(block, f"{base}.{at}", limit, blobs) for at, block in enumerate(value)]
-        if any(new is not old for new, old in zip(blocks, value, strict=True)):
-            updates[name] = tuple(blocks)
+class _Spilling:
+    """One event's. `cuts` is what was cut out of its line before it was decoded: it counts, and is in the blobs."""
 
+    def __init__(self, limit: int, cuts: Cuts) -> None:
+        self._limit = limit
+        self._cuts = cuts
+        self.updates: _Updates = {}
+        self.blobs: list[Blob] = []
 
-def _spill_block(block: Block, name: str, limit: int, blobs: list[Blob]) -> Block:
-    for field in ("text", "data"):
-        value = getattr(block, field)
-        if value is not None and len(value) > limit:
-            blobs.append(Blob(name, value.encode("utf-8", "replace")))
-            return block.model_copy(update={field: value[:_HEAD], "blob": name})
-    if block.input is not None and payload_size(block.input) > limit:
-        text = _json(block.input)
-        blobs.append(Blob(name, text.encode("utf-8", "replace")))
-        return block.model_copy(update={"input": {"_head": text[:_HEAD]}, "blob": name})
-    return block
+    def field(self, value: Any, name: str, blob: str) -> None:
+        if isinstance(value, str) and self._cuts.length(value) > self._limit:
+            self.updates |= {name: value[:_HEAD], "blob": blob}
+            if name == "content":
+                self.updates["truncated"] = True
+            self._put(blob, value)
+        elif isinstance(value, dict) and payload_size(value, self._cuts) > self._limit:
+            text = _json(value)
+            self.updates |= {name: {"_head": text[:_HEAD]}, "blob": blob}
+            self._put(blob, text, quoted=True)
+        elif isinstance(value, tuple) and value:
+            blocks = [self._block(block, f"{blob}.{at}") for at, block in enumerate(value)]
+            if any(new is not old for new, old in zip(blocks, value, strict=True)):
+                self.updates[name] = tuple(blocks)
+
+    def _block(self, block: Block, name: str) -> Block:
+        for field in ("text", "data"):
+            value = getattr(block, field)
+            if value is not None and self._cuts.length(value) > self._limit:
+                self._put(name, value)
+                return block.model_copy(update={field: value[:_HEAD], "blob": name})
+        if block.input is not None and payload_size(block.input, self._cuts) > self._limit:
+            text = _json(block.input)
+            self._put(name, text, quoted=True)
+            return block.model_copy(update={"input": {"_head": text[:_HEAD]}, "blob": name})
+        return block
+
+    def _put(self, name: str, text: str, *, quoted: bool = False) -> None:
+        long = self._cuts.whole(text, quoted=quoted)
+        self.blobs.append(Blob(name, text.encode("utf-8", "replace") if long is None else long))
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -79,13 +90,13 @@ def _json(value: dict[str, Any]) -> str:
         return "[nested too deeply]"  # the CLI's own line still has it (`raw: true`)
 
 
-def payload_size(value: Any) -> int:
+def payload_size(value: Any, cuts: Cuts = NO_CUTS) -> int:
     """About how many characters a JSON value takes. Copies no text, and does not mind how deep the value is nested."""
     size, todo = 0, [value]
     while todo:
         item = todo.pop()
         if isinstance(item, str):
-            size += len(item) + 2
+            size += cuts.length(item) + 2
         elif isinstance(item, dict):
             size += 2 + sum(len(key) + 4 for key in item)
             todo.extend(item.values())

@@ -47,6 +47,7 @@ __all__ = ["Daemon", "run_daemon"]
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
 GC_THRESHOLDS = (2_000, 3, 2_000)
+ADOPTING_S = 1.0  # in which turns of before are taken up, rather than anything for turns to come
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -178,7 +179,7 @@ class Daemon:
             self.state = "ready"
             nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
-            nursery.start_soon(build_models)
+            nursery.start_soon(build_models, ADOPTING_S if self.manager.adopted else 0)
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)

@@ -18,6 +18,8 @@ from clisup.host.session_dir import RunDir
 
 __all__ = ["Batch", "Recording"]
 
+BESIDE = 128 * 1024
+"""Bytes of a blob that is written in a thread: the loop would wait some tenths of a millisecond and more for it."""
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -39,13 +41,16 @@ class Batch:
         self._on_blocked = on_blocked
         self._entries: list[Entry] = []
         self._blobs: list[Blob] = []
+        self._long: list[Blob] = []
+        self._writing = trio.Lock()
         self._blocked_by: set[str] = set()
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
         self._entries.append(item)
-        if blobs:
-            self._blobs += blobs
+        for blob in blobs:
+            small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
+            (self._blobs if small else self._long).append(blob)
 
     def add_row(self, row: DeltaRow) -> None:
         """The same for a row of deltas."""
@@ -59,10 +64,30 @@ class Batch:
     async def store(self) -> None:
         """Journal the batch."""
         while self._entries:
+            if self._long:
+                await self._write_long()
             await self.surely(self.store_now)
 
+    async def _write_long(self) -> None:
+        """Write the long blobs, without a hold on the loop. They stay in the batch until they are whole."""
+        async with self._writing:
+            while self._long:
+                blob = self._long[0]
+                try:
+                    with self._storage.watched():
+                        await trio.to_thread.run_sync(self._dir.save_blob, blob.name, blob.data)
+                except WorldError as error:
+                    await self._refused(error)
+                else:
+                    del self._long[0]
+
     def store_now(self) -> None:
-        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`."""
+        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`.
+
+        Where a long blob is not written yet, whoever writes it does this, too, a moment later.
+        """
+        if self._long:
+            return
         if self._blobs:
             with self._storage.watched():
                 for blob in self._blobs:
@@ -77,16 +102,17 @@ class Batch:
             try:
                 done = action()
             except WorldError as error:
-                if not self._blocked_by:
-                    _log.error(
-                        "turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message
-                    )
-                self.blocked("journal", True)
-                await trio.sleep(STORAGE_RETRY_S)
+                await self._refused(error)
             else:
                 if self._blocked_by:
                     self.blocked("journal", False)
                 return done
+
+    async def _refused(self, error: WorldError) -> None:
+        if not self._blocked_by:
+            _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
+        self.blocked("journal", True)
+        await trio.sleep(STORAGE_RETRY_S)
 
     def blocked(self, by: str, blocked: bool) -> None:
         """The journal, or the keeper's spool, meets a disk that takes nothing; or does no longer."""

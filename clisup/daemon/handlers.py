@@ -270,7 +270,8 @@ class _Handlers:
                         break
                     at = event.seq
                     if params.types is None or event_type(event.event) in params.types:
-                        page.append(with_native(event.event, event.line, session.dir) if params.raw else event.event)
+                        raw = await with_native(event.event, event.line, session.dir) if params.raw else event.event
+                        page.append(raw)
                         size += len(page[-1])
         finally:
             reader.close()

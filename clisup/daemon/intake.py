@@ -18,6 +18,9 @@ from clisup.daemon.stream import Stream
 
 __all__ = ["Intake"]
 
+LONG_BEGUN = 64 * 1024
+"""Bytes of a line whose end the pump reads."""
+
 
 class IntakeOwner(Protocol):
     """Who makes events of what was read."""
@@ -56,7 +59,8 @@ class Intake:
         self._err_due = self._err_due or err_size > self._err.reader.offset
         if out_size <= self._out.reader.offset and not self._err_due:
             return  # a word that is older than the last read
-        if self._reading or await self._read_some():
+        long = self._out.framer.pending > LONG_BEGUN  # what becomes of a long line takes its time
+        if self._reading or long or await self._read_some():
             self._wake.set()
 
     async def pump(self, has_ended: Callable[[], bool]) -> None:

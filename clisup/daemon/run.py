@@ -17,7 +17,6 @@ from clisup.backends.base import (
     Adapter,
     Control,
     ControlAnswer,
-    Decoded,
     Decoder,
     Reply,
     control_line,
@@ -45,6 +44,7 @@ from clisup.daemon.guard import Guard
 from clisup.daemon.intake import Intake
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import END_SLOT, Leash, stdin_id
+from clisup.daemon.long_lines import readable
 from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
@@ -265,7 +265,7 @@ class Run:
         """Take both spools to their ends, until the run has ended; then what had no newline."""
         await self._intake.pump(lambda: self._leash.exited is not None)
         if (line := self._out.framer.close()) is not None:
-            await self._take_out(line, self._decoder.decode(line))
+            await self._take_out(await self._readable(line))
         if (line := self._err.framer.close()) is not None:
             self._err.take(line)
         await self._batch.store()
@@ -283,7 +283,7 @@ class Run:
 
     async def _take_cut(self, cut: Cut) -> None:
         for line in cut.lines:
-            await self._take_out(line, self._decoder.decode(line))
+            await self._take_out(await self._readable(line))
         at, start, pieces = 0, cut.start, cut.pieces
         while at < len(pieces):
             first = self._unseen or not self.spoke  # the turn's first frame is news to everybody
@@ -295,10 +295,14 @@ class Run:
                 at, start = at + taken.lines, taken.end
             else:
                 line = Line(start, start + len(pieces[at]) + 1, pieces[at])
-                await self._take_out(line, self._decoder.decode(line))
+                await self._take_out(line)
                 at, start = at + 1, line.end
 
-    async def _take_out(self, line: Line, decoded: Decoded) -> None:
+    async def _readable(self, line: Line) -> Line:
+        return await readable(line, self._decoder, self._settings.limits.inline_bytes) if line.pieces else line
+
+    async def _take_out(self, line: Line) -> None:
+        decoded = self._decoder.decode(line)
         if not line.oversize and (not line.data or line.data.isspace()):
             return
         if begins_turn(decoded.events) and await self._begins_by_itself(line):

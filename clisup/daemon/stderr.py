@@ -40,6 +40,6 @@ class Stderr(Stream):
             text = f"more than {limit} lines on stderr; the rest is in {self._path}"
         else:
             # Redacted before it is cut, or half a secret would stay at the end.
-            text = self._redact(line.data[: 16 * STDERR_TEXT_LIMIT].decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
+            text = self._redact(line.first(16 * STDERR_TEXT_LIMIT).decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
         src = Source(self._run, "err", line.start, line.end, 0)
         self._batch.add(Item(StderrLine(text=text), turn.id, src=src))

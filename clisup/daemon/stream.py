@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clisup.core.framing import LineFramer
+from clisup.core.long_line import LONG_LINE
 from clisup.host.spool import SpoolReader
 
 __all__ = ["Stream"]
@@ -15,7 +16,7 @@ class Stream:
 
     def __init__(self, path: str, offset: int, limit: int) -> None:
         self.reader = SpoolReader(path, offset)
-        self.framer = LineFramer(offset=offset, limit=limit)
+        self.framer = LineFramer(offset=offset, limit=limit, pieces_over=LONG_LINE)
         self.read: Callable[[], bytes] = self.reader.read
         self.close: Callable[[], None] = self.reader.close
 

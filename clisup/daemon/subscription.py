@@ -218,7 +218,7 @@ class Subscription:
         gap = reader.take_gap()
         wanted = [event for event in stored if self._wants.wants(event.event)]
         if self._wants.raw:
-            events = [with_native(event.event, event.line, recorder.dir) for event in wanted]
+            events = [await with_native(event.event, event.line, recorder.dir) for event in wanted]
         else:
             events = [event.event for event in wanted]
         missing = _gap(recorder.session_id, *gap) if gap else b""

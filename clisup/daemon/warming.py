@@ -30,11 +30,12 @@ _MODELS: tuple[type[BaseModel], ...] = (
 )
 
 
-async def build_models() -> None:
-    """Build them, one in each round of the scheduler: 20 ms in all, which a first turn would wait for, and 0.1 MB.
+async def build_models(after_s: float = 0) -> None:
+    """Build them in so many seconds, one in each round of the scheduler: 20 ms in all, which a first turn would wait for, and 0.1 MB.
 
     A model is built at its first use (`defer_build`), so that who comes earlier waits as it would without this.
     """
+    await trio.sleep(after_s)
     for model in _MODELS:
         model.model_rebuild()
         await trio.lowlevel.checkpoint()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from clisup.errors import WorldError
@@ -45,16 +46,20 @@ def _make_private(path: str) -> None:
             raise
 
 
-def write_atomic(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Write a file so that a reader, or a crash, finds the old or the new whole. Raises `WorldError(storage_failed)`."""
+def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True) -> None:
+    """Write a file so that a reader, or a crash, finds the old or the new whole. Raises `WorldError(storage_failed)`.
+
+    `data` may come in pieces.
+    """
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
         failpoint("file.write")
         fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            for piece in (data,) if isinstance(data, bytes) else data:
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(fd, view) :]
             if sync:
                 os.fsync(fd)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -189,10 +189,10 @@ class RunDir:
         self.path = path
         self.number = int(os.path.basename(path))
         self.session = os.path.basename(os.path.dirname(os.path.dirname(path)))
-        self.out = os.path.join(path, "out.spool")
-        self.err = os.path.join(path, "err.spool")
-        self.lock = os.path.join(path, "keeper.lock")
-        self.scratch = os.path.join(path, SCRATCH)
+        self.out = f"{path}/out.spool"
+        self.err = f"{path}/err.spool"
+        self.lock = f"{path}/keeper.lock"
+        self.scratch = f"{path}/{SCRATCH}"
 
     def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
         """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
@@ -250,7 +250,7 @@ class RunDir:
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
 
-    def save_blob(self, name: str, data: bytes) -> None:
+    def save_blob(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """Keep a payload, before its event is journaled. The same name always has the same bytes."""
         make_private_dir(os.path.join(self.path, "blobs"))
         write_atomic(os.path.join(self.path, "blobs", name), data, sync=False)

@@ -129,7 +129,7 @@ def test_a_bad_image_is_refused_by_its_place_and_nothing_is_accepted(
     assert refused.value.kind == "invalid_params"
     if len(blocks) == 2 and blocks[0] == text("x"):
         assert refused.value.data["param"].startswith("prompt.blocks.1.image")
-    assert not session.events("prompt_accepted") and not (session.dir / "prompts").exists()
+    assert not session.events("prompt_accepted") and not list((session.dir / "prompts").iterdir())
 
 
 def test_the_limits_are_named_told_and_settable(agent: Start) -> None:
