@@ -43,14 +43,14 @@ class Outlet:
             await self._lock.acquire()
         try:
             await self._write_rest()
-            failpoint("send.before")
+            _begins()
             if armed("send.torn"):
                 half = len(frame) // 2
                 await self._write(memoryview(frame)[:half])
                 failpoint("send.torn")
                 frame = frame[half:]
             await self._write(memoryview(frame))
-            failpoint("send.after")
+            _is_over()
         finally:
             self._lock.release()
 
@@ -66,13 +66,13 @@ class Outlet:
 
     def write_now(self, frames: bytes) -> None:
         """Write what the socket takes at once, and keep the rest for `flush`. Only where `has_room`."""
-        failpoint("send.before")
+        _begins()
         rest = memoryview(frames)
         with suppress(BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):  # as in `_flush_now`
             rest = self._write_some(rest)
         if rest:
             self._keep(rest)
-        failpoint("send.after")
+        _is_over()
 
     async def flush(self) -> None:
         """Until nothing of it is left over. It may be written by others meanwhile, and more be left over."""
@@ -98,6 +98,9 @@ class Outlet:
                 data = self._write_some(data)
             except BlockingIOError:
                 await self._writable()
+            else:
+                if data:  # a client that reads as fast as this writes: others have their turn, too
+                    await trio.lowlevel.checkpoint()
 
     async def _writable(self) -> None:
         if self._waiting is not None:
@@ -129,3 +132,11 @@ class Outlet:
         if (fd := self._stream.socket.fileno()) < 0:
             raise trio.ClosedResourceError
         return fd
+
+
+def _begins() -> None:
+    failpoint("send.before")
+
+
+def _is_over() -> None:
+    failpoint("send.after")

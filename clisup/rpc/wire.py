@@ -228,7 +228,7 @@ def encode_error(id_: str | int | None, error: ClisupError) -> bytes:
 def encode_notifications(method: str, params: Sequence[bytes]) -> bytes:
     """The lines of several notifications of one method; `params` are JSON already. Empty for none."""
     head = b'{"jsonrpc":"2.0","method":"' + method.encode() + b'","params":'
-    return head + (b"}\n" + head).join(params) + b"}\n" if params else b""
+    return b"".join((head, (b"}\n" + head).join(params), b"}\n")) if params else b""
 
 
 def encode_notification(method: str, params: bytes) -> bytes:

@@ -15,6 +15,7 @@ from clisup.backends.base import Carried
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.framing import LineFramer
 from clisup.core.spill import spill
+from clisup.host.failpoints import VARIABLE
 
 MIB = 1024 * 1024
 CODE = 'def f(a, b):\n    return "é" + a\t\\ 😀\n'
@@ -102,4 +103,12 @@ def test_a_daemon_that_is_killed_among_long_lines_goes_on_as_if_nothing_had_been
     session.await_event("content_delta", 2)
     daemon.restart()
     assert session.end_of(turn)["outcome"] == "completed"
+    _same_as_whole(session)
+
+
+def test_a_disk_that_refuses_long_payloads_for_a_while_loses_none(serve: Callable[..., Harness], said: Path) -> None:
+    daemon = serve(env={VARIABLE: "file.write=ENOSPC@6-8, file.rename=EIO@7-8"})
+    session = daemon.new()
+    assert session.ask(f"@bytes {said}\nafter")["outcome"] == "completed"
+    assert "turn waits for the disk" in daemon.log.read_text()
     _same_as_whole(session)
