@@ -189,11 +189,12 @@ class Subscription:
 
     async def _send_stored(self, recorder: Recorder, position: int, outlet: Outlet, turn: Turn) -> None:
         """One piece of one session's journal."""
+        page = recorder.recent.page(position) if self._wants.everything else None
         with trio.CancelScope() as self._waiting:
-            await turn.piece(PIECE if recorder.next_seq - position > FEW else TAIL)
+            await turn.piece(PIECE if page is None and recorder.next_seq - position > FEW else TAIL)
         if self._ended:
             return
-        after, frames = await self._from_journal(recorder, position)
+        after, frames = page or await self._from_journal(recorder, position)
         if frames and not self._ended:
             await outlet.write_events(frames)
         self._at[recorder.session_id] = after
@@ -221,8 +222,12 @@ class Subscription:
             events = [await with_native(event.event, event.line, recorder.dir) for event in wanted]
         else:
             events = [event.event for event in wanted]
-        missing = _gap(recorder.session_id, *gap) if gap else b""
-        return reader.position, missing + encode_notifications("session/event", events)
+        frames = encode_notifications("session/event", events)
+        if gap is not None:
+            frames = _gap(recorder.session_id, *gap) + frames
+        elif events and self._wants.everything:
+            recorder.recent.keep_page(position, reader.position, frames)
+        return reader.position, frames
 
     # -- open files --------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class JournalReader:
         self._fd: int | None = None
         self._segment = 0
         self._offset = 0
-        self._want = READ_CHUNK
+        self._chunks = 1  # more where a line is longer than one
         self._gap: Gap | None = None
         self._removed = False  # a segment that should be there is not
 
@@ -76,22 +76,29 @@ class JournalReader:
             if self._fd is None:
                 self._open(*self._store.locate(self._next))
                 continue
-            data = self._pread(self._fd)
+            wanted = self._wanted
+            data = self._pread(self._fd, wanted)
             whole = whole_lines(data)
-            if whole == 0 and len(data) == self._want:
-                self._want *= 2  # one line longer than the chunk
+            if whole == 0 and len(data) == wanted:
+                self._chunks *= 2  # one line longer than the chunk
                 continue
-            self._want = READ_CHUNK
+            self._chunks = 1
             if whole == 0:
                 self._open(self._store.next_segment(self._segment), 0)
             elif events := self._take(data[:whole]):
                 return events
         return []
 
-    def _pread(self, fd: int) -> bytes:
+    @property
+    def _wanted(self) -> int:
+        """Up to a multiple of the chunk: so readers of one journal come to the same places, wherever each began."""
+        size = self._chunks * READ_CHUNK - self._offset % READ_CHUNK
+        return size if size >= READ_CHUNK // 8 else size + READ_CHUNK
+
+    def _pread(self, fd: int, wanted: int) -> bytes:
         try:
             failpoint("journal.read")
-            return os.pread(fd, self._want, self._offset)
+            return os.pread(fd, wanted, self._offset)
         except OSError as error:
             size = os.fstat(fd).st_size
             old = self._store.next_segment(self._segment) is not None
@@ -100,8 +107,8 @@ class JournalReader:
             self._offset = min(
                 size, self._offset + READ_CHUNK
             )  # a bad sector: what is cut by this has a wrong checksum
-            self._want = READ_CHUNK
-            return self._pread(fd)
+            self._chunks = 1
+            return self._pread(fd, READ_CHUNK)
 
     def _take(self, data: bytes) -> list[StoredEvent]:
         limit = self._store.next_segment(self._segment) or self._store.next_seq

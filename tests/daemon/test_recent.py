@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clisup.daemon.recent import PIECE_BYTES, SESSION_BYTES, Recent, Shelf
+from clisup.daemon.recent import PAGES_BYTES, PIECE_BYTES, SESSION_BYTES, Recent, Shelf
 
 
 def batch(first: int, count: int, size: int = 10) -> list[bytes]:
@@ -108,3 +108,35 @@ def test_what_is_let_go_leaves_no_trace() -> None:
     fill(recent, 10, 1)
     assert recent.has(10)
     assert not recent.has(3)
+
+
+def test_a_page_of_history_that_one_has_read_is_there_for_the_others() -> None:
+    shelf = Shelf()
+    recent, other = Recent(shelf), Recent(shelf)
+    recent.keep_page(7, 9, b"frames")
+    assert recent.page(7) == (9, b"frames")
+    assert recent.page(8) is None and other.page(7) is None
+
+
+def test_pages_are_bounded_and_the_oldest_go_first() -> None:
+    shelf = Shelf()
+    recent = Recent(shelf)
+    page = b"x" * (PAGES_BYTES // 4)
+    for seq in (1, 2, 3, 4, 4, 5):
+        recent.keep_page(seq, seq + 1, page)
+    assert [recent.page(seq) is not None for seq in range(1, 6)] == [False, True, True, True, True]
+    recent.keep_page(6, 7, b"x" * (PAGES_BYTES + 1))
+    assert not shelf.pages
+    recent.keep_page(7, 8, page)
+    assert recent.page(7) is not None
+
+
+def test_pages_go_when_nobody_follows_and_stay_when_others_need_the_room_of_the_newest_events() -> None:
+    shelf = Shelf(limit=10)
+    recent, other = Recent(shelf), Recent(shelf)
+    recent.add(1, [b"a"], 8)
+    recent.keep_page(7, 9, b"frames")
+    other.add(1, [b"b"], 8)
+    assert not recent.has(1) and recent.page(7) is not None
+    other.clear()
+    assert recent.page(7) is None

@@ -255,6 +255,23 @@ def test_readers_at_different_places_do_not_disturb_each_other(tmp_path: Path) -
     assert store.reader(99).read() == []
 
 
+def test_readers_of_one_journal_come_to_the_same_places_wherever_each_began(tmp_path: Path) -> None:
+    """So what one has read can be given to the others."""
+    store = opened(tmp_path, 1 << 30)
+    grow(store, 3000, "m" * 100)
+    begins = []
+    for after in (0, 1, 150, 700):
+        reader = store.reader(after)
+        firsts = []
+        while events := reader.read():
+            firsts.append(events[0].seq)
+        reader.close()
+        begins.append(set(firsts[1:]))
+    assert len(begins[0]) > 5
+    assert all(each <= begins[0] for each in begins)
+    store.close()
+
+
 def test_a_line_longer_than_a_read_is_given_whole(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for size in (10, 3_000_000, 10):
