@@ -68,10 +68,18 @@ def read_session(state_dir: str, session_id: str) -> StoredSession | None:
     return found
 
 
+def _has_journal(directory: SessionDir) -> bool:
+    """An empty one is of a session that was being made: its `session.json` comes before its first event."""
+    try:
+        return bool(os.listdir(directory.journal))
+    except FileNotFoundError:
+        return False
+
+
 def check_spec(directory: SessionDir) -> SessionSpec | None:
     """What the session was opened with; None where there is no session. Raises as `read_session` does."""
     spec = directory.load_spec()
-    if spec is None and not os.path.exists(directory.journal):
+    if spec is None and not _has_journal(directory):
         return None
     if spec is None or spec.session_id != directory.id:
         raise WorldError(

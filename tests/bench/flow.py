@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from clisup.backends.base import Carried
+from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.core.envelope import Envelopes
+from clisup.core.framing import LineFramer
+from clisup.core.journal import Source, encode_line, encode_row
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end, prompt_of
 
-__all__ = ["Flow", "parse", "through_daemon", "through_relay", "through_sdk"]
+__all__ = ["Flow", "parse", "through_daemon", "through_relay", "through_sdk", "typed"]
 
 REFERENCE = Path(__file__).parent / "reference"
 PARSED_S = 0.4
@@ -133,4 +138,30 @@ def parse(mix: Mix, lines: int) -> Flow:
         for line in body:
             orjson.loads(line)
         count += len(body)
+    return Flow(count, time.monotonic() - began, time.process_time() - cpu)
+
+
+def typed(mix: Mix, lines: int) -> Flow:
+    """The same lines made events and lines of a journal by clisup's own decoder and encoders, in this process, and nothing else.
+
+    No session, no turn, no file, no client: what the typed events cost that every client is promised, whoever makes them.
+    """
+    body = (mix.path / "body").read_bytes()
+    cut, count, began, cpu = LineFramer().feed(body), 0, time.monotonic(), time.process_time()
+    pieces = [line.data for line in cut]
+    while count < lines or time.monotonic() - began < PARSED_S:
+        decoder, envelopes, at = ClaudeDecoder(Carried(0.0)), Envelopes("0" * 36, "2026-01-01T00:00:00.000000Z"), 0
+        while at < len(cut):
+            deltas, places, taken = decoder.deltas(pieces, at, 1 << 16)
+            if taken:
+                events = envelopes.encode_deltas(deltas, count + at, "t1")
+                encode_row(events, 1, [cut[place].start for place in places], [cut[place].end for place in places])
+                at += taken
+                continue
+            for k, event in enumerate(decoder.decode(cut[at]).events):
+                line = cut[at]
+                encoded = envelopes.encode(event, count + at, "t1", "backend")
+                encode_line(encoded, src=Source(1, "out", line.start, line.end, k))
+            at += 1
+        count += len(cut)
     return Flow(count, time.monotonic() - began, time.process_time() - cpu)

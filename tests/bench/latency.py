@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.bare import spoken
@@ -24,6 +26,8 @@ SESSIONS = (1, 100)
 ROUNDS, SECONDS = 3, 3.0
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
+REFERENCE = Path(__file__).parent / "reference"
+Relay = subprocess.Popen[bytes]
 FROM_STDIN = ("-", "-", "0")
 """What a sink is told that reads what it is given, up to its end."""
 
@@ -43,8 +47,11 @@ def measure(setting: Setting) -> list[Figure]:
 
 
 def _added(setting: Setting, sessions: int) -> list[Figure]:
-    """Directly, over a relay in C, through clisup; what the last two add to the first, round by round."""
-    runs: dict[str, Callable[[Setting, int], Ages]] = {"direct": _direct, "relay": _relayed, "clisup": _supervised}
+    """Directly, over a relay in C, over two bare hops in Python, through clisup; what these add to the first, round by round."""
+    runs: dict[str, Callable[[Setting, int], Ages]] = {
+        "direct": _direct, "relay": lambda *of: _relayed(*of, _relay), "hops": lambda *of: _relayed(*of, _two_hops),
+        "clisup": _supervised,
+    }  # fmt: skip
     ages: dict[str, list[Ages]] = {name: [] for name in runs}
     for number in range(setting.of(ROUNDS, 0, 1)):
         for name, run in runs.items():
@@ -52,7 +59,7 @@ def _added(setting: Setting, sessions: int) -> list[Figure]:
             setting.say(
                 f"latency, {sessions} sessions, {number + 1} {name}: p50 {found.p50 * 1000:.0f} p99 {found.p99 * 1000:.0f} us"
             )
-    ours, relay = _over(ages, "clisup"), _over(ages, "relay")
+    ours, relay, hops = _over(ages, "clisup"), _over(ages, "relay"), _over(ages, "hops")
     full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
     load = f"{RATE / full * 100:.2g} % of what it can carry"
     name = f"{sessions} {'session' if sessions == 1 else 'sessions'}"
@@ -61,6 +68,9 @@ def _added(setting: Setting, sessions: int) -> list[Figure]:
                against=[max(age.p50 * 1000, 0.1) for age in relay], target=TARGETS["p50 to a relay"], note=load),
         figure(PART, f"added, p99, {name}", "ms", [age.p99 for age in ours], reference="a relay in C, one hop",
                against=[max(age.p99, 0.0001) for age in relay], target=TARGETS["p99 added"], note=load),
+        figure(PART, f"two bare hops in Python, p50, {name}", "us", [age.p50 * 1000 for age in hops],
+               reference="a relay in C, one hop", against=[max(age.p50 * 1000, 0.1) for age in relay]),
+        figure(PART, f"two bare hops in Python, p99, {name}", "ms", [age.p99 for age in hops]),
         figure(PART, f"on the CLI's own pipe, p50, {name}", "us", [age.p50 * 1000 for age in ages["direct"]]),
         figure(PART, f"on the CLI's own pipe, p99, {name}", "ms", [age.p99 for age in ages["direct"]]),
     ]  # fmt: skip
@@ -92,16 +102,16 @@ def _direct(setting: Setting, sessions: int) -> Ages:
         gate.close()
 
 
-def _relayed(setting: Setting, sessions: int) -> Ages:
-    """A pipe for each fake, native/relay.c, a socket to the client."""
+def _relayed(setting: Setting, sessions: int, relay: Callable[[Setting, list[int], socket.socket], Relay]) -> Ages:
+    """A pipe for each fake, a relay, a socket to the client."""
     gate, (count, rate) = Gate(setting.scratch / "relay.gate"), _pace(setting, sessions)
     fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
     ours, theirs = socket.socketpair()
-    relays: list[subprocess.Popen[bytes]] = []
+    relays: list[Relay] = []
     try:
         prompt = prompt_of("pace", gate, setting.stamped, count, rate)
         with spoken(fake, prompt, sessions) as pipes, Sinks(sink, [FROM_STDIN], theirs) as sinks:
-            relays.append(_relay(setting, pipes, ours))
+            relays.append(relay(setting, pipes, ours))
             ours.close()
             theirs.close()
             with bounded(relays):
@@ -114,8 +124,14 @@ def _relayed(setting: Setting, sessions: int) -> Ages:
         gate.close()
 
 
-def _relay(setting: Setting, pipes: list[int], stdout: socket.socket) -> subprocess.Popen[bytes]:
+def _relay(setting: Setting, pipes: list[int], stdout: socket.socket) -> Relay:
     argv = [str(build("relay", setting.programs)), *map(str, pipes)]
+    return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)
+
+
+def _two_hops(setting: Setting, pipes: list[int], stdout: socket.socket) -> Relay:
+    (spools := setting.scratch / "hops").mkdir(exist_ok=True)
+    argv = [sys.executable, "-I", str(REFERENCE / "two_hops.py"), str(spools), *map(str, pipes)]
     return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)
 
 

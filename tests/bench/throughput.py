@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.bench.figures import Figure, figure, missing
-from tests.bench.flow import Flow, parse, through_daemon, through_relay, through_sdk
+from tests.bench.flow import Flow, parse, through_daemon, through_relay, through_sdk, typed
 from tests.bench.place import Place
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
@@ -53,6 +53,7 @@ def _compared(setting: Setting, lines: int) -> list[Figure]:
     runs: dict[str, Callable[[], Flow]] = {
         "clisup": lambda: _fresh(setting, COMPARED, 1, lines),
         "orjson": lambda: parse(setting.mix, lines),
+        "typed": lambda: typed(setting.mix, lines),
     }
     scratch, programs, mix = setting.scratch, setting.programs, setting.mix
     if setting.size != "short":
@@ -92,6 +93,8 @@ def _own(flows: dict[str, list[Flow]]) -> list[Figure]:
     return [
         figure(PART, "daemon CPU per line", "us", [flow.line_us for flow in own], reference=reference, against=parsed,
                target=TARGETS["CPU to orjson"]),
+        figure(PART, "typed events and journal lines, without a daemon", "us", [flow.line_us for flow in flows["typed"]],
+               reference=reference, against=parsed),
         figure(PART, "daemon CPU per event", "us", events),
         figure(PART, "keepers' CPU per line", "us", keepers, reference=reference, against=parsed),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness import Harness, until
+from wire import Hangup
 
 from clisup.errors import ClisupError
 
@@ -200,3 +202,21 @@ def test_a_cli_that_crashes_again_and_again_makes_a_failed_session(daemon: Harne
     until(lambda: session.get()["state"] == "failed")
     assert session.ask("well again")["outcome"] == "completed"
     until(lambda: session.get()["state"] == "idle")
+
+
+@pytest.mark.fault(2)
+@pytest.mark.parametrize("point", ["file.write=kill@{}", "file.rename=kill@{}", "file.after=kill@{}"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_kill_while_a_session_is_made_leaves_it_whole_or_not_at_all(
+    serve: Callable[..., Harness], point: str, number: int
+) -> None:
+    daemon = serve(env={"CLISUP_FAILPOINTS": point.format(number)})
+    wanted = {"session_id": "0d9c1c1e-0000-4000-8000-000000000000", "backend": "demo", "cwd": str(daemon.cwd)}
+    with daemon.wire() as wire, pytest.raises(Hangup):
+        wire.call("session/new", **wanted, system_prompt="Be brief.")
+    assert daemon.process is not None and daemon.process.wait(40) == -signal.SIGKILL
+    del daemon.env["CLISUP_FAILPOINTS"]
+    daemon._hang_up()
+    daemon.start()
+    assert not daemon.call("daemon/status")["damaged_sessions"]
+    assert daemon.call("session/new", **wanted, system_prompt="Be brief.")["session_id"] == wanted["session_id"]
