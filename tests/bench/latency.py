@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from tests.bench.bare import spoken
 from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
-from tests.bench.place import Gate, Sinks, bounded, end, prompt_of
+from tests.bench.place import PATIENCE_S, Gate, Sinks, bounded, end, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
 from tests.bench.throughput import saturation
@@ -131,8 +132,13 @@ def _relay(setting: Setting, pipes: list[int], stdout: socket.socket) -> Relay:
 
 def _two_hops(setting: Setting, pipes: list[int], stdout: socket.socket) -> Relay:
     (spools := setting.scratch / "hops").mkdir(exist_ok=True)
+    (ready := spools / "ready").unlink(missing_ok=True)
     argv = [sys.executable, "-I", str(REFERENCE / "two_hops.py"), str(spools), *map(str, pipes)]
-    return subprocess.Popen(argv, stdout=stdout, pass_fds=pipes)
+    hops, until = subprocess.Popen(argv, stdout=stdout, pass_fds=pipes), time.monotonic() + PATIENCE_S
+    while not ready.exists():
+        assert hops.poll() is None and time.monotonic() < until, "the two hops do not start"
+        time.sleep(0.01)
+    return hops
 
 
 def _supervised(setting: Setting, sessions: int) -> Ages:

@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench.bare import prompt_of
 from tests.bench.flow import Flow
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
-from tests.bench.place import PATIENCE_S, Gate, Sinks, cpu_of, end
+from tests.bench.place import PATIENCE_S, Gate, Sinks, cpu_of, end, prompt_of
 
 __all__ = ["through_blemees"]
 

@@ -55,6 +55,7 @@ def main() -> None:
     theirs.close()
     for fd in pipes:
         os.close(fd)
+    (directory / "ready").touch()
     trio.run(pass_on, ours, spools)
     os.wait()
 
