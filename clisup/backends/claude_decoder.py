@@ -19,19 +19,17 @@ from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, use
 from clisup.backends.claude_deltas import row_of
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
+    SAID,
     Assistant,
     BlockDelta,
     BlockStop,
     HotFrame,
-    InputDelta,
     MalformedError,
     MessageDelta,
     MessageStartEvent,
     MessageStopEvent,
     StreamEvent,
     System,
-    TextDelta,
-    ThinkingDelta,
     User,
     decode_any,
     decode_hot,
@@ -48,7 +46,7 @@ from clisup.backends.claude_result import terminal_of
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
-from clisup.core.deltas import DeltaKind, Row
+from clisup.core.deltas import Row
 from clisup.core.events import AssistantMessage, Block, EventBase
 from clisup.core.framing import Line
 
@@ -202,15 +200,9 @@ class ClaudeDecoder:
 
     def _delta(self, event: BlockDelta, parent: str | None, line: Line, data: bytes) -> Sequence[EventBase]:
         delta = event.delta
-        kind: DeltaKind
-        if type(delta) is TextDelta:
-            kind, text = "text", delta.text
-        elif type(delta) is InputDelta:
-            kind, text = "tool_input", delta.partial_json
-        elif type(delta) is ThinkingDelta:
-            kind, text = "thinking", delta.thinking
-        else:
+        if (found := SAID.get(type(delta))) is None:
             return ()  # STREAM_SILENT says why
+        kind, text = found[0], getattr(delta, found[1])
         if data is not line.data:  # it was mended, so halves of surrogate pairs may be in it
             return self._messages.broken_delta(parent, event.index, kind, raw_delta_text(line.data) or text)
         return self._messages.delta(parent, event.index, kind, text)

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 import msgspec
 
 from clisup.backends.claude_frames import (
+    SAID,
     BlockDelta,
     BlockStart,
     BlockStop,
-    InputDelta,
     MessageDelta,
     StreamEvent,
-    TextDelta,
-    ThinkingDelta,
 )
 from clisup.backends.claude_messages import Messages
-from clisup.core.deltas import Delta, DeltaKind, Row
+from clisup.core.deltas import Delta, Row
 
 __all__ = ["row_of"]
 
@@ -48,15 +46,9 @@ def row_of(messages: Messages, lines: Sequence[bytes], begin: int, limit: int) -
                 break
             continue
         delta = event.delta
-        kind: DeltaKind
-        if type(delta) is TextDelta:
-            kind, text = "text", delta.text
-        elif type(delta) is InputDelta:
-            kind, text = "tool_input", delta.partial_json
-        elif type(delta) is ThinkingDelta:
-            kind, text = "thinking", delta.thinking
-        else:
+        if (found := SAID.get(type(delta))) is None:
             continue  # STREAM_SILENT says why
+        kind, text = found[0], getattr(delta, found[1])
         if (message := messages.whole(parent)) is None:
             break
         if text:

@@ -16,7 +16,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from clisup.core.deltas import DeltaKind
+
 __all__ = [
+    "SAID",
     "Assistant",
     "BlockDelta",
     "BlockStart",
@@ -84,6 +87,14 @@ class SignatureDelta(Struct, tag="signature_delta", gc=False):
 
 class CitationsDelta(Struct, tag="citations_delta", gc=False):
     """Sources of a text; the text itself comes in its own deltas."""
+
+
+SAID: dict[type[Struct], tuple[DeltaKind, str]] = {
+    TextDelta: ("text", "text"),
+    ThinkingDelta: ("thinking", "thinking"),
+    InputDelta: ("tool_input", "partial_json"),
+}
+"""Of deltas that say something: what kind it is, and in which field it stands."""
 
 
 class MessageHead(Struct):
