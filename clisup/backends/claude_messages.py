@@ -18,8 +18,7 @@ from clisup.core.deltas import DeltaKind
 from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
 from clisup.core.usage import Usage
 
-__all__ = ["DeltaKind", "Messages"]
-
+__all__ = ["Message", "Messages"]
 
 _content_delta: Callable[[dict[str, Any]], ContentDelta] = ContentDelta.__pydantic_validator__.validate_python
 """`ContentDelta(**fields)`, with the same checks, in half the time: there is one for nearly every line."""

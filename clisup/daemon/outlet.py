@@ -42,7 +42,7 @@ class Outlet:
         except trio.WouldBlock:
             await self._lock.acquire()
         try:
-            await self._write_rest()
+            await self._finish_rest()
             _begins()
             if armed("send.torn"):
                 half = len(frame) // 2
@@ -62,30 +62,33 @@ class Outlet:
 
     def has_room(self) -> bool:
         """May `write_now` be called: does nobody write, and has the socket taken what was left over?"""
-        return not self._lock.locked() and (not self._rest or self._flush_now()) and not armed("send.torn")
+        if self._lock.locked() or armed("send.torn"):
+            return False
+        if self._rest:
+            self._keep(self._attempt(self._rest))
+        return not self._rest
 
     def write_now(self, frames: bytes) -> None:
         """Write what the socket takes at once, and keep the rest for `flush`. Only where `has_room`."""
         _begins()
-        rest = memoryview(frames)
-        with suppress(BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):  # as in `_flush_now`
-            rest = self._write_some(rest)
-        if rest:
+        if rest := self._attempt(memoryview(frames)):
             self._keep(rest)
         _is_over()
 
     async def flush(self) -> None:
-        """Until nothing of it is left over. It may be written by others meanwhile, and more be left over."""
-        await self._write_rest()
+        """Until nobody writes and nothing is left over. Meanwhile `write_now` may leave more, where nobody else writes."""
+        if self._lock.locked():
+            async with self._lock:
+                pass  # who had it has written the rest, too
+        await self._finish_rest()
 
-    def _flush_now(self) -> bool:
-        with suppress(
-            BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError
-        ):  # `flush` tells what the matter is
-            self._keep(self._write_some(self._rest))
-        return not self._rest
+    def _attempt(self, data: memoryview) -> memoryview:
+        """What is left of it: all where nothing can be written now. What the matter is, `flush` and `write` tell."""
+        with suppress(BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):
+            return self._write_some(data)
+        return data
 
-    async def _write_rest(self) -> None:
+    async def _finish_rest(self) -> None:
         while self._rest:
             try:
                 self._keep(self._write_some(self._rest))

@@ -97,6 +97,24 @@ async def test_frames_of_several_writers_keep_their_order_and_stay_whole(pair: P
     assert seen == MORE_THAN_IT_TAKES + b"secondthird"
 
 
+async def test_a_flush_waits_for_whoever_is_writing(pair: Pair) -> None:
+    """Else a follower would go round and round while its client leaves an answer unread."""
+    flushed = trio.Event()
+
+    async def flush() -> None:
+        await pair.outlet.flush()
+        flushed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pair.outlet.write, MORE_THAN_IT_TAKES)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(flush)
+        await wait_all_tasks_blocked()
+        assert pair.outlet.busy and not flushed.is_set()
+        await pair.read_to(len(MORE_THAN_IT_TAKES))
+    assert flushed.is_set() and not pair.outlet.busy
+
+
 async def test_who_gives_up_waiting_leaves_the_others_to_it(pair: Pair) -> None:
     pair.outlet.write_now(MORE_THAN_IT_TAKES)
     async with trio.open_nursery() as nursery:
