@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import trio
@@ -27,6 +28,8 @@ __all__ = ["Entry", "Item", "Recorder", "Watcher"]
 
 _LOOKED_AT = FOLDED | COUNTED.keys()
 
+TOLD_AT_ONCE = 32
+"""Followers that get an event in the step that journals it; more of them have their own turn, so that others have theirs."""
 _RENEWED = Notice(
     code="journal_renewed",
     message="the journal could not be synced: its state is written anew; events of before may not survive a power loss",
@@ -52,7 +55,7 @@ Entry = Item | DeltaRow
 class Watcher(Protocol):
     """Who is told that a session has news. It may not block."""
 
-    def stir(self, recorder: Recorder) -> None: ...
+    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None: ...
     def forget(self, session_id: str) -> None: ...
 
 
@@ -201,9 +204,8 @@ class Recorder:
                 watcher.stir(self)
 
     def _announce(self) -> None:
-        for watchers in (self.watchers, self._everywhere):
-            for watcher in watchers:
-                watcher.stir(self)
+        for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
+            watcher.stir(self, at_once=number < TOLD_AT_ONCE)
         self.wake()
 
     def wake(self) -> None:

@@ -88,10 +88,10 @@ class Subscription:
 
     # -- what the daemon tells ---------------------------------------------------------------------------------------
 
-    def stir(self, recorder: Recorder) -> None:
-        """A session has news."""
+    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None:
+        """A session has news. With `at_once` they are sent here, where the socket takes them; else by the task."""
         self._dirty[recorder.session_id] = recorder
-        if self._open is None or not self._push(*self._open):
+        if not at_once or self._open is None or not self._push(self._open[0]):
             self._wake.set()
 
     def forget(self, session_id: str) -> None:
@@ -117,7 +117,7 @@ class Subscription:
                 self._open = outlet, turn
                 if outlet.busy:
                     await outlet.flush()
-                elif self._push(outlet, turn):
+                elif not self._dirty or (turn.passes(AT_ONCE) and self._push(outlet)):
                     with trio.CancelScope() as self._waiting:
                         if not self._ended:
                             await self._wake.wait()
@@ -148,10 +148,10 @@ class Subscription:
                     await outlet.write_events(frames)
                 self._has(places)
 
-    def _push(self, outlet: Outlet, turn: Turn) -> bool:
+    def _push(self, outlet: Outlet) -> bool:
         """Send what is still in memory, for as long as the socket takes it; False where something is left to the task."""
         while self._dirty:
-            if self._ended or self._wants.raw or not outlet.has_room() or not turn.passes(AT_ONCE):
+            if self._ended or self._wants.raw or not outlet.has_room():
                 return False
             frames, places = self._recent()
             if not places:

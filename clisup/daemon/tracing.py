@@ -92,8 +92,8 @@ class Tracing:
 
     # -- what the daemon tells ---------------------------------------------------------------------------------------
 
-    def stir(self, recorder: Recorder) -> None:
-        """A turn of this session has ended, or may have."""
+    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None:
+        """A turn of this session has ended, or may have. Never at once: its task does it."""
         self._dirty[recorder.session_id] = recorder
         self._news.set()
 

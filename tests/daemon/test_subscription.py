@@ -1,0 +1,126 @@
+"""A follower of what happens now: told in the step that journals it, whatever else the daemon has to do, and in its order."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from clisup.core.events import Notice
+from clisup.core.fairness import Share
+from clisup.daemon.holdings import Holdings
+from clisup.daemon.outlet import Outlet
+from clisup.daemon.recorder import TOLD_AT_ONCE, Item, Recorder
+from clisup.daemon.subscription import EventFilter, Subscription
+from clisup.daemon.turnstile import REQUEST, Turnstile
+from clisup.host.session_dir import SessionDir
+
+SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
+
+
+class Journal:
+    """What a `Recorder` needs of a store."""
+
+    def __init__(self) -> None:
+        self.next_seq = self.first_seq = 1
+
+    def wants_snapshot(self, _more: int) -> bool:
+        return False
+
+    def append(self, _lines: list[bytes], count: int, _snapshot: dict[str, Any] | None) -> None:
+        self.next_seq += count
+
+
+class Storage:
+    """A disk that never refuses."""
+
+    watched = staticmethod(nullcontext)
+
+
+class Follower:
+    """A subscription, and the client at its other end."""
+
+    def __init__(self, recorder: Recorder, turnstile: Turnstile) -> None:
+        ours, self.client = socket.socketpair()
+        self.client.setblocking(False)
+        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self.outlet = Outlet(self.stream, Holdings(1 << 26).of_a_connection())
+        known = {recorder.session_id: recorder}
+        self.subscription = Subscription(EventFilter(), begin={SESSION: 1}, known=known, watchers=recorder.watchers)
+        self.turn = turnstile.turn(1)
+
+    async def follow(self) -> None:
+        await self.subscription.follow(self.outlet, self.turn)
+
+    def seen(self) -> list[int]:
+        """The seqs of what is there now."""
+        data = b""
+        with pytest.raises(BlockingIOError):
+            while True:
+                data += self.client.recv(1 << 20)
+        return [json.loads(line)["params"]["seq"] for line in data.splitlines()]
+
+    def close(self) -> None:
+        self.subscription.end()
+        self.client.close()
+        self.stream.socket.close()
+
+
+@contextmanager
+def following(count: int, turnstile: Turnstile) -> Iterator[tuple[Recorder, list[Follower]]]:
+    recorder = Recorder(SessionDir("/nowhere", SESSION), Journal(), Storage(), max_keys=1)  # type: ignore[arg-type]
+    followers = [Follower(recorder, turnstile) for _ in range(count)]
+    try:
+        yield recorder, followers
+    finally:
+        for follower in followers:
+            follower.close()
+
+
+def record(recorder: Recorder) -> None:
+    recorder.record([Item(Notice(code="test", message="again"))])
+
+
+def spent() -> Turnstile:
+    """One whose round is over, with a greedy client in line, and that nobody runs: it lets nobody in any more."""
+    turnstile = Turnstile(Share(burst=1, rate=1), patience_s=60)
+    turn = turnstile.turn(2)
+    while turn.passes(REQUEST):
+        pass
+    return turnstile
+
+
+async def test_who_keeps_up_with_a_flood_stands_in_no_line(nursery: trio.Nursery) -> None:
+    """A round has room for a few pieces that clients ask for, and a slow one for hardly any: that is not for what happens now."""
+    with following(TOLD_AT_ONCE, spent()) as (recorder, followers):
+        for follower in followers:
+            nursery.start_soon(follower.follow)
+        await wait_all_tasks_blocked()
+        for _ in range(5):
+            record(recorder)
+        for follower in followers:
+            assert follower.seen() == [1, 2, 3, 4, 5]
+
+
+async def test_more_followers_than_are_told_at_once_have_their_own_turn(nursery: trio.Nursery) -> None:
+    """Else the step of one session would be as long as it has followers."""
+    turnstile = Turnstile(Share(), patience_s=60)
+    nursery.start_soon(turnstile.run)
+    with following(TOLD_AT_ONCE + 8, turnstile) as (recorder, followers):
+        for follower in followers:
+            nursery.start_soon(follower.follow)
+        await wait_all_tasks_blocked()
+        record(recorder)
+        first = [follower.seen() for follower in followers]
+        assert first.count([1]) == TOLD_AT_ONCE
+        assert first.count([]) == 8
+        await wait_all_tasks_blocked()
+        assert [before or follower.seen() for before, follower in zip(first, followers, strict=True)] == [[1]] * len(
+            first
+        )
