@@ -44,6 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.client": SHARED
     | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
     | {"clisup.rpc.gc_models"},
+    # The model layer: a client of the daemon, and nothing else.
+    "clisup.llm": SHARED | {"clisup.client", "clisup.core.events", "clisup.core.usage"},
     "clisup.keeper": set(),
     "clisup.demo": set(),
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
@@ -82,6 +84,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
+    "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
     "clisup.client.events": {"pydantic"},

@@ -1,0 +1,231 @@
+"""The seam of the model layer: a `LanguageModel` opens a `Chat`, and a chat streams one answer after the other.
+
+All above it (conversations, signatures, workflows) knows only these two, and so does all below: a session of the daemon
+(`clisup.llm.sessions`), a client with fallbacks (`clisup.llm.client`), a script or a recording in a test
+(`clisup.llm.testing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from clisup.core.usage import Usage
+from clisup.llm.messages import Message, Prompt, ToolResultBlock
+from clisup.llm.names import ModelName
+from clisup.llm.tools import Tool
+
+__all__ = [
+    "Chat",
+    "ChatOptions",
+    "Completion",
+    "Cost",
+    "FinishReason",
+    "Finished",
+    "LanguageModel",
+    "MessageDone",
+    "Retracted",
+    "SessionBudget",
+    "StreamEvent",
+    "TaskChanged",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolEnded",
+    "ToolStarted",
+    "Waiting",
+]
+
+
+UNKNOWN_USAGE = Usage()
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended where it did. What is no answer at all is an exception (`clisup.llm.failures`)."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+    MAX_TURNS = "max_turns"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """US dollars. `reported` by the CLI, or `estimated` here from a price table."""
+
+    usd: float
+    source: Literal["reported", "estimated"]
+
+    def __add__(self, other: Cost) -> Cost:
+        """A sum is as sure as its less sure part."""
+        both = (self.source, other.source)
+        return Cost(self.usd + other.usd, "estimated" if "estimated" in both else "reported")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One whole answer. `message` is the model's last word; `messages` are all that the turn added after its prompt, tool calls and
+    their results included, in order, without those of sub-agents. `cost` is None where nobody knows it.
+    `structured` is the CLI's own structured output, where one was asked for and the backend has it.
+    """
+
+    message: Message
+    model: ModelName
+    finish_reason: FinishReason = FinishReason.STOP
+    usage: Usage = UNKNOWN_USAGE
+    cost: Cost | None = None
+    structured: Any = None
+    messages: tuple[Message, ...] = ()
+    session_id: str | None = None
+    turn_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the last word."""
+        return self.message.text
+
+
+# -- what a stream gives. `parent` is the tool_use id of the sub-agent's call that it belongs to; None for the model itself.
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of text."""
+
+    text: str
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of thinking."""
+
+    text: str
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool was called. `name` is the tool's own: that of a tool of ours is without the bridge's prefix, and `ours` is set."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    parent: str | None = None
+    at: str = ""
+    """When: RFC 3339, UTC."""
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A tool answered."""
+
+    result: ToolResultBlock
+    parent: str | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDone:
+    """A message is whole."""
+
+    message: Message
+    parent: str | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A sub-agent or background task of the CLI's began, went on or ended. `tool_use_id` is the call that made it."""
+
+    task_id: str
+    state: str
+    description: str = ""
+    tool_use_id: str | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retracted:
+    """Text that was streamed already was taken back: forget it from the last `MessageDone` on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing comes for now: the CLI tries again, the account is limited, somebody has to approve."""
+
+    reason: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of every stream that does not raise."""
+
+    completion: Completion
+
+
+StreamEvent = (
+    TextDelta | ThinkingDelta | ToolStarted | ToolEnded | MessageDone | TaskChanged | Retracted | Waiting | Finished
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBudget:
+    """What the daemon holds a session to (`budget` of session/new); None: no limit of that kind."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    turns: int | None = None
+    wall_s: float | None = None
+
+    def to_wire(self) -> dict[str, float]:
+        """For `session/new`: only what is set."""
+        fields = {"usd": self.usd, "tokens": self.tokens, "turns": self.turns, "wall_s": self.wall_s}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class Chat(Protocol):
+    """One conversation with one model: each prompt comes after all that was said before it. One stream at a time."""
+
+    @property
+    def model(self) -> ModelName:
+        """Who answers now: a client with fallbacks may have gone on to another."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The daemon's session, where there is one."""
+
+    def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> AsyncIterator[StreamEvent]:
+        """The events of one answer, the last one `Finished`. Leaving the iteration early interrupts the turn.
+
+        With `output_schema` (JSON Schema of an object) and a backend that can, `Completion.structured` holds what fits it;
+        raises `Unsupported` where the backend cannot. Raises `LLMError`s else.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What a chat is opened with. `history` is what was said before, ending with the model's word."""
+
+    system: str | None = None
+    history: Sequence[Message] = ()
+    tools: Sequence[Tool] = ()
+    budget: SessionBudget | None = None
+    cwd: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    session: Mapping[str, Any] = field(default_factory=dict)
+    """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
+
+
+class LanguageModel(Protocol):
+    """Whatever can open a chat."""
+
+    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
+        """A chat that ends with the block. Raises `LLMError`s at its beginning."""

@@ -1,0 +1,40 @@
+"""Tools that a model may call: what is told of one, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from clisup.llm.messages import ImageBlock, TextBlock
+
+__all__ = ["Tool", "ToolOutput"]
+
+
+class ToolOutput(NamedTuple):
+    """What a tool answers."""
+
+    content: str | Sequence[TextBlock | ImageBlock]
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """A tool by its wire form. `@tool` makes one from a typed function; anything with these four will do."""
+
+    @property
+    def name(self) -> str:
+        """1 to 64 of `a-zA-Z0-9_-`."""
+
+    @property
+    def description(self) -> str:
+        """What the model reads to know when to call it."""
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """JSON Schema, of type object."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long a call may take; None: the daemon's default."""
+
+    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+        """Run it. Never raises but for cancellation: what goes wrong is an `is_error` output that the model can read."""
