@@ -119,7 +119,7 @@ def tool(
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         doc = read_docstring(function.__doc__)
-        chosen: str = name or getattr(function, "__name__", "")
+        chosen = name or str(getattr(function, "__name__", ""))
         told = description or doc.text
         _check(function, chosen, told, timeout_s)
         arguments = _arguments_of(function, chosen, doc.parameters, scope)
