@@ -101,7 +101,9 @@ def _within(text: str) -> Iterator[Any]:
         if end:
             found.append((end - start, value))
         place = end or start + 1
-    yield from (value for _, value in sorted(found[::-1], key=lambda item: -item[0]))
+    found.reverse()
+    found.sort(key=lambda item: -item[0])
+    yield from (value for _, value in found)
 
 
 def _value_at(text: str, start: int) -> tuple[Any, int]:
