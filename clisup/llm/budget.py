@@ -124,6 +124,10 @@ class Budget:
                 budget._held_tokens += tokens
         return Reservation(self, iterations, usd, tokens)
 
+    def above(self) -> tuple[Budget, ...]:
+        """The budgets that this one is a part of, the nearest first."""
+        return tuple(budget for budget, _ in self._chain(0))[1:]
+
     def settle(self, completion: Completion | None) -> None:
         """Count an answer that was not reserved with amounts; None: one whose use nobody knows."""
         self.charge(Spent.of(completion))
