@@ -47,7 +47,7 @@ EVENT = {"session_id": SESSION, "seq": 1, "ts": "2026-01-01T00:00:00Z", "turn_id
 NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
-    "mode": "live", "approvals": {"unattended": "deny"},
+    "mode": "live", "approvals": {"unattended": "deny"}, "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
 SUBSCRIBE: dict[str, Any] = {"types": ["notice"], "deltas": False, "raw": True, "name": "mine"}
@@ -95,7 +95,8 @@ CASES: dict[str, Case] = {
                          lambda found: found[0].created_at == SUMMARY["created_at"], frozenset({"cursor"})),
     "session/get": Case(lambda c: session(c).info(), sample(m.SessionDetail),
                         lambda info: isinstance(info, m.SessionDetail)),
-    "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True), RESULT,
+    "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True,
+                                                         output_schema={"type": "object"}), RESULT,
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
     "session/interrupt": Case(lambda c: session(c).interrupt("t1", mode="kill"), {"turn_id": "t1", "outcome": "interrupted"},
                               lambda result: result.outcome == "interrupted"),
