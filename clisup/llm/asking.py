@@ -26,12 +26,13 @@ def distinct(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     return tuple(kept.values())
 
 
-def admit(budgets: Sequence[Budget]) -> SessionBudget | None:
+def admit(budgets: Sequence[Budget], *, iterations: int = 1) -> SessionBudget | None:
     """What is left for a session to be held to; None: no limit. Raises `BudgetExhausted` where nothing is, and counts nothing."""
     with ExitStack() as stack:
-        calls = [budget.reserve() for budget in budgets]
-        for call in calls:
-            stack.callback(call.release)
+        calls = []
+        for budget in budgets:
+            calls.append(budget.reserve(iterations=iterations))
+            stack.callback(calls[-1].release)
         held = [call.session_budget() for call in calls]
     if not any(one.to_wire() for one in held):
         return None
