@@ -150,6 +150,8 @@ def _read(file: Path) -> tuple[list[Record], int]:
                 record, torn = None, True
             if torn:
                 continue
+            if number == 1 and record is None:
+                raise _no_trace(file, 1)
             size += len(line)
             records += [] if record is None else [record]
     if torn and size == 0 and not _is_torn_beginning(file):
