@@ -10,7 +10,11 @@ from pydantic import ValidationError
 from clisup.core.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
 from clisup.rpc.models import SessionNewParams
 
-ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}}}
+ADD = {
+    "name": "add",
+    "description": "Adds.",
+    "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}},
+}
 
 
 def params(*tools: Any) -> SessionNewParams:
@@ -36,7 +40,7 @@ def test_a_name_that_no_api_takes_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": ["object"]}])
 def test_a_schema_is_one_of_an_object(schema: dict[str, Any]) -> None:
-    assert "must be \"object\"" in why(ADD | {"input_schema": schema})
+    assert 'must be "object"' in why(ADD | {"input_schema": schema})
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("inf"), float("nan"), 1e9])
