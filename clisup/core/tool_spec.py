@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolDefinition", "check_tools"]
+__all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolDefinition", "Tools"]
 
 BRIDGE_SERVER = "clisup"
 """The name of our MCP server: to claude a tool of ours is `mcp__clisup__<name>`."""
@@ -35,11 +34,15 @@ class ToolDefinition(BaseModel):
         return schema
 
 
-def check_tools(tools: Sequence[ToolDefinition]) -> None:
-    """Raises `ValueError` for a name that stands twice, and for more than `MAX_TOOLS_BYTES` of JSON together."""
+def _checked(tools: list[ToolDefinition]) -> list[ToolDefinition]:
     names = [tool.name for tool in tools]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"the name {twice[0]!r} stands twice: each tool needs a name of its own")
     size = len(json.dumps([tool.model_dump(exclude_none=True) for tool in tools], separators=(",", ":")))
     if size > MAX_TOOLS_BYTES:
         raise ValueError(f"together they are {size} bytes, and at most {MAX_TOOLS_BYTES} are taken")
+    return tools
+
+
+Tools = Annotated[list[ToolDefinition], Field(min_length=1, max_length=MAX_TOOLS), AfterValidator(_checked)]
+"""What `session/new` takes: names of their own, and at most `MAX_TOOLS_BYTES` of JSON together."""

@@ -4,12 +4,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
-from clisup.core.tool_spec import MAX_TOOLS, ToolDefinition, check_tools
+from clisup.core.history import History, OutputSchema
+from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -147,13 +148,8 @@ class SessionNewParams(Params):
     approvals: ApprovalsParams | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
-    tools: Annotated[list[ToolDefinition], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
-
-    @field_validator("tools")
-    @classmethod
-    def _whole(cls, tools: list[ToolDefinition] | None) -> list[ToolDefinition] | None:
-        check_tools(tools or ())
-        return tools
+    tools: Tools | None = None
+    history: History | None = None
 
 
 class SessionNewResult(Result):
@@ -261,6 +257,7 @@ class PromptParams(Params):
     when_busy: Literal["queue", "refuse", "steer"] = "queue"
     when_limited: Literal["wait", "refuse"] = "wait"
     expand: bool = False
+    output_schema: OutputSchema | None = None
     wait: bool = False
 
     @property
