@@ -86,7 +86,8 @@ class Capabilities(Struct, frozen=True):
     `controls` are what a live process takes while it runs, and `compact` where there is a command
     for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
     what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
-    session's transcript can be copied, whole or up to a turn (`ForkRules`).
+    session's transcript can be copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the
+    caller's (`SeedRules`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
     """
 
     one_shot: bool = True
@@ -105,6 +106,8 @@ class Capabilities(Struct, frozen=True):
     permission_modes: tuple[str, ...] | None = ()
     running_usage: bool = False
     fork: bool = False
+    history: bool = False
+    structured: bool = False
     chosen_id: bool = True
     native_id_prefix: str = ""
     ids_once: bool = False
@@ -125,7 +128,8 @@ class LaunchRequest:
     (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
     `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
     have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
-    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is.
+    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is. With `output_schema`
+    (JSON Schema of an object) the turn's answer is to be a value of it; no adapter without `Capabilities.structured` gets one.
     """
 
     command: tuple[str, ...]
@@ -148,6 +152,7 @@ class LaunchRequest:
     command_prompt: bool = False
     prompt_id: str | None = None
     content: Content = ()
+    output_schema: Mapping[str, Any] | None = None
 
     @property
     def images(self) -> tuple[Image, ...]:

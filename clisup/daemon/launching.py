@@ -179,6 +179,7 @@ class Launcher:
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
             content=content_of(prompt.get("content")),
+            output_schema=prompt.get("output_schema"),
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:

@@ -405,6 +405,7 @@ def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilitie
         "system_prompt": params.system_prompt is not None and not can.system_prompt,
         "mcp_config": params.mcp_config is not None and not can.mcp,
         "resume_native_id": params.resume_native_id is not None and not can.resume,
+        "history": bool(params.history) and not can.history,
         "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
     }
     for name in (name for name, missing in wants.items() if missing):
