@@ -188,6 +188,23 @@ class Progress:
     ended: WorkflowCompleted | None = None
 
     @property
+    def state(self) -> Literal["done", "budget", "max_rounds", "failed", "running"]:
+        """As far as the trace tells: what is `running` by it may have died since."""
+        if self.ended is not None:
+            return "done"
+        if self.paused is not None:
+            return self.paused.reason
+        if self.running is None and self.attempts:
+            return "failed"
+        return "running"
+
+    def in_order(self) -> list[StageCompleted | StageFailed | StageStarted]:
+        """All attempts at stages as they came, the open one last."""
+        ended: list[StageCompleted | StageFailed | StageStarted] = [*self.completed, *self.failed]
+        ended.sort(key=lambda one: (one.round, self.started.stages.index(one.stage), one.attempt))
+        return ended if self.running is None else [*ended, self.running]
+
+    @property
     def next(self) -> tuple[int, int]:
         """The round, from 1, and the index of the stage that is to run."""
         rounds, stage = divmod(len(self.completed), len(self.started.stages))

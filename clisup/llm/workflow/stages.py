@@ -25,7 +25,7 @@ __all__ = ["NOTE_S", "RecordingChat", "Stage", "StageFunction", "StageRun"]
 NOTE_S = 5.0
 """How long a note to the daemon's event log may take."""
 
-_log = logging.getLogger("clisup.llm.workflow")
+_logger = logging.getLogger("clisup.llm.workflow")  # the program's own log, as that of clisup.llm.budget
 S = TypeVar("S", bound=Signature)
 
 
@@ -60,9 +60,9 @@ class RecordingChat:
             try:
                 await note(code, message, data=data)
             except (LLMError, ClisupError, OSError) as error:
-                _log.warning("cannot note %s in the event log: %s", message, error)
+                _logger.warning("cannot note %s in the event log: %s", message, error)
         if scope.cancelled_caught:
-            _log.warning("cannot note %s in the event log: it took longer than %g s", message, NOTE_S)
+            _logger.warning("cannot note %s in the event log: it took longer than %g s", message, NOTE_S)
 
     async def stream(
         self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None

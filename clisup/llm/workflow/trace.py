@@ -10,7 +10,7 @@ from typing import Self
 from clisup.errors import UsageError, WorldError
 from clisup.llm.workflow.records import WRONG_LINE, Progress, Record, progress_of, read_line, to_line
 
-__all__ = ["MAX_RECORD_BYTES", "Trace", "is_being_written", "read_trace"]
+__all__ = ["MAX_RECORD_BYTES", "Progress", "Trace", "is_being_written", "read_trace"]
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 """One line: a stage with all that was said in it. A longer one is refused, not written."""
