@@ -47,7 +47,8 @@ EVENT = {"session_id": SESSION, "seq": 1, "ts": "2026-01-01T00:00:00Z", "turn_id
 NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
-    "mode": "live", "approvals": {"unattended": "deny"}, "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+    "mode": "live", "approvals": {"unattended": "deny"},
+    "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
 SUBSCRIBE: dict[str, Any] = {"types": ["notice"], "deltas": False, "raw": True, "name": "mine"}
