@@ -422,11 +422,16 @@ class Unparsed(EventBase):
 
 
 class Notice(EventBase):
-    """A word from the daemon: `code` is stable, `message` is for people."""
+    """A word from the daemon: `code` is stable, `message` is for people.
+
+    A client's own (`session/note`) has a code that begins with `client.`, may bring `data`, and says by `actor` whose it is.
+    """
 
     type: Literal["notice"] = "notice"
     code: str
     message: str
+    data: dict[str, Any] | None = None
+    actor: Actor | None = None
 
 
 Event = Annotated[

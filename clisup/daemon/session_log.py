@@ -144,7 +144,8 @@ NOTICES: dict[str, tuple[Level, str]] = {
 def _notice(event: ev.Notice) -> Line:
     if event.code in NOTICES:
         return *NOTICES[event.code], {}
-    return "debug", "notice", {"code": event.code}
+    own = not event.code.startswith("client.")  # those are words of a client
+    return "debug", "notice", {"code": event.code if own else "client"}
 
 
 TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {

@@ -48,6 +48,7 @@ NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"},
+    "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
@@ -118,6 +119,7 @@ CASES: dict[str, Case] = {
     "session/set_permission_mode": Case(lambda c: session(c).set_permission_mode("plan"), {"ok": True}),
     "session/context_usage": Case(lambda c: session(c).context_usage(), {"total": 5}, lambda usage: usage == {"total": 5}),
     "session/compact": Case(lambda c: session(c).compact("be short", key="k"), RESULT, lambda result: result.turn_id == "t1"),
+    "session/note": Case(lambda c: session(c).note("client.stage", "thinking", data={"n": 1}), {"seq": 9}, lambda seq: seq == 9),
     "approval/list": Case(lambda c: c.open_approvals(SESSION), {"approvals": [APPROVAL | {"later": 1}]},
                           lambda found: found == [Approval(**APPROVAL)]),
     "approval/respond": Case(lambda c: c.respond(Approval(**APPROVAL), Answer("allow", "why", {"command": "ls -l"}, True)),

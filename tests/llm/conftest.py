@@ -1,0 +1,11 @@
+"""Real daemons for the model layer's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+from serving import serve
+
+__all__ = ["serve"]
