@@ -174,7 +174,7 @@ def test_a_directory_with_a_long_and_odd_name_has_its_own_folder_of_the_clis(lab
     assert sent(here) == [*AS_SENT, prompted("Two.")]
 
 
-def test_it_is_forked_at_its_turns_and_compacted_as_any_other(lab: Callable[..., ClaudeLab]) -> None:
+def test_it_is_forked_at_its_turns_as_any_other(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("memory")
     session = here.open(history=HISTORY)
     here.turn("First of ours.", session=session)
@@ -184,6 +184,18 @@ def test_it_is_forked_at_its_turns_and_compacted_as_any_other(lab: Callable[...,
     here.turn("In the fork.", session=forked)
     texts = json.dumps(sent(here))
     assert "My name is Ada." in texts and "First of ours." in texts and "Second of ours." not in texts
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+def test_it_is_compacted_as_any_other(lab: Callable[..., ClaudeLab], mode: str) -> None:
+    here = lab("compact")
+    session = here.open(history=HISTORY, mode=mode)
+    with here.client() as client:
+        done = client.call("session/compact", session_id=session, wait=True)
+    assert done["outcome"] == "completed"
+    here.turn("After it.", session=session)
+    texts = json.dumps(sent(here))
+    assert "being continued" in texts and "My name is Ada." not in texts and "After it." in texts
 
 
 def test_three_hundred_exchanges_come_whole(lab: Callable[..., ClaudeLab]) -> None:
