@@ -223,7 +223,7 @@ def configuration_rows() -> dict[str, list[str]]:
 def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
     found: dict[str, list[str]] = {}
     for heading, text in sections("configuration.md", "##").items():
-        name = heading.strip("[]").replace("backends.NAME", "backends.*")
+        name = heading.strip("[]").replace("backends.NAME", "backends.*").replace("prices.PATTERN", "prices.*")
         for number, rows in enumerate(re.findall(CONFIGURATION_TABLE, text, re.MULTILINE)):
             found[f"{name}.rules[]" if number else name] = rows[1].splitlines(keepends=True)
     assert found == configuration_rows()
