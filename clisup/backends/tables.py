@@ -38,6 +38,7 @@ _FLAGS = {
     "images": "images in a prompt",
     "system_prompt": "system prompt",
     "mcp": "MCP servers of the session",
+    "tools": "tools that the session's client runs",
     "usage": "usage of the turn",
     "cost": "cost of the turn",
     "approvals": "approvals",

@@ -11,6 +11,7 @@ from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.history import History, OutputSchema
+from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -149,6 +150,7 @@ class SessionNewParams(Params):
     budget: Budget | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
+    tools: Tools | None = None
     history: History | None = None
 
 

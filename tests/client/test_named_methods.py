@@ -48,6 +48,7 @@ NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"}, "budget": {"turns": 3},
+    "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
