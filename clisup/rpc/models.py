@@ -10,7 +10,8 @@ from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
-from clisup.core.history import History, OutputSchema
+from clisup.core.history import History
+from clisup.core.structured import OutputSchema
 from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
