@@ -72,6 +72,7 @@ class ClaudeAdapter:
         fork=True,
         cost=True,
         images=True,
+        tools=True,
         approvals=True,
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
