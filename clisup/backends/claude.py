@@ -77,6 +77,7 @@ class ClaudeAdapter:
         structured=True,
         cost=True,
         images=True,
+        tools=True,
         approvals=True,
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
