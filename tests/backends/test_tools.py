@@ -26,7 +26,7 @@ TOKEN = "the-sessions-token"
 BRIDGE = {
     "type": "stdio",
     "command": sys.executable,
-    "args": ["-I", "-S", "/opt/bridge.py", "it's \"quoted\" \x7f"],
+    "args": ["-I", "-S", "/opt/bridge.py", 'it\'s "quoted" \x7f'],
     "env": {"CLISUP_BRIDGE_TOKEN": TOKEN, "ODD": "a'b\"c\n\\"},
     "alwaysLoad": True,
     "timeout": 720_000,
@@ -102,13 +102,13 @@ def test_argv_of_codex_exec_starts_our_server_and_does_not_hold_its_variables() 
 
 def test_the_file_that_codex_exec_starts_becomes_the_server_with_its_variables(tmp_path: Path) -> None:
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD'], os.environ['KEPT']]))"
-    bridge = {**BRIDGE, "args": ["-c", show, "it's \"odd\""]}
+    bridge = {**BRIDGE, "args": ["-c", show, 'it\'s "odd"']}
     text = CodexExecAdapter().launch(replace(ASKED, mcp_servers={"clisup": bridge})).files["bridge.py"]
     assert isinstance(text, str)
     (tmp_path / "bridge.py").write_text(text)
     argv = [sys.executable, "-I", "-S", str(tmp_path / "bridge.py")]
     done = subprocess.run(argv, env={**os.environ, "KEPT": "yes"}, capture_output=True, check=True, timeout=60)
-    assert json.loads(done.stdout) == [["it's \"odd\""], "a'b\"c\n\\", "yes"]
+    assert json.loads(done.stdout) == [['it\'s "odd"'], "a'b\"c\n\\", "yes"]
 
 
 def test_other_servers_stay_unsupported_in_codex_exec() -> None:
@@ -119,7 +119,7 @@ def test_other_servers_stay_unsupported_in_codex_exec() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["a\"b\\c\x7f\n", 1, 2.5, True, [1, "x", {"y": []}], {"odd key": {"a.b": "c"}, "list": ["é", False]}]
+    "value", ['a"b\\c\x7f\n', 1, 2.5, True, [1, "x", {"y": []}], {"odd key": {"a.b": "c"}, "list": ["é", False]}]
 )
 def test_a_value_in_toml_reads_back_as_it_was(value: Any) -> None:
     assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value
