@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.demo.conftest import Demo, Run
-from tests.demo.tool_server import TOOLS
+from tests.e2e import tool_server
+from tests.e2e.tool_server import TOOLS
 
-SERVER = str(Path(__file__).with_name("tool_server.py"))
+SERVER = str(Path(tool_server.__file__))
 ALLOWED = "--allowedTools=mcp__clisup"
 
 

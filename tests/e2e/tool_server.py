@@ -1,4 +1,4 @@
-"""An MCP server for tests of the demo as a client. Calls run side by side; it ends when its stdin does.
+"""An MCP server with tools of every kind, marked as our bridge marks them. Calls run side by side; it ends when its stdin does.
 
 With the path of a file it writes each call, its `_meta` and each cancellation there. `rendezvous` answers when two calls are open.
 """
