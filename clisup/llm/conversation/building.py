@@ -1,0 +1,302 @@
+"""From the events of a stream to the nodes of a turn. Pure: times and ids come from outside.
+
+A `TurnBuilder` takes the `StreamEvent`s of one answer as they come. Events with a `parent` go to the sub-agent whose call has this
+id, so that its work becomes the steps of a `SubAgentDelegation`, at any depth. What a stream left open (a call without a result, text
+without its message) is kept, so that a turn that failed or was interrupted is in the conversation as far as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clisup.llm.chat import (
+    Completion,
+    Finished,
+    MessageDone,
+    Retracted,
+    StreamEvent,
+    TaskChanged,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolStarted,
+)
+from clisup.llm.conversation.nodes import AgentPolicy, Call, Outcome, Step, SubAgentDelegation, ToolInteraction, Turn
+from clisup.llm.failures import LLMError
+from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+
+__all__ = ["TurnBuilder", "turns_of"]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call as far as it is known. `seen`: it was told of itself, not only by what its sub-agent said."""
+
+    id: str
+    parent: str | None
+    name: str = ""
+    input: dict[str, Any] = field(default_factory=dict)
+    at: str = ""
+    ended_at: str | None = None
+    result: ToolResultBlock | None = None
+    ours: bool = False
+    task: TaskChanged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """The place of a call among what was said."""
+
+    id: str
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What the model, or one sub-agent, said and called. `answered`: the open step's calls have begun to give results."""
+
+    steps: list[list[TextBlock | ThinkingBlock | _Called]] = field(default_factory=list)
+    pending: list[TextDelta | ThinkingDelta] = field(default_factory=list)
+    answered: bool = False
+
+    def say(self, part: TextBlock | ThinkingBlock | _Called) -> None:
+        """Put it into the open step; after a result, into a new one."""
+        if self.answered or not self.steps:
+            self.steps.append([])
+            self.answered = False
+        self.steps[-1].append(part)
+
+    def holds(self, call: str) -> bool:
+        return any(_Called(call) in step for step in self.steps)
+
+
+class TurnBuilder:
+    """Makes one turn. `id` and `at` are the turn's; `agents` gives sub-agents of a kind a policy; `taken` are ids in use already:
+    some CLIs count their calls anew in each turn, and a call whose id is taken gets another one."""
+
+    def __init__(
+        self,
+        prompt: Message,
+        *,
+        id: str,  # noqa: A002 - the field's own name
+        at: str,
+        agents: Mapping[str, AgentPolicy] | None = None,
+        taken: Collection[str] = (),
+    ) -> None:
+        self._prompt, self._id, self._at = prompt, id, at
+        self._agents, self._taken = dict(agents or {}), set(taken)
+        self._threads: dict[str | None, _Thread] = {None: _Thread()}
+        self._calls: dict[str, _Call] = {}
+        self._completion: Completion | None = None
+
+    def add(self, event: StreamEvent) -> None:
+        """Take the next event."""
+        if isinstance(event, TextDelta | ThinkingDelta):
+            self._thread(event.parent).pending.append(event)
+        elif isinstance(event, MessageDone):
+            self._message(event)
+        elif isinstance(event, ToolStarted):
+            self._start(event)
+        elif isinstance(event, ToolEnded):
+            self._end(event.result, event.at)
+        elif isinstance(event, TaskChanged):
+            self._task(event)
+        elif isinstance(event, Retracted):
+            for thread in self._threads.values():
+                thread.pending.clear()
+        elif isinstance(event, Finished):
+            self._completion = event.completion
+
+    def add_message(self, message: Message) -> None:
+        """Take a whole message that no stream told of: each one of the model's is a step."""
+        if message.role == "assistant":
+            self._threads[None].answered = True
+        self._message(MessageDone(message))
+
+    @property
+    def called(self) -> bool:
+        """Was any tool called?"""
+        return bool(self._calls)
+
+    def turn(self, *, ended_at: str, error: LLMError | None = None, session_id: str | None = None) -> Turn:
+        """The turn, as far as it came: `completed` after `Finished`, `failed` with an `error`, else `interrupted`.
+
+        A turn that failed before anything was said or called is kept out of the context: the next one may well ask the same.
+        """
+        done = self._completion
+        if done is not None:
+            self._regroup(done)
+            self._threads[None].pending.clear()
+        for thread in self._threads.values():
+            _flush(thread)
+        names = self._unique_ids()
+        steps = self._steps(None, names)
+        outcome: Outcome = "completed" if done is not None else "interrupted" if error is None else "failed"
+        about: dict[str, Any] = {}
+        if done is not None:
+            about = {
+                "finish_reason": done.finish_reason,
+                "model": str(done.model),
+                "usage": done.usage,
+                "cost": done.cost,
+            }
+            about |= {"structured": done.structured, "turn_id": done.turn_id}
+        return Turn(
+            id=self._id,
+            at=self._at,
+            ended_at=ended_at,
+            prompt=self._prompt,
+            steps=steps,
+            outcome=outcome,
+            include_in_context=outcome == "completed" or bool(steps),
+            session_id=(done.session_id if done else None) or session_id,
+            error=None if error is None else error.message,
+            error_kind=None if error is None else error.kind,
+            **about,
+        )
+
+    # -- what events do
+
+    def _thread(self, parent: str | None) -> _Thread:
+        if parent is not None and parent not in self._calls:
+            self._calls[parent] = _Call(parent, None)  # nobody told of this call: it is kept by its sub-agent's work
+            self._threads[None].say(_Called(parent))
+        return self._threads.setdefault(parent, _Thread())
+
+    def _message(self, event: MessageDone) -> None:
+        if event.message.role == "user":
+            for block in event.message.content:
+                if isinstance(block, ToolResultBlock):
+                    self._end(block, event.at)
+            return
+        thread = self._thread(event.parent)
+        thread.pending.clear()
+        told = {block.id for block in event.message.content if isinstance(block, ToolUseBlock)}
+        if (
+            thread.steps and not thread.answered
+        ):  # its calls may have been told of before it: they stand where it has them
+            thread.steps[-1] = [p for p in thread.steps[-1] if not (isinstance(p, _Called) and p.id in told)]
+        for block in event.message.content:
+            if isinstance(block, TextBlock | ThinkingBlock):
+                thread.say(block)
+            elif isinstance(block, ToolUseBlock):
+                self._use(block, event.parent, event.at)
+
+    def _use(self, block: ToolUseBlock, parent: str | None, at: str) -> None:
+        call = self._calls.setdefault(block.id, _Call(block.id, parent))
+        if not call.name:
+            call.name, call.input, call.at = block.name, dict(block.input), at
+        if not self._threads[call.parent].holds(block.id):
+            self._thread(call.parent).say(_Called(block.id))
+
+    def _start(self, event: ToolStarted) -> None:
+        thread = self._thread(event.parent)
+        call = self._calls.setdefault(event.id, _Call(event.id, event.parent))
+        call.name, call.input, call.ours = event.name, dict(event.input), event.ours
+        call.at = event.at or call.at
+        if not self._threads[call.parent].holds(event.id):
+            thread.say(_Called(event.id))
+
+    def _end(self, result: ToolResultBlock, at: str) -> None:
+        call = self._calls.get(result.tool_use_id)
+        if call is None or call.result is not None:
+            return  # a result without its call says nothing that could be sent; the first of two is the one that was read
+        call.result, call.ended_at = result, at or None
+        thread = self._threads[call.parent]
+        if thread.steps and _Called(call.id) in thread.steps[-1]:
+            thread.answered = True
+
+    def _task(self, event: TaskChanged) -> None:
+        if event.tool_use_id is not None and event.tool_use_id in self._calls:
+            self._calls[event.tool_use_id].task = event
+
+    # -- the turn
+
+    def _regroup(self, done: Completion) -> None:
+        """The completion's messages say exactly which blocks were one message; the events told the times and the sub-agents."""
+        messages = done.messages or ((done.message,) if not self._threads[None].steps else ())
+        told = {b.id for m in messages for b in m.content if isinstance(b, ToolUseBlock)}
+        known = {call.id for call in self._calls.values() if call.parent is None}
+        if not messages or not known <= told:
+            return
+        self._threads[None] = _Thread()
+        for message in messages:
+            self.add_message(message)
+
+    def _unique_ids(self) -> dict[str, str]:
+        """Each call's id -> the one that its node gets."""
+        names: dict[str, str] = {}
+        for id_ in self._calls:
+            name, n = id_, 1
+            while name in self._taken:
+                n += 1
+                name = f"{id_}-{n}"
+            self._taken.add(name)
+            names[id_] = name
+        return names
+
+    def _steps(self, parent: str | None, names: Mapping[str, str]) -> tuple[Step, ...]:
+        """A call's parent was there before it, so no call is below itself."""
+        thread = self._threads.get(parent, _Thread())
+        made = [
+            tuple(self._node(part.id, names) if isinstance(part, _Called) else part for part in step)
+            for step in thread.steps
+        ]
+        return tuple(Step(said=said) for said in made if said)
+
+    def _node(self, id_: str, names: Mapping[str, str]) -> Call:
+        call = self._calls[id_]
+        result = call.result
+        if result is not None and names[id_] != id_:
+            result = result.model_copy(update={"tool_use_id": names[id_]})
+        shared: dict[str, Any] = {
+            "id": names[id_], "at": call.at, "ended_at": call.ended_at, "name": call.name, "input": call.input,
+            "result": result, "ours": call.ours, "include_in_context": bool(call.name),
+        }  # fmt: skip
+        if call.task is None and id_ not in self._threads:
+            return ToolInteraction(**shared)
+        made = SubAgentDelegation(
+            **shared,
+            steps=self._steps(id_, names),
+            description=call.task.description if call.task else "",
+            state=call.task.state if call.task else None,
+        )
+        return made.model_copy(update={"policy": self._agents.get(made.agent, self._agents.get(made.name))})
+
+
+def _flush(thread: _Thread) -> None:
+    """Text that came without its whole message: the stream ended before. Thinking of that kind has no signature and goes."""
+    text = "".join(delta.text for delta in thread.pending if isinstance(delta, TextDelta))
+    thread.pending.clear()
+    if text:
+        thread.say(TextBlock(text=text))
+
+
+def turns_of(messages: Sequence[Message], *, at: str = "", prefix: str = "turn") -> tuple[Turn, ...]:
+    """A conversation that was had elsewhere, as turns: each message of the user that holds more than tool results begins one.
+
+    What stands before the first such message gets an empty prompt. Ids are `turn-1`, `turn-2` and so on.
+    """
+    parts: list[tuple[Message, list[Message]]] = []
+    for message in messages:
+        own = tuple(block for block in message.content if not isinstance(block, ToolResultBlock))
+        if message.role == "user" and own:
+            results = tuple(block for block in message.content if isinstance(block, ToolResultBlock))
+            if results and parts:
+                parts[-1][1].append(Message(role="user", content=results))
+            parts.append((Message(role="user", content=own), []))
+        else:
+            if not parts:
+                parts.append((Message(role="user", content=()), []))
+            parts[-1][1].append(message)
+    turns: list[Turn] = []
+    taken: set[str] = set()
+    for n, (prompt, answer) in enumerate(parts, 1):
+        builder = TurnBuilder(prompt, id=f"{prefix}-{n}", at=at, taken=taken)
+        for message in answer:
+            builder.add_message(message)
+        turn = builder.turn(ended_at=at).model_copy(update={"outcome": "completed", "include_in_context": True})
+        taken |= {call.id for call in turn.calls}
+        turns.append(turn)
+    return tuple(turns)

@@ -1,0 +1,273 @@
+"""What a conversation forgets, and when: policies that mark nodes before a call. Pure.
+
+A policy is anything with `edit(turns, beside=n)` that gives the turns as they are to be from now on; `beside` is how many tokens
+are sent with them (system prompt, tools, the prompt to come). The order is the user's: each gets what the one before it left.
+
+Those of this module change marks only (`include_in_context`, `summary`), are idempotent, and never touch what the user said but for
+`TokenBudget`, which leaves out whole turns, the oldest first and never the last. Each edit that changes something makes the
+backend read the context anew, without its cache: `at_least_tokens` and `down_to` see to it that edits are few and large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.nodes import AgentPolicy, Call, Step, SubAgentDelegation, ToolInteraction, Turn, with_calls
+from clisup.llm.conversation.tokens import estimate_tokens
+from clisup.llm.messages import TextBlock
+
+__all__ = [
+    "CONTEXT_TOKENS",
+    "CompressFailedPlans",
+    "DropCompletedToolCalls",
+    "Policy",
+    "SummarizeSubAgentChatter",
+    "TokenBudget",
+    "default_policies",
+]
+
+CONTEXT_TOKENS = 120_000
+"""What the default policies hold a conversation to: of a context of 200,000 tokens, what the CLI's own part and the answer leave."""
+
+MARK_CHARS = 40
+"""What the words between head and tail of a cut text take at most."""
+
+
+class Policy(Protocol):
+    """What edits a conversation before a call."""
+
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...] | Awaitable[tuple[Turn, ...]]:
+        """The turns as they are to be; the same ones where nothing is to change. It may be async."""
+
+
+class _Policy(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DropCompletedToolCalls(_Policy):
+    """Leave out calls of tools, with their results, that older turns made: what matters of them was said after them.
+
+    Those of the last `keep_turns` turns stay, those of `exclude` do (names), and those that failed do (`CompressFailedPlans`
+    sees to them). With `leave="call"` the call stays with its input cut, and says that the result was left out. Nothing is dropped
+    while less than `at_least_tokens` would go.
+    """
+
+    keep_turns: int = Field(default=1, ge=0)
+    leave: str = Field(default="nothing", pattern="^(nothing|call)$")
+    exclude: frozenset[str] = frozenset()
+    at_least_tokens: int = Field(default=0, ge=0)
+
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
+        return _if_worth_it(turns, _older(turns, self.keep_turns, self._drop), self.at_least_tokens)
+
+    def _drop(self, call: Call) -> Call:
+        if not isinstance(call, ToolInteraction) or call.failed or call.name in self.exclude or not _whole(call):
+            return call
+        if self.leave == "call":
+            return call.model_copy(update={"summary": "(The result was left out: the call is done.)"})
+        return call.model_copy(update={"include_in_context": False})
+
+
+class CompressFailedPlans(_Policy):
+    """What did not work is told in a line: a failed call by the first line of its error (`max_chars` at most), and a turn that failed
+    or was interrupted by how it ended, which calls it had made, and the last thing that was said.
+
+    Those of the last `keep_turns` turns stay whole: the model may be about to mend them.
+    """
+
+    keep_turns: int = Field(default=1, ge=0)
+    max_chars: int = Field(default=200, ge=80)
+    at_least_tokens: int = Field(default=0, ge=0)
+
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
+        compressed = tuple(self._turn(turn) for turn in _before(turns, self.keep_turns))
+        return _if_worth_it(turns, (*compressed, *turns[len(compressed) :]), self.at_least_tokens)
+
+    def _turn(self, turn: Turn) -> Turn:
+        if turn.outcome == "completed":
+            return with_calls(turn, self._call)
+        if turn.summary is not None or not turn.include_in_context:
+            return turn
+        said = f"This attempt {'was interrupted' if turn.outcome == 'interrupted' else 'failed'}"
+        parts = [f"{said}: {_cut(turn.error, self.max_chars)}" if turn.error else f"{said}."]
+        if turn.calls:
+            parts.append(f"Before that it called {_names(turn.calls)}; what they did was done.")
+        if turn.text:
+            parts.append(f"It had said: {_cut(turn.text, self.max_chars)}")
+        return turn.model_copy(update={"summary": "(" + " ".join(parts) + ")"})
+
+    def _call(self, call: Call) -> Call:
+        if not isinstance(call, ToolInteraction) or not call.failed or not _whole(call) or call.result is None:
+            return call
+        line = next((line for line in call.result.text.splitlines() if line.strip()), "no reason given")
+        return call.model_copy(update={"summary": f"Failed: {_cut(line.strip(), self.max_chars)}"})
+
+
+class SummarizeSubAgentChatter(_Policy):
+    """What sub-agents reported in older turns, each by its own `AgentPolicy`; those without one by `default`.
+
+    Sub-agents of sub-agents come first, so that a transcript has what their own policies left of them.
+    """
+
+    default: AgentPolicy = AgentPolicy()
+    keep_turns: int = Field(default=1, ge=0)
+    at_least_tokens: int = Field(default=0, ge=0)
+
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
+        return _if_worth_it(turns, _older(turns, self.keep_turns, self._shorten, deep=True), self.at_least_tokens)
+
+    def _shorten(self, call: Call) -> Call:
+        if not isinstance(call, SubAgentDelegation) or not _whole(call):
+            return call
+        policy = call.policy or self.default
+        if policy.keep == "nothing":
+            return call.model_copy(update={"include_in_context": False})
+        report = call.result.text if call.result is not None else "It gave no report."
+        if policy.keep == "summary" and max(len(report), len(str(call.input))) > policy.max_chars:
+            return call.model_copy(update={"summary": _cut(report, policy.max_chars)})
+        if policy.keep == "transcript":
+            half = policy.max_chars // 2
+            told = _cut("\n".join(_told(call.steps, half)), half)
+            return call.model_copy(update={"summary": f"{told}\n\nIts report: {_cut(report, half)}".strip()})
+        return call
+
+
+class TokenBudget(_Policy):
+    """Hold the context under `limit` estimated tokens (`beside` included): nothing happens up to there, and then it is brought
+    `down_to` that share of it, so that the next edit is some turns away.
+
+    First the results of calls and reports of sub-agents go, then the model's words of a turn (all but `max_chars`), then whole turns:
+    each time those of the oldest turn first. The last `keep_turns` turns are touched after all others and only for the results of
+    their calls; what they said stays, also where the limit cannot be kept.
+    """
+
+    limit: int = Field(gt=0)
+    down_to: float = Field(default=0.6, gt=0, le=1)
+    keep_turns: int = Field(default=2, ge=1)
+    max_chars: int = Field(default=400, ge=80)
+
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
+        sizes = [_size(turn) for turn in turns]
+        if sum(sizes) + beside <= self.limit:
+            return turns
+        goal = int(self.limit * self.down_to) - beside
+        edited, old = list(turns), len(_before(turns, self.keep_turns))
+        passes: tuple[tuple[range, Callable[[Turn], Turn]], ...] = (
+            (range(old), _without_results),
+            (range(old), self._summed_up),
+            (range(old), _left_out),
+            (range(old, len(turns)), _without_results),
+        )
+        for places, shorten in passes:
+            for place in places:
+                if sum(sizes) <= goal:
+                    return tuple(edited)
+                edited[place] = shorten(edited[place])
+                sizes[place] = _size(edited[place])
+        return tuple(edited)
+
+    def _summed_up(self, turn: Turn) -> Turn:
+        if turn.summary is not None or not turn.include_in_context:
+            return turn
+        called = f" (It called {_names(turn.calls)}.)" if turn.calls else ""
+        summed_up = turn.model_copy(update={"summary": f"{_cut(turn.text, self.max_chars)}{called}".strip()})
+        return summed_up if _size(summed_up) < _size(turn) else turn
+
+
+def default_policies(
+    context_tokens: int = CONTEXT_TOKENS,
+) -> tuple[DropCompletedToolCalls, CompressFailedPlans, SummarizeSubAgentChatter, TokenBudget]:
+    """What a `Conversation` has unless it is told otherwise: each edits where it saves a tenth of `context_tokens`, the estimated
+    size that the last one holds it under."""
+    worth = context_tokens // 10
+    return (
+        DropCompletedToolCalls(keep_turns=3, exclude=frozenset({"memory"}), at_least_tokens=worth),
+        CompressFailedPlans(at_least_tokens=worth),
+        SummarizeSubAgentChatter(keep_turns=3, at_least_tokens=worth),
+        TokenBudget(limit=context_tokens),
+    )
+
+
+# -- parts of them ----------------------------------------------------------------------------------------------------
+
+
+def _before(turns: tuple[Turn, ...], keep: int) -> tuple[Turn, ...]:
+    """All but the last `keep` turns that are in the context, and what lies between those."""
+    shown = [place for place, turn in enumerate(turns) if turn.include_in_context]
+    if keep <= 0:
+        return turns
+    return turns[: shown[-keep]] if len(shown) > keep else ()
+
+
+def _older(
+    turns: tuple[Turn, ...], keep: int, change: Callable[[Call], Call], *, deep: bool = False
+) -> tuple[Turn, ...]:
+    old = _before(turns, keep)
+    return (*(with_calls(turn, change, deep=deep) for turn in old), *turns[len(old) :])
+
+
+def _if_worth_it(turns: tuple[Turn, ...], edited: tuple[Turn, ...], at_least: int) -> tuple[Turn, ...]:
+    if all(a is b for a, b in zip(turns, edited, strict=True)):
+        return turns
+    if at_least and _total(turns) - _total(edited) < at_least:
+        return turns
+    return edited
+
+
+def _total(turns: Sequence[Turn]) -> int:
+    return sum(_size(turn) for turn in turns)
+
+
+def _size(turn: Turn) -> int:
+    return estimate_tokens(context_of((turn,)))
+
+
+def _whole(call: Call) -> bool:
+    return call.include_in_context and call.summary is None
+
+
+def _without_results(turn: Turn) -> Turn:
+    return with_calls(turn, lambda call: call.model_copy(update={"include_in_context": False}))
+
+
+def _left_out(turn: Turn) -> Turn:
+    return turn.model_copy(update={"include_in_context": False})
+
+
+def _cut(text: str | None, chars: int) -> str:
+    """Head and tail of a long text: a report begins with what it is about and ends with what came of it."""
+    text = (text or "").strip()
+    if len(text) <= chars:
+        return text
+    kept = chars - MARK_CHARS
+    tail = kept // 3
+    mark = f" [... {len(text) - kept} characters left out ...] "
+    return f"{text[: kept - tail]}{mark}{text[len(text) - tail :]}"
+
+
+def _names(calls: Sequence[Call]) -> str:
+    counts: dict[str, int] = {}
+    for call in calls:
+        counts[call.name or "a tool"] = counts.get(call.name or "a tool", 0) + 1
+    return ", ".join(name if n == 1 else f"{name} ({n} times)" for name, n in counts.items())
+
+
+def _told(steps: Sequence[Step], chars: int) -> list[str]:
+    """What a sub-agent said and did, line by line."""
+    lines: list[str] = []
+    for step in steps:
+        for part in step.said:
+            if isinstance(part, TextBlock):
+                lines.append(_cut(part.text, chars))
+            elif isinstance(part, ToolInteraction | SubAgentDelegation) and part.include_in_context:
+                answer = part.summary if part.summary is not None else part.result.text if part.result else "no answer"
+                lines.append(f"[{part.name}] {_cut(answer, chars)}")
+    return lines

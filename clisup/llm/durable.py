@@ -1,0 +1,58 @@
+"""Files of the model layer that a crash leaves whole: a conversation, a working memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from clisup.errors import UsageError, WorldError
+
+__all__ = ["read_bounded", "write_durably"]
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file (0600) so that a reader, or a crash, finds the old or the new whole; on the disk when it returns.
+
+    Raises `WorldError` of kind `storage_failed`.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        try:
+            fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            os.rename(scratch, path)
+        except BaseException:
+            scratch.unlink(missing_ok=True)
+            raise
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise _failed("write", path, error) from None
+
+
+def read_bounded(path: Path, limit: int) -> bytes | None:
+    """What the file holds; None where there is none. Raises `WorldError` (`storage_failed`), and `UsageError` where it is larger
+    than `limit` bytes."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _failed("read", path, error) from None
+    if len(data) > limit:
+        raise UsageError(f"cannot read {path}, because it is larger than {limit} bytes", hint="is it the right file?")
+    return data
+
+
+def _failed(what: str, path: Path, error: OSError) -> WorldError:
+    reason = error.strerror or type(error).__name__
+    return WorldError(
+        f"cannot {what} {path}: {reason}", kind="storage_failed", hint="look at the disk and its permissions"
+    )
