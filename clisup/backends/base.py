@@ -87,7 +87,7 @@ class Capabilities(Struct, frozen=True):
     for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
     what it does not have. `tools`: its CLI starts our MCP bridge, so that the session's client can run tools for the model.
     `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
-        session's transcript can be copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the
+    session's transcript can be copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the
     caller's (`SeedRules`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
     """
 
