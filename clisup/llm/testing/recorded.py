@@ -78,7 +78,9 @@ class _RecordingChat:
             taped.end, taped.error = "failed", error
             raise
         finally:
-            with self._model.path.open("a", encoding="utf-8") as file:  # one write of a line: several chats may record at a time
+            with self._model.path.open(
+                "a", encoding="utf-8"
+            ) as file:  # one write of a line: several chats may record at a time
                 file.write(taped.line())
 
 
