@@ -25,6 +25,7 @@ from clisup.host import clock
 from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.note_models import NoteParams
@@ -195,6 +196,12 @@ class _Handlers:
     async def session_set_permission_mode(self, connection: Connection, params: m.SetPermissionModeParams) -> bytes:
         session = self._manager.get(params.session_id)
         return _json(await session.controls.set("permission_mode", params.permission_mode))
+
+    async def session_set_budget(self, connection: Connection, params: SetBudgetParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        with trio.CancelScope(shield=True):
+            budget = await session.budgets.set(params.budget, connection.actor)
+        return _json(SetBudgetResult(budget=budget))
 
     async def session_context_usage(self, connection: Connection, params: m.SessionParams) -> bytes:
         return _json(await self._manager.get(params.session_id).controls.context_usage())

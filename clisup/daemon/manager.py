@@ -274,6 +274,7 @@ class Manager:
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
+            budget=params.budget,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )
