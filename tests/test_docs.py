@@ -196,7 +196,7 @@ def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
     later = {"tool/call", "tool/result"}
     assert later <= set(re.findall(r"`([a-z/.]+)`", text))
     assert not later & set(METHODS)
-    assert not {"tools", "budget"} & set(models.SessionNewParams.model_fields)
+    assert not {"budget"} & set(models.SessionNewParams.model_fields)
 
 
 @pytest.mark.parametrize("page", ["protocol.md", "events.md"])

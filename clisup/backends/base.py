@@ -85,8 +85,10 @@ class Capabilities(Struct, frozen=True):
     in the CLI's own protocol. `live_versions` is the range whose live mode is known, where that is smaller than the adapter's.
     `controls` are what a live process takes while it runs, and `compact` where there is a command
     for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
-    what it does not have. `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
-    session's transcript can be copied, whole or up to a turn (`ForkRules`).
+    what it does not have. `tools`: its CLI starts our MCP bridge, so that the session's client can run tools for the model.
+    `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
+        session's transcript can be copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the
+    caller's (`SeedRules`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
     """
 
     one_shot: bool = True
@@ -102,9 +104,12 @@ class Capabilities(Struct, frozen=True):
     images: bool = False
     system_prompt: bool = True
     mcp: bool = True
+    tools: bool = False
     permission_modes: tuple[str, ...] | None = ()
     running_usage: bool = False
     fork: bool = False
+    history: bool = False
+    structured: bool = False
     chosen_id: bool = True
     native_id_prefix: str = ""
     ids_once: bool = False
@@ -122,10 +127,12 @@ class LaunchRequest:
 
     A system prompt comes as text and as a file with the same text, an MCP configuration as the mapping of its
     `mcpServers` and as a file in claude's format: an adapter takes what its CLI can read, the file where it has the choice
-    (argv is readable by everybody). `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
+    (argv is readable by everybody). `tools` names the tools that the session's client runs: the MCP server `clisup` (`BRIDGE_SERVER`)
+    is in that configuration then, and they need no approval. `scratch` is the directory in which the daemon writes `LaunchSpec.files`.
     `native_session_id` is None where the CLI chooses the id of a new session. `run` is the run's number, for ids that
     have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
-    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is.
+    the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is. With `output_schema`
+    (JSON Schema of an object) the turn's answer is to be a value of it; no adapter without `Capabilities.structured` gets one.
     """
 
     command: tuple[str, ...]
@@ -139,6 +146,7 @@ class LaunchRequest:
     system_prompt_file: str | None = None
     mcp_servers: Mapping[str, Any] | None = None
     mcp_config_file: str | None = None
+    tools: tuple[str, ...] = ()
     setting_sources: str | None = "user"
     expand: bool = False
     args: tuple[str, ...] = ()
@@ -148,6 +156,7 @@ class LaunchRequest:
     command_prompt: bool = False
     prompt_id: str | None = None
     content: Content = ()
+    output_schema: Mapping[str, Any] | None = None
 
     @property
     def images(self) -> tuple[Image, ...]:

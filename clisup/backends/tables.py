@@ -15,6 +15,7 @@ SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo is claude
 _DAEMON_ONLY = frozenset(
     {
         "session_forked",
+        "session_seeded",
         "prompt_accepted",
         "turn_started",
         "process_started",
@@ -32,9 +33,12 @@ _FLAGS = {
     "live": "live sessions: one process for many turns",
     "chosen_id": "the caller chooses the native session id",
     "fork": "fork and rewind",
+    "history": "a session that begins with a history of the caller's",
+    "structured": "an answer by a JSON Schema",
     "images": "images in a prompt",
     "system_prompt": "system prompt",
     "mcp": "MCP servers of the session",
+    "tools": "tools that the session's client runs",
     "usage": "usage of the turn",
     "cost": "cost of the turn",
     "approvals": "approvals",

@@ -153,6 +153,7 @@ def _images(count: int | None) -> str | None:
 WORDS: dict[str, Callable[[_Event], str]] = {
     "session_init":       _init,
     "session_forked": lambda e: f"of {e['source_session_id']}" + (f", up to {e['at_turn']}" if e.get("at_turn") else ""),
+    "session_seeded": lambda e: f"{e['messages']} messages",
     "prompt_accepted":    lambda e: _some(e["delivery"], f"at {e['position']}" if e.get("position") else None, _actor(e.get("actor"))),
     "turn_started":       lambda e: f"run {e['run']}: {_some(_images(e.get('prompt_images')), e.get('prompt_preview'))}",
     "process_started":    lambda e: f"pid {e['pid']}: {' '.join(e.get('argv') or ())}",

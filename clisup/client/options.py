@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 __all__ = ["EventOptions", "PromptOptions", "SessionOptions"]
@@ -21,6 +22,8 @@ class SessionOptions(TypedDict, total=False):
     labels: dict[str, str] | None
     resume_native_id: str | None
     approvals: dict[str, Any] | None
+    tools: list[dict[str, Any]] | None
+    history: Sequence[Mapping[str, Any]] | None
 
 
 class PromptOptions(TypedDict, total=False):
@@ -30,6 +33,7 @@ class PromptOptions(TypedDict, total=False):
     when_busy: Literal["queue", "refuse", "steer"]
     when_limited: Literal["wait", "refuse"]
     expand: bool
+    output_schema: Mapping[str, Any] | None
 
 
 class EventOptions(TypedDict, total=False):

@@ -139,6 +139,13 @@ class Session:
         """Use another of the backend's permission modes from here on."""
         self._ask("session/set_permission_mode", permission_mode=permission_mode)
 
+    def note(self, code: str, message: str, *, data: dict[str, Any] | None = None) -> int:
+        """Write a notice of your own into its journal, under a code that begins with `client.`; the notice's seq.
+
+        Asked again after a restart of the daemon, it may stand there twice.
+        """
+        return int((self._ask("session/note", code=code, message=message, data=data))["seq"])
+
     def fork(self, *, session_id_new: str | None = None, at_turn: str | None = None) -> Session:
         """A new session with this one's conversation, up to the end of `at_turn` or whole. This one stays as it is."""
         given: Mapping[str, str | None] = {"session_id_new": session_id_new or new_key(), "at_turn": at_turn}

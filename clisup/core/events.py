@@ -36,6 +36,7 @@ __all__ = [
     "Retracted",
     "SessionForked",
     "SessionInit",
+    "SessionSeeded",
     "StderrLine",
     "TaskUpdate",
     "ToolProgress",
@@ -129,6 +130,15 @@ class SessionForked(EventBase):
     at_turn: str | None = None
     whole: bool
     source_native_session_id: str
+    native_session_id: str
+    actor: Actor | None = None
+
+
+class SessionSeeded(EventBase):
+    """The first event of a session that was opened with a history: a transcript of so many `messages` was written for it."""
+
+    type: Literal["session_seeded"] = "session_seeded"
+    messages: int
     native_session_id: str
     actor: Actor | None = None
 
@@ -412,18 +422,23 @@ class Unparsed(EventBase):
 
 
 class Notice(EventBase):
-    """A word from the daemon: `code` is stable, `message` is for people."""
+    """A word from the daemon: `code` is stable, `message` is for people.
+
+    A client's own (`session/note`) has a code that begins with `client.`, may bring `data`, and says by `actor` whose it is.
+    """
 
     type: Literal["notice"] = "notice"
     code: str
     message: str
+    data: dict[str, Any] | None = None
+    actor: Actor | None = None
 
 
 Event = Annotated[
     SessionInit | PromptAccepted | TurnStarted | ProcessStarted | MessageStart | ContentDelta | AssistantMessage | ToolUse
     | ToolProgress | ToolResult | PermissionDenied | MessageStop | Retracted | UsageReport | RateLimit | BackendRetry
     | TaskUpdate | ApprovalRequested | ApprovalResolved | BackendStatus | StderrLine | WatchdogNotice | ProcessExited
-    | TurnCompleted | Unparsed | Notice | SessionForked,
+    | TurnCompleted | Unparsed | Notice | SessionForked | SessionSeeded,
     Field(discriminator="type"),
 ]  # fmt: skip
 

@@ -57,6 +57,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     # sessions
     "session opened": _event("info", "session backend mode", "there is a new one"),
     "session forked": _event("info", "session backend source at_turn uid pid client", "it has the history of another one"),
+    "session seeded": _event("info", "session backend messages uid pid client", "a history was written for it"),
     "session closed": _event("info", "session backend", "it takes no prompt any more; its secrets are removed"),
     "session deleted": _event("info", "session", "its record is removed, by a client or by retention"),
     "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay as they are"),

@@ -28,7 +28,8 @@ class SessionApprovals(BaseModel):
 
 
 class SessionSpec(BaseModel):
-    """`session.json`. Values of variables, the system prompt and the MCP configuration lie in files of their own (0600)."""
+    """`session.json`. Values of variables, the system prompt, the MCP configuration and the tools lie in files of their own
+    (0600)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -43,6 +44,7 @@ class SessionSpec(BaseModel):
     permission_mode: str | None = None
     has_system_prompt: bool = False
     has_mcp_config: bool = False
+    tools: tuple[str, ...] = ()  # their names; the definitions are in a file of their own
     env_names: tuple[str, ...] = ()
     timeouts: dict[str, float] = {}
     approvals: SessionApprovals = SessionApprovals()

@@ -77,7 +77,8 @@ async def make_fork(
     `WorldError`: storage_failed. Then nothing is left of it.
     """
     rules = check_forkable(source)
-    private = (source.dir.secrets(), source.dir.read_system_prompt(), source.dir.read_mcp_config())  # gone at its close
+    brought = source.dir
+    private = (brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), brought.read_tools())
     native_id = source.backend.adapter.capabilities.native_id_prefix + session_id
     if find_transcript(source.native.pattern(native_id)) is not None:
         raise UsageError(

@@ -16,6 +16,7 @@ from clisup.core.lifecycle import SessionState
 from clisup.daemon.approvals import find_asking
 from clisup.daemon.clearing import Clearing
 from clisup.daemon.connection import Connection, Handlers
+from clisup.daemon.notes import note
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
@@ -26,6 +27,7 @@ from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
+from clisup.rpc.note_models import NoteParams
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
@@ -212,6 +214,11 @@ class _Handlers:
         session = self._manager.get(params.session_id)
         turn_id, seq = await session.interrupt(params.turn_id, params.mode, connection.actor)
         return _json(m.InterruptResult(turn_id=turn_id, outcome=_event_at(session, seq)["outcome"]))
+
+    async def session_note(self, connection: Connection, params: NoteParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            result = await note(self._manager.get(params.session_id), params, connection.actor)
+        return _json(result)
 
     async def approval_list(self, connection: Connection, params: m.ApprovalListParams) -> bytes:
         chosen = [self._manager.get(params.session_id)] if params.session_id else list(self._manager)

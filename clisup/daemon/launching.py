@@ -173,12 +173,14 @@ class Launcher:
             system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
             mcp_servers=session.dir.read_mcp_servers() if spec.has_mcp_config else None,
             mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
+            tools=spec.tools,
             setting_sources=self._backend.config.setting_sources,
             expand=bool(prompt.get("expand")),
             command_prompt=bool(prompt.get("command")),
             args=tuple(self._backend.config.args),
             scratch=run_dir.scratch,
             content=content_of(prompt.get("content")),
+            output_schema=prompt.get("output_schema"),
         )
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:

@@ -264,6 +264,7 @@ class Manager:
             permission_mode=params.permission_mode,
             has_system_prompt=params.system_prompt is not None,
             has_mcp_config=params.mcp_config is not None,
+            tools=tuple(tool.name for tool in params.tools or ()),
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
@@ -271,9 +272,10 @@ class Manager:
             resume_native_id=params.resume_native_id,
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
+        tools = [tool.model_dump(exclude_none=True) for tool in params.tools or ()]
         directory = SessionDir(self.state_dir, session_id)
         with self.services.storage.watched():
-            await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp)
+            await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
             return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:
@@ -404,7 +406,9 @@ def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilitie
     wants = {
         "system_prompt": params.system_prompt is not None and not can.system_prompt,
         "mcp_config": params.mcp_config is not None and not can.mcp,
+        "tools": params.tools is not None and not can.tools,
         "resume_native_id": params.resume_native_id is not None and not can.resume,
+        "history": bool(params.history) and not can.history,
         "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
     }
     for name in (name for name, missing in wants.items() if missing):

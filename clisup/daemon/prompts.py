@@ -45,6 +45,7 @@ class PromptDesk:
         if not params.text.strip():
             raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
         self._check_images(params)
+        self._check_schema(params)
         async with self._lock:
             self._session.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
@@ -120,6 +121,25 @@ class PromptDesk:
             if image.size > limits.max_image_bytes:
                 raise _too_much("max_image_bytes", limits.max_image_bytes, f"image {number} of {image.size} bytes")
 
+    def _check_schema(self, params: PromptParams) -> None:
+        """A backend that knows no such answers; and a steered prompt has no answer of its own."""
+        if params.output_schema is None:
+            return
+        adapter = self._session.backend.adapter
+        if not adapter.capabilities.structured:
+            raise UsageError(
+                f"cannot ask backend {self._session.backend.name} for an answer by a schema, because {adapter.kind} gives none",
+                kind="unsupported",
+                hint="ask for it in the prompt's words, or take a backend with `structured` in backend/list",
+                param="output_schema",
+            )
+        if params.when_busy == "steer":
+            raise UsageError(
+                "cannot steer a prompt with an output_schema, because the running turn has an answer of its own",
+                hint="use when_busy: queue",
+                param="output_schema",
+            )
+
     def _drop_if_closed(self, turn_id: str) -> None:
         """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
         try:
@@ -163,6 +183,8 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dic
     stored["when_limited"] = params.when_limited
     if command:
         stored["command"] = True
+    if params.output_schema is not None:
+        stored["output_schema"] = params.output_schema
     if params.images:
         stored["content"] = content.stored(params.content)
     return stored

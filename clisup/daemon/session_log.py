@@ -123,6 +123,10 @@ def _forked(event: ev.SessionForked) -> Line:
     )
 
 
+def _seeded(event: ev.SessionSeeded) -> Line:
+    return "info", "session seeded", {"messages": event.messages, **_actor(event.actor)}
+
+
 NOTICES: dict[str, tuple[Level, str]] = {
     "adopted": ("info", "turn adopted"),
     "closed": ("info", "session closed"),
@@ -140,7 +144,8 @@ NOTICES: dict[str, tuple[Level, str]] = {
 def _notice(event: ev.Notice) -> Line:
     if event.code in NOTICES:
         return *NOTICES[event.code], {}
-    return "debug", "notice", {"code": event.code}
+    own = not event.code.startswith("client.")  # those are words of a client
+    return "debug", "notice", {"code": event.code if own else "client"}
 
 
 TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
@@ -153,6 +158,7 @@ TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
     ev.ApprovalRequested: _approval_asked,
     ev.ApprovalResolved: _approval_decided,
     ev.SessionForked: _forked,
+    ev.SessionSeeded: _seeded,
     ev.Notice: _notice,
 }
 """The journal's events that are logged. A piece of text, a tool's input or result, a frame of the CLI is none of them."""

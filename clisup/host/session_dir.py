@@ -65,7 +65,12 @@ class SessionDir:
         return SessionSpec.read(self.id, raw) if raw else None
 
     def create(
-        self, spec: SessionSpec, secrets: dict[str, str], system_prompt: str | None, mcp_config: bytes | None
+        self,
+        spec: SessionSpec,
+        secrets: dict[str, str],
+        system_prompt: str | None,
+        mcp_config: bytes | None,
+        tools: list[dict[str, Any]] | None = None,
     ) -> None:
         """Write everything, `session.json` last: without it there is no session. Raises `WorldError(storage_failed)`."""
         make_private_dir(self.path)
@@ -77,6 +82,8 @@ class SessionDir:
             write_atomic(self.system_prompt, system_prompt.encode())
         if mcp_config is not None:
             write_atomic(self.mcp_config, mcp_config)
+        if tools:
+            write_json(self._tools, {"tools": tools})
         write_json(os.path.join(self.path, "session.json"), spec.model_dump())
 
     def remove(self) -> None:
@@ -94,6 +101,14 @@ class SessionDir:
     @property
     def mcp_config(self) -> str:
         return os.path.join(self.path, "private", "mcp.json")
+
+    @property
+    def _tools(self) -> str:
+        return os.path.join(self.path, "private", "tools.json")
+
+    def read_tools(self) -> list[dict[str, Any]] | None:
+        """The tools that the session's client runs, as the request brought them."""
+        return (read_json(self._tools) or {}).get("tools")
 
     def read_system_prompt(self) -> str | None:
         """The system prompt that the request brought."""

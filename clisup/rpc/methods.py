@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc.gc_models import GcParams, GcResult
+from clisup.rpc.note_models import NoteParams, NoteResult
 from clisup.rpc.status_models import StatusResult
 
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
@@ -53,6 +54,7 @@ METHODS: dict[str, Method] = {
     "session/context_usage": Method(m.SessionParams, m.ContextUsageResult, "drive", "How full the context is, as the live process itself counts."),
     "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
     "session/fork": Method(m.SessionForkParams, m.SessionForkResult, "drive", "Open a session with the history of another one, whole or up to a turn. The source is not touched."),
+    "session/note": Method(NoteParams, NoteResult, "drive", "Write a notice of the client's own into the session's journal."),
     "approval/list": Method(m.ApprovalListParams, m.ApprovalListResult, "observe", "The tool calls that wait for a word, of one session or of all.", large=True),
     "approval/respond": Method(m.RespondParams, m.RespondResult, "drive", "Allow or deny a tool call that waits. The first answer wins."),
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
+from clisup.core.history import History, OutputSchema
+from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -146,6 +148,8 @@ class SessionNewParams(Params):
     approvals: ApprovalsParams | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
+    tools: Tools | None = None
+    history: History | None = None
 
 
 class SessionNewResult(Result):
@@ -253,6 +257,7 @@ class PromptParams(Params):
     when_busy: Literal["queue", "refuse", "steer"] = "queue"
     when_limited: Literal["wait", "refuse"] = "wait"
     expand: bool = False
+    output_schema: OutputSchema | None = None
     wait: bool = False
 
     @property

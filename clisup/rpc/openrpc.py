@@ -67,6 +67,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "session/delete": ("session_busy", "storage_failed"),
     "session/subscribe": ("limit_exceeded", "storage_failed"),
     "session/unsubscribe": ("storage_failed",),
+    "session/note": ("session_closed", "storage_failed"),
     "session/ack": ("storage_failed",),
     "session/events": ("storage_failed",),
     "session/blob": ("storage_failed",),

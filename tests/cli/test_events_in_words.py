@@ -17,6 +17,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "approval_requested": {"approval_id": "a", "tool_name": "Bash"}, "approval_resolved": {"approval_id": "a", "decision": "deny"},
     "status": {"status": "requesting"}, "stderr": {"text": "x"}, "watchdog": {"action": "fired", "phase": "model"},
     "turn_completed": {"outcome": "failed"}, "unparsed": {"reason": "malformed", "bytes": 3},
+    "session_seeded": {"messages": 2},
     "session_forked": {"source_session_id": "s", "whole": True},
     "notice": {"code": "c", "message": "m"}, "gap": {"from_seq": 1, "to_seq": 2},
 }  # fmt: skip

@@ -48,6 +48,8 @@ NEW: dict[str, Any] = {
     "session_id": OTHER, "model": "m", "system_prompt": "s", "permission_mode": "plan", "env": {"A": "b"},
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"},
+    "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
+    "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
 SUBSCRIBE: dict[str, Any] = {"types": ["notice"], "deltas": False, "raw": True, "name": "mine"}
@@ -95,7 +97,8 @@ CASES: dict[str, Case] = {
                          lambda found: found[0].created_at == SUMMARY["created_at"], frozenset({"cursor"})),
     "session/get": Case(lambda c: session(c).info(), sample(m.SessionDetail),
                         lambda info: isinstance(info, m.SessionDetail)),
-    "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True), RESULT,
+    "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True,
+                                                         output_schema={"type": "object"}), RESULT,
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
     "session/interrupt": Case(lambda c: session(c).interrupt("t1", mode="kill"), {"turn_id": "t1", "outcome": "interrupted"},
                               lambda result: result.outcome == "interrupted"),
@@ -116,6 +119,7 @@ CASES: dict[str, Case] = {
     "session/set_permission_mode": Case(lambda c: session(c).set_permission_mode("plan"), {"ok": True}),
     "session/context_usage": Case(lambda c: session(c).context_usage(), {"total": 5}, lambda usage: usage == {"total": 5}),
     "session/compact": Case(lambda c: session(c).compact("be short", key="k"), RESULT, lambda result: result.turn_id == "t1"),
+    "session/note": Case(lambda c: session(c).note("client.stage", "thinking", data={"n": 1}), {"seq": 9}, lambda seq: seq == 9),
     "approval/list": Case(lambda c: c.open_approvals(SESSION), {"approvals": [APPROVAL | {"later": 1}]},
                           lambda found: found == [Approval(**APPROVAL)]),
     "approval/respond": Case(lambda c: c.respond(Approval(**APPROVAL), Answer("allow", "why", {"command": "ls -l"}, True)),

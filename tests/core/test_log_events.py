@@ -35,6 +35,7 @@ EVENTS: list[ev.EventBase] = [
     ev.SessionForked(
         source_session_id="a", whole=True, source_native_session_id="a", native_session_id="b", actor=ev.Actor(**ACTOR)
     ),
+    ev.SessionSeeded(messages=2, native_session_id="b", actor=ev.Actor(**ACTOR)),
     *[ev.Notice(code=code, message="secret words") for code in (*NOTICES, "storage_blocked")],
 ]
 

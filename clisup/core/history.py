@@ -1,0 +1,186 @@
+"""What was said before a session began, as a client tells it: messages of blocks, in the field names of `clisup.llm.messages`.
+
+A history is one that a model's API could have been given: who calls a tool has its answer in the next message. So what comes to
+the model is what the client wrote, and no CLI has to leave out a part of it by rules of its own.
+"""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from clisup.core.content import MediaType, image_of
+
+__all__ = [
+    "MAX_MESSAGES",
+    "MAX_SCHEMA_BYTES",
+    "History",
+    "HistoryBlock",
+    "HistoryImage",
+    "HistoryMessage",
+    "HistoryText",
+    "HistoryThinking",
+    "HistoryToolResult",
+    "HistoryToolUse",
+    "OutputSchema",
+    "blocks_of",
+    "check_history",
+]
+
+MAX_MESSAGES = 20_000
+MAX_SCHEMA_BYTES = 256 * 1024  # as compact JSON
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class HistoryText(_Part):
+    """Plain text. `cache` is taken and means nothing: the CLI sets its own cache markers."""
+
+    type: Literal["text"]
+    text: Annotated[str, Field(min_length=1)]
+    cache: bool = False
+
+
+class HistoryThinking(_Part):
+    """What the model thought. Only with its maker's `signature` may it be sent again: without one it is left out."""
+
+    type: Literal["thinking"]
+    text: str
+    signature: str | None = None
+
+
+class HistoryImage(_Part):
+    """An image; `data` is base64."""
+
+    type: Literal["image"]
+    media_type: MediaType
+    data: Annotated[str, Field(repr=False)]
+    cache: bool = False
+
+    @model_validator(mode="after")
+    def _is_an_image(self) -> "HistoryImage":
+        image_of(self.media_type, self.data)
+        return self
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes, from the length of its base64."""
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
+
+
+class HistoryToolUse(_Part):
+    """The model called a tool."""
+
+    type: Literal["tool_use"]
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    input: dict[str, Any]
+    cache: bool = False
+
+
+_ResultBlock = Annotated[HistoryText | HistoryImage, Field(discriminator="type")]
+
+
+def _text_or_blocks(said: Any) -> str:
+    return "blocks" if isinstance(said, list) else "text"
+
+
+class HistoryToolResult(_Part):
+    """What the tool answered."""
+
+    type: Literal["tool_result"]
+    tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
+    content: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+    ]
+    is_error: bool = False
+    cache: bool = False
+
+
+HistoryBlock = Annotated[
+    HistoryText | HistoryThinking | HistoryImage | HistoryToolUse | HistoryToolResult, Field(discriminator="type")
+]
+
+
+class HistoryMessage(_Part):
+    """One message: a text, or blocks in their order."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[
+        Annotated[str, Field(min_length=1), Tag("text")]
+        | Annotated[list[HistoryBlock], Field(min_length=1), Tag("blocks")],
+        Discriminator(_text_or_blocks),
+    ]
+
+
+def blocks_of(message: HistoryMessage) -> Sequence[HistoryBlock]:
+    """Its blocks; a text is one."""
+    return [HistoryText(type="text", text=message.content)] if isinstance(message.content, str) else message.content
+
+
+def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
+    """The history as it is. Raises `ValueError` that names the message, where it is none that a model's API could have been given."""
+    if not history:
+        return history
+    if history[0].role != "user" or history[-1].role != "assistant":
+        raise ValueError(
+            "a history begins with a message of role user and ends with one of role assistant, or is empty"
+        )
+    asked: dict[str, None] = {}
+    known: set[str] = set()
+    for number, message in enumerate(history):
+        blocks = blocks_of(message)
+        answered = [block.tool_use_id for block in blocks if isinstance(block, HistoryToolResult)]
+        _check_roles(number, message.role, blocks)
+        if message.role == "user" or asked:
+            _check_answers(number, asked, answered)
+        asked = dict.fromkeys(block.id for block in blocks if isinstance(block, HistoryToolUse))
+        if twice := known & asked.keys():
+            raise ValueError(f"message {number} has the tool_use id {min(twice)!r} of an earlier message")
+        known |= asked.keys()
+    if asked:
+        raise ValueError(f"the last message calls a tool ({next(iter(asked))!r}) and nothing answers it")
+    return history
+
+
+_OF_ROLE: dict[str, tuple[type[_Part], ...]] = {
+    "user": (HistoryText, HistoryImage, HistoryToolResult),
+    "assistant": (HistoryText, HistoryThinking, HistoryToolUse),
+}
+
+
+def _check_roles(number: int, role: str, blocks: Sequence[HistoryBlock]) -> None:
+    wrong = next((block for block in blocks if not isinstance(block, _OF_ROLE[role])), None)
+    if wrong is not None:
+        raise ValueError(f"message {number} is the {role}'s and cannot hold a block of type {wrong.type}")
+
+
+def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> None:
+    """Each call of the message before has its one answer in this one, and nothing else is answered."""
+    if missing := [id_ for id_ in asked if id_ not in answered]:
+        raise ValueError(
+            f"message {number} has no tool_result for the tool_use {missing[0]!r} of the message before it"
+        )
+    if loose := [id_ for at, id_ in enumerate(answered) if id_ not in asked or id_ in answered[:at]]:
+        raise ValueError(
+            f"message {number} has a tool_result for {loose[0]!r}, which the message before it does not ask for"
+        )
+
+
+History = Annotated[list[HistoryMessage], Field(max_length=MAX_MESSAGES), AfterValidator(check_history)]
+
+
+def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type") != "object":
+        raise ValueError('an output_schema is the JSON Schema of an object: its "type" is "object"')
+    if (size := len(json.dumps(schema, separators=(",", ":")).encode())) > MAX_SCHEMA_BYTES:
+        raise ValueError(f"an output_schema has at most {MAX_SCHEMA_BYTES} bytes, and this one {size}")
+    return schema
+
+
+OutputSchema = Annotated[dict[str, Any], AfterValidator(_check_schema)]

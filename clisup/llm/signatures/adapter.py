@@ -1,0 +1,203 @@
+"""Between signatures and text: the prompt of a question, and the outputs in an answer. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from clisup.errors import UsageError
+from clisup.llm.messages import ImageBlock, Prompt, TextBlock
+from clisup.llm.parsing import NoJSON, find_json, json_values
+from clisup.llm.signatures.signature import (
+    Signature,
+    inputs_of,
+    instructions_of,
+    kind_of,
+    model_of,
+    outputs_of,
+    schema_of_outputs,
+)
+
+__all__ = ["Answered", "NotWhatWasAsked", "check_inputs", "prompt_of", "read_answer", "repair_prompt"]
+
+_MAX_PROBLEMS = 20
+"""So many problems are told of one answer: a list of a thousand wrong items is told by its first."""
+
+
+class NotWhatWasAsked(Exception):
+    """The answer does not fit. `problems` says how, for people and models."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class Answered(NamedTuple):
+    """The inputs and outputs as one, and the reasoning where it was asked for."""
+
+    value: Signature
+    reasoning: str | None
+
+
+# -- asking -------------------------------------------------------------------------------------------------------------
+
+
+def check_inputs(signature: type[Signature], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as their types. Raises `UsageError` with all that is wrong: missing, unknown, of another type."""
+    try:
+        checked = model_of(signature.__name__, inputs_of(signature)).model_validate(dict(given))
+    except ValidationError as error:
+        takes = ", ".join(inputs_of(signature)) or "nothing"
+        raise UsageError(
+            f"cannot ask {signature.__name__}, because of {'; '.join(_problems(error))}",
+            kind="usage",
+            hint=f"it takes {takes}",
+        ) from None
+    return {name: getattr(checked, name) for name in inputs_of(signature)}
+
+
+def prompt_of(
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    *,
+    examples: Sequence[Signature] = (),
+    reasoning: bool = False,
+) -> Prompt:
+    """The whole question. Images among the inputs go along as blocks; all else is in the text."""
+    images = [value for value in inputs.values() if isinstance(value, ImageBlock)]
+    parts = [instructions_of(signature)]
+    for example in examples:
+        outputs = to_json({name: getattr(example, name) for name in outputs_of(signature)}).decode()
+        given = _inputs(signature, {name: getattr(example, name) for name in inputs_of(signature)})
+        parts.append(f"<example>\n{given}\n<answer>\n{outputs}\n</answer>\n</example>")
+    parts.append(_inputs(signature, inputs))
+    parts.append(_wanted(signature, reasoning))
+    text = "\n\n".join(part for part in parts if part)
+    return [TextBlock(text=text), *images] if images else text
+
+
+def _inputs(signature: type[Signature], inputs: Mapping[str, Any]) -> str:
+    lines = []
+    for name, field in inputs_of(signature).items():
+        about = f"{name} ({field.description})" if field.description else name
+        lines.append(f"{about}:\n{_fenced(name, inputs[name])}")
+    return "\n\n".join(lines)
+
+
+def _fenced(name: str, value: Any) -> str:
+    """Between tags of the field's name. A text that has the closing tag in it cannot end it: it is told as JSON."""
+    if isinstance(value, ImageBlock):
+        return "(attached as an image)"
+    text = value if isinstance(value, str) and f"</{name}" not in value else to_json(value).decode()
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _wanted(signature: type[Signature], reasoning: bool) -> str:
+    lines = ["Answer with one JSON object and nothing else. Its fields:"]
+    if reasoning:
+        lines.append("- reasoning (text): think step by step here, before all else")
+    for name, field in outputs_of(signature).items():
+        about = f": {field.description}" if field.description else ""
+        lines.append(f"- {name} ({kind_of(field)}){about}")
+    schema = json.dumps(schema_of_outputs(signature, reasoning=reasoning), ensure_ascii=False, separators=(",", ":"))
+    return "\n".join([*lines, f"It must fit this JSON Schema: {schema}"])
+
+
+def repair_prompt(problems: Sequence[str]) -> str:
+    """What is said to an answer that does not fit."""
+    told = "\n".join(f"- {problem}" for problem in problems)
+    return f"That is not what was asked for:\n{told}\nGive the whole JSON object again, put right, and nothing else."
+
+
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def read_answer(
+    signature: type[Signature], inputs: Mapping[str, Any], text: str, structured: Any = None, *, reasoning: bool = False
+) -> Answered:
+    """The outputs in a backend's structured output, else in the text: within fences or prose, under other spellings of their names,
+    in an object around it, as JSON in a text, and by pydantic's rules from text to numbers. Raises `NotWhatWasAsked`.
+    """
+    first: NotWhatWasAsked | None = None
+    values = iter([structured]) if structured is not None else json_values(text)
+    for value in values:
+        for candidate in _candidates(signature, value):
+            try:
+                return _fit(signature, inputs, candidate, reasoning)
+            except NotWhatWasAsked as error:
+                first = first or error
+    raise first or NotWhatWasAsked(["there is no JSON object in the answer"])
+
+
+def _candidates(signature: type[Signature], value: Any) -> Iterator[dict[str, Any]]:
+    """What an answer may mean, the likeliest first."""
+    names = list(outputs_of(signature))
+    if isinstance(value, dict):
+        named = {_same(str(key), names): part for key, part in value.items()}
+        if len(value) != 1 or set(names) & set(named):
+            yield named
+        for part in value.values() if len(value) == 1 and not set(names) & set(named) else ():
+            if isinstance(part, dict):  # {"answer": {...}} around it
+                yield {_same(str(key), names): inner for key, inner in part.items()}
+        if set(names) & set(named):
+            return
+    if len(names) == 1:  # the value alone
+        yield {names[0]: value}
+    elif isinstance(value, dict) and len(value) == 1:
+        yield {}
+
+
+def _same(key: str, names: Sequence[str]) -> str:
+    """`"Due date"` is `due_date`, and what is no name at all stays as it is."""
+    if key in names:
+        return key
+    plain = re.sub(r"[^a-z0-9]+", "_", key.strip().lower()).strip("_")
+    return next((name for name in names if name.lower() == plain), plain)
+
+
+def _fit(signature: type[Signature], inputs: Mapping[str, Any], said: Mapping[str, Any], reasoning: bool) -> Answered:
+    names = outputs_of(signature)
+    outputs = {name: said[name] for name in names if name in said}
+    try:
+        value = _validated(signature, inputs, outputs)
+    except ValidationError as error:
+        raise NotWhatWasAsked(_problems(error)) from None
+    if not outputs:  # all of them may be left out, but something must be the answer
+        raise NotWhatWasAsked([f"it has none of the fields {', '.join(names)}"])
+    thought = said.get("reasoning") if reasoning else None
+    return Answered(value, thought if isinstance(thought, str) else None)
+
+
+def _validated(signature: type[Signature], inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Signature:
+    try:
+        return signature.model_validate({**inputs, **outputs})
+    except ValidationError as error:
+        opened = _opened(error, outputs)
+        if not opened:
+            raise
+    return signature.model_validate({**inputs, **outputs, **opened})
+
+
+def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs that are wrong as the texts that they are, and hold JSON."""
+    opened = {}
+    for name in {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}:
+        if isinstance(text := outputs.get(name), str):
+            try:
+                opened[name] = find_json(text)
+            except NoJSON:
+                continue
+    return opened
+
+
+def _problems(error: ValidationError) -> list[str]:
+    told = []
+    for one in error.errors(include_url=False)[:_MAX_PROBLEMS]:
+        where = ".".join(map(str, one["loc"])) or "the whole"
+        told.append(f"{where}: {'is missing' if one['type'] == 'missing' else one['msg']}")
+    return told

@@ -1,0 +1,169 @@
+"""`Predict` asks a model for the outputs of a signature, and has it put right what does not fit; `ChainOfThought` has it think first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast, overload
+
+from clisup.core.usage import Usage
+from clisup.errors import UsageError
+from clisup.llm.asking import admit, ask
+from clisup.llm.budget import Budget
+from clisup.llm.chat import Chat, ChatOptions, Completion, LanguageModel
+from clisup.llm.failures import StructureError, Unsupported
+from clisup.llm.messages import Prompt
+from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, prompt_of, read_answer, repair_prompt
+from clisup.llm.signatures.module import Module, active, using
+from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
+from clisup.llm.signatures.signature import signature as read_signature
+from clisup.llm.spending import Spent
+
+__all__ = ["ChainOfThought", "Predict", "Prediction"]
+
+S = TypeVar("S", bound=Signature)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(Generic[S]):
+    """An answer with what it took. `completions` are all answers, repairs included; the last one is the one that fits."""
+
+    value: S
+    reasoning: str | None
+    completions: tuple[Completion, ...]
+
+    @property
+    def usage(self) -> Usage:
+        """Of all answers together; unknown is not zero."""
+        return self.spent.usage
+
+    @property
+    def spent(self) -> Spent:
+        """Tokens and cost of all answers, with how many were not told."""
+        return sum(map(Spent.of, self.completions), Spent())
+
+
+class Predict(Module, Generic[S]):
+    """`await Predict(Triage, model=model)(ticket="...")` gives a whole `Triage`; `run` gives the `Prediction` around it.
+
+    Each call opens a chat of its own, with `options`. An answer that does not fit is told so in the same chat, `repairs` times at
+    most; then `StructureError`. `examples` are whole instances of the signature, told before the question. Where no model is given,
+    the nearest `using(model)` or module around has it. Raises `UsageError` for wrong inputs, `BudgetExhausted`, and `LLMError`s.
+    """
+
+    reasoning = False
+
+    @overload
+    def __init__(
+        self: Predict[Any],
+        signature: str,
+        /,
+        *,
+        model: LanguageModel | None = None,
+        budget: Budget | None = None,
+        options: ChatOptions | None = None,
+        examples: Sequence[Signature] = (),
+        repairs: int = 2,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        signature: type[S],
+        /,
+        *,
+        model: LanguageModel | None = None,
+        budget: Budget | None = None,
+        options: ChatOptions | None = None,
+        examples: Sequence[S] = (),
+        repairs: int = 2,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        signature: type[S] | str,
+        /,
+        *,
+        model: LanguageModel | None = None,
+        budget: Budget | None = None,
+        options: ChatOptions | None = None,
+        examples: Sequence[Any] = (),
+        repairs: int = 2,
+    ) -> None:
+        made = read_signature(signature) if isinstance(signature, str) else signature
+        self.signature = cast("type[S]", made)
+        self.model, self.budget, self.options = model, budget, options or ChatOptions()
+        self.examples, self.repairs = tuple(examples), repairs
+
+    async def __call__(self, **inputs: Any) -> S:
+        """The inputs and outputs, typed."""
+        return (await self.run(**inputs)).value
+
+    async def run(self, **inputs: Any) -> Prediction[S]:
+        """The same with its reasoning and its completions."""
+        given = check_inputs(self.signature, inputs)
+        with using(self.model, budget=self.budget) as here:
+            if here.model is None:
+                raise UsageError(
+                    f"cannot ask {self.signature.__name__}, because no model is set",
+                    kind="usage",
+                    hint='Predict(..., model=resolve("claude/opus")), or call it within: with using(model):',
+                )
+            left = admit(here.budgets)
+            options = self.options if self.options.budget or left is None else replace(self.options, budget=left)
+            async with here.model.chat(options) as chat:
+                return await self._ask(chat, given)
+
+    async def run_in(self, chat: Chat, **inputs: Any) -> Prediction[S]:
+        """Ask in a chat that is open already, after all that was said there."""
+        given = check_inputs(self.signature, inputs)
+        with using(budget=self.budget):
+            return await self._ask(chat, given)
+
+    async def _ask(self, chat: Chat, given: dict[str, Any]) -> Prediction[S]:
+        reasoning = self.reasoning and "reasoning" not in outputs_of(self.signature)
+        prompt = prompt_of(self.signature, given, examples=self.examples, reasoning=reasoning)
+        schema: dict[str, Any] | None = schema_of_outputs(self.signature, reasoning=reasoning)
+        completions: list[Completion] = []
+        while True:
+            completion, schema = await _ask_structured(chat, prompt, schema)
+            completions.append(completion)
+            try:
+                read = read_answer(self.signature, given, completion.text, completion.structured, reasoning=reasoning)
+            except NotWhatWasAsked as error:
+                if len(completions) > self.repairs:
+                    raise self._given_up(completions, error) from None
+                prompt = repair_prompt(error.problems)
+            else:
+                thought = getattr(read.value, "reasoning", None) if self.reasoning and not reasoning else read.reasoning
+                return Prediction(cast("S", read.value), thought, tuple(completions))
+
+    def _given_up(self, completions: list[Completion], error: NotWhatWasAsked) -> StructureError:
+        return StructureError(
+            f"cannot read {self.signature.__name__} in the answer, because of {error} ({len(completions)} answers)",
+            text=completions[-1].text,
+            problems=error.problems,
+            hint="describe the outputs better, give examples=, or allow more repairs=",
+        )
+
+
+async def _ask_structured(
+    chat: Chat, prompt: Prompt, schema: dict[str, Any] | None
+) -> tuple[Completion, dict[str, Any] | None]:
+    """Ask with the backend's own structured output where it has one. The schema that comes back is for the next prompt."""
+    budgets = active().budgets
+    if schema is not None:
+        try:
+            return await ask(chat, prompt, budgets=budgets, output_schema=schema), schema
+        except Unsupported:
+            pass
+    return await ask(chat, prompt, budgets=budgets), None
+
+
+class ChainOfThought(Predict[S]):
+    """As `Predict`, and the model writes its reasoning before the outputs: `Prediction.reasoning`, by `run`.
+
+    A signature that has an output `reasoning` of its own keeps it.
+    """
+
+    reasoning = True
