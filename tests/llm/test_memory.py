@@ -107,7 +107,7 @@ def test_threads_and_processes_lose_nothing_of_each_other(memory: WorkingMemory)
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", " a", None])
 def test_a_key_that_no_one_could_name_is_refused(memory: WorkingMemory, key: Any) -> None:
-    with pytest.raises(UsageError, match="cannot use .* as a key"):
+    with pytest.raises(UsageError, match=r"cannot use .* as a key"):
         memory.set(key, 1)
 
 

@@ -189,7 +189,7 @@ def default_policies(
     size that the last one holds it under."""
     worth = context_tokens // 10
     return (
-        DropCompletedToolCalls(keep_turns=3, exclude=frozenset({"memory"}), at_least_tokens=worth),
+        DropCompletedToolCalls(keep_turns=3, at_least_tokens=worth),
         CompressFailedPlans(at_least_tokens=worth),
         SummarizeSubAgentChatter(keep_turns=3, at_least_tokens=worth),
         TokenBudget(limit=context_tokens),
