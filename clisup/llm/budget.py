@@ -28,7 +28,7 @@ __all__ = ["Budget", "Reservation"]
 
 _LEAST_USD, _LEAST_S = 1e-6, 0.001
 """What a session is given where nothing is left any more: a limit of 0 would be none."""
-_log = logging.getLogger("clisup.llm.budget")
+_logger = logging.getLogger("clisup.llm.budget")  # the program's own log: docs/logs.md has the daemon's
 
 
 class Budget:
@@ -205,7 +205,7 @@ class Budget:
     def _tell(self, which: str, limit: float | None, unknown: int) -> None:
         if limit is not None and unknown and which not in self._told:
             self._told.add(which)
-            _log.warning(
+            _logger.warning(
                 "%s cannot hold its %g %s: an answer came without them, and counts as unknown", self.name, limit, which
             )
 
