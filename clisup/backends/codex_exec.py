@@ -30,6 +30,7 @@ from clisup.core.events import (
     SessionInit,
 )
 from clisup.core.framing import Line
+from clisup.core.structured import object_in, schema_text
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
 
@@ -40,6 +41,9 @@ _EVENTS = (
     "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
     "task", "status", "unparsed",
 )  # fmt: skip
+
+
+_SCHEMA = "output-schema.json"
 
 
 class CodexExecAdapter(CodexBase):
@@ -54,12 +58,13 @@ class CodexExecAdapter(CodexBase):
         mcp=False,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
+        structured=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin and the images as files.
+        """Argv, stdin, and the images and the schema as files.
 
         A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
 
@@ -73,7 +78,8 @@ class CodexExecAdapter(CodexBase):
                 "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
             )
         text, altered = _text_of(request)
-        files = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        images = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        schema = {_SCHEMA: schema_text(request.output_schema)} if request.output_schema is not None else {}
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
             "exec",
@@ -82,19 +88,20 @@ class CodexExecAdapter(CodexBase):
             "--skip-git-repo-check",
             *QUIET,
             *_settings(request),
-            *(f"--image={request.scratch}/{name}" for name in files),  # as two words it would take the next one, too
+            *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
+            *(f"--output-schema={request.scratch}/{name}" for name in schema),
         ]
         return LaunchSpec(
             argv=(*request.command, *words, *request.args, *session, "-"),
             stdin=text,
             env=OWN_ENVIRONMENT,
             prompt_altered=altered,
-            files=files,
+            files={**images, **schema},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
         """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
-        return CodexExecDecoder(carried)
+        return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
 
 
 def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
@@ -122,8 +129,9 @@ class CodexExecDecoder:
 
     passes_on = staticmethod(exec_passes_on)
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, *, structured: bool = False) -> None:
         self._carried = carried.usage
+        self._structured = structured
         self._used = Usage()
         self._names: dict[str, str] = {}
         self._denied: dict[str, None] = {}
@@ -217,5 +225,6 @@ class CodexExecDecoder:
                 usage_total=total,
                 error=explain_report(Report(failure)) if failure is not None else None,
                 denied=tuple(self._denied),
+                structured=object_in(self._text) if self._structured and not failed else None,
             ),
         )

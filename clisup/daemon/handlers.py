@@ -136,8 +136,8 @@ class _Handlers:
 
     async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
         with trio.CancelScope(shield=True):  # what was asked for is done, also where the client has gone meanwhile
-            session = await self._manager.open(params)
-        native = session.ledger.native_session_id or params.resume_native_id
+            session = await self._manager.open(params, connection.actor)
+        native = session.ledger.native_session_id or session.spec.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
     async def session_fork(self, connection: Connection, params: m.SessionForkParams) -> bytes:

@@ -49,14 +49,23 @@ def _run(argv: list[str]) -> int:
     catch_signals(wire)
     servers = _mcp_servers(options.values.get("--mcp-config"))
     _check_files(options)
+    schema = _schema(options)
     prompt = "" if options.is_live else _read_prompt(options.prompt)
     try:
         session = _open(options)
     except UnknownSession as error:
         return _unknown_session(wire, str(error))
     if options.is_live:
-        return _live(wire, options, session, servers)
-    return _play(wire, options, session, prompt, servers)
+        return _live(wire, options, session, servers, schema)
+    return _play(wire, options, session, prompt, servers, schema)
+
+
+def _schema(options: Options) -> dict[str, Any] | None:
+    if "--json-schema" not in options.values:
+        return None
+    from clisup.demo.structured import read_schema  # few are asked for such an answer
+
+    return read_schema(options.values["--json-schema"])
 
 
 def _explain(options: Options) -> int:
@@ -81,7 +90,14 @@ def _open(options: Options) -> Session:
         raise BadArguments(f"Error: Session ID {error} is already in use.") from None
 
 
-def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: list[dict[str, Any]]) -> int:
+def _play(
+    wire: Wire,
+    options: Options,
+    session: Session,
+    prompt: str,
+    servers: list[dict[str, Any]],
+    schema: dict[str, Any] | None,
+) -> int:
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
 
     def begin() -> None:
@@ -97,6 +113,7 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     session.add_prompt(prompt)
     turn = Turn(wire, frames, session, prompt_length=len(prompt))
     turn.permission_mode = options.permission_mode
+    turn.schema = schema
     if mistake:
         from clisup.demo.failures import refuse_script  # only a mistaken script needs it
 
@@ -110,7 +127,9 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     return _play_until_stopped(player, steps)
 
 
-def _live(wire: Wire, options: Options, session: Session, servers: list[dict[str, Any]]) -> int:
+def _live(
+    wire: Wire, options: Options, session: Session, servers: list[dict[str, Any]], schema: dict[str, Any] | None
+) -> int:
     from clisup.demo.live import Live  # a process of one turn has no use for it
 
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
@@ -118,7 +137,9 @@ def _live(wire: Wire, options: Options, session: Session, servers: list[dict[str
     def begin(permission_mode: str) -> dict[str, Any]:
         return frames.init(cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=servers)
 
-    return Live(wire, options, session, frames, begin).run()
+    live = Live(wire, options, session, frames, begin)
+    live.turns.turn.schema = schema
+    return live.run()
 
 
 def _why_not_played(kind: str | None) -> str:

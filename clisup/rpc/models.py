@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
-from clisup.core.history import History, OutputSchema
+from clisup.core.history import History
+from clisup.core.structured import OutputSchema
 from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
