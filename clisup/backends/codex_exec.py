@@ -17,6 +17,7 @@ from clisup.backends.codex_errors import Report, explain_report, retry_of
 from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
+from clisup.backends.codex_schema import strict_schema
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
 from clisup.core.content import text_of
@@ -79,7 +80,9 @@ class CodexExecAdapter(CodexBase):
             )
         text, altered = _text_of(request)
         images = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
-        schema = {_SCHEMA: schema_text(request.output_schema)} if request.output_schema is not None else {}
+        schema = (
+            {_SCHEMA: schema_text(strict_schema(request.output_schema))} if request.output_schema is not None else {}
+        )
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
             "exec",

@@ -7,6 +7,7 @@ from typing import Any
 
 from clisup.backends.base import LaunchRequest
 from clisup.backends.codex_mentions import Said, switched_off
+from clisup.backends.codex_schema import strict_schema
 from clisup.core.content import Image
 from clisup.errors import UsageError
 
@@ -77,7 +78,7 @@ def start_turn(thread: str, request: LaunchRequest) -> str:
     items = [_input_item(part) for part in said(request).content]
     params: Frame = {"threadId": thread, "input": items}
     if request.output_schema is not None:
-        params["outputSchema"] = request.output_schema
+        params["outputSchema"] = strict_schema(request.output_schema)
     return _line(id=START_TURN, method="turn/start", params=params)
 
 
