@@ -61,6 +61,10 @@ KEYS: dict[str, Key] = {
     "daemon.max_held_bytes": Key("at_once", (
         "half frames and unread answers of all clients together; over it the worst holder is disconnected"
     )),
+    "daemon.tool_timeout_s": Key("at_once", (
+        "for a call of a tool that a client serves and that names no time of its own; then the model gets an error"
+    )),
+    "daemon.tool_wait_s": Key("at_once", "so long a call waits for a client that serves the session's tools; then the same"),
     "daemon.segment_bytes": Key("at_once", "of one journal file"),
     "daemon.fsync": Key("at_once", (
         "\"turn\": accepted prompts and ended turns survive a power loss; \"none\": they survive a crash of "

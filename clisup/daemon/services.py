@@ -37,6 +37,7 @@ class Services:
     accounts: Accounts
     drift: Drift
     live: LivePool
+    socket: str = ""  # where the bridges find us
     memory: MemoryLook = field(default_factory=MemoryLook)
     opened: OpenSessions = field(default_factory=OpenSessions)
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions

@@ -31,6 +31,7 @@ from clisup.daemon.services import Services
 from clisup.daemon.session_log import SessionLog
 from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.summary import keeper_pid_of, summary_of
+from clisup.daemon.tool_calls import ToolDesk
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
 from clisup.host.journal_store import JournalStore
@@ -65,7 +66,8 @@ class Session:
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
         brought = self.dir.secrets() if spec.env_names else {}
-        self.redact = backend.redactor(brought) if brought else backend.plain
+        hidden = brought | ({"": token} if spec.tools and (token := self.dir.read_bridge_token()) else {})
+        self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
         self.work = trio.Event()
@@ -85,9 +87,9 @@ class Session:
         self.gate = Gate(self, brought)
         self.budgets = Budgets(self)
         self.recorder.on_recorded = SessionLog(self).tell
-        servers = self.dir.brought_secrets() if spec.has_mcp_config else []
-        LOG.hide_brought(self.id, [*brought.values(), *servers])
+        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets(spec)])
         self.renewal = Renewal(self)
+        self.tools = ToolDesk(self) if spec.tools else None
 
     # -- state -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc import tool_models as t
 from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams, GcResult
 from clisup.rpc.note_models import NoteParams, NoteResult
@@ -14,7 +15,7 @@ from clisup.rpc.status_models import StatusResult
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
 
 PROTOCOL_VERSION = 1
-Role = Literal["observe", "drive", "admin"]
+Role = Literal["observe", "drive", "admin", "bridge"]
 
 
 class Method(NamedTuple):
@@ -59,6 +60,8 @@ METHODS: dict[str, Method] = {
     "session/note": Method(NoteParams, NoteResult, "drive", "Write a notice of the client's own into the session's journal."),
     "approval/list": Method(m.ApprovalListParams, m.ApprovalListResult, "observe", "The tool calls that wait for a word, of one session or of all.", large=True),
     "approval/respond": Method(m.RespondParams, m.RespondResult, "drive", "Allow or deny a tool call that waits. The first answer wins."),
+    "tool/serve": Method(t.ToolServeParams, t.ToolServeResult, "drive", "From now on this connection gets the calls of the session's tools, those that are open first."),
+    "tool/result": Method(t.ToolResultParams, m.Done, "drive", "Answer a tool's call by a request, from any connection. The first answer wins."),
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
     "session/delete": Method(m.SessionParams, m.Done, "drive", "Remove a closed session's record; the CLI's own transcript is not touched."),
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events of a session or of all: stored ones, then live, each once and in order."),
@@ -66,5 +69,7 @@ METHODS: dict[str, Method] = {
     "session/ack": Method(m.AckParams, m.AckResult, "observe", "Move a named cursor on: what comes up to it is not given again."),
     "session/events": Method(m.EventsParams, None, "observe", "History by page.", large=True),
     "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page.", large=True),
+    "bridge/hello": Method(t.BridgeHelloParams, t.BridgeHelloResult, "bridge", "For the MCP bridge of a session alone: its token for the session's tools."),
+    "bridge/call": Method(t.BridgeCallParams, t.BridgeCallResult, "bridge", "For the MCP bridge alone: have a tool run by the client that serves the session. The same `call_id` is the same call."),
 }
 # fmt: on

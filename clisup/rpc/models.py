@@ -220,6 +220,7 @@ class SessionParams(Params):
 
 
 class SessionDetail(SessionSummary):
+    tools: dict[str, Any] | None = None
     timers: list[dict[str, Any]]
     watch: dict[str, Any] | None
     last_events: list[dict[str, Any]]

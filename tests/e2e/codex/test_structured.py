@@ -48,6 +48,22 @@ def test_an_answer_that_is_no_object_gives_no_value(lab: Callable[..., CodexLab]
     assert (turn["outcome"], turn["text"]) == ("completed", "Forty-two.") and "structured" not in turn
 
 
+def test_the_api_gets_a_form_that_it_takes_of_any_schema(lab: Callable[..., CodexLab], kind: str) -> None:
+    here = lab(BY_SCHEMA, kind=kind)
+    part = {"type": "object", "properties": {"b": {"type": "string"}}}
+    loose = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer", "default": 1}, "more": {"anyOf": [part, {"type": "null"}]}},
+    }
+    here.turn("Go.", output_schema=loose)
+    strict = {"additionalProperties": False}
+    inner = {**part, "required": ["b"], **strict}
+    assert here.api.requests[-1].body["text"]["format"]["schema"] == {
+        "type": "object", "properties": {"answer": {"type": "integer"}, "more": {"anyOf": [inner, {"type": "null"}]}},
+        "required": ["answer", "more"], **strict,
+    }  # fmt: skip
+
+
 def test_the_longest_schema_is_taken(lab: Callable[..., CodexLab], kind: str) -> None:
     here = lab(BY_SCHEMA, kind=kind)
     turn = here.turn("Go.", output_schema={**SCHEMA, "description": "x" * 98_000})
