@@ -12,11 +12,13 @@ from clisup.backends import codex_items as items
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
-from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check, toml_string
+from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
 from clisup.backends.codex_errors import Report, explain_report, retry_of
+from clisup.backends.codex_mcp import bridge_launcher, bridge_words, toml_value
 from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
+from clisup.backends.codex_schema import strict_schema
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
 from clisup.core.content import text_of
@@ -30,6 +32,8 @@ from clisup.core.events import (
     SessionInit,
 )
 from clisup.core.framing import Line
+from clisup.core.structured import object_in, schema_text
+from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
 
@@ -42,6 +46,9 @@ _EVENTS = (
 )  # fmt: skip
 
 
+_SCHEMA = "output-schema.json"
+
+
 class CodexExecAdapter(CodexBase):
     """`codex exec --json`, which only signals can interrupt."""
 
@@ -52,28 +59,35 @@ class CodexExecAdapter(CodexBase):
         running_usage=True,
         system_prompt=False,
         mcp=False,
+        tools=True,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
+        structured=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin and the images as files.
+        """Argv, stdin, and the images and the schema as files.
 
-        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
+        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported. Of our bridge argv
+        has no more than how to start it.
 
         Raises UsageError for a prompt or value that codex cannot take.
         """
         check(request)
         if request.system_prompt is not None or request.system_prompt_file is not None:
             raise UsageError("cannot give codex exec a system prompt, because it takes none", kind="unsupported")
-        if request.mcp_servers is not None or request.mcp_config_file is not None:
+        if set(request.mcp_servers or ()) - ({BRIDGE_SERVER} if request.tools else set()):
             raise UsageError(
                 "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
             )
         text, altered = _text_of(request)
-        files = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        images = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        schema = (
+            {_SCHEMA: schema_text(strict_schema(request.output_schema))} if request.output_schema is not None else {}
+        )
+        bridge = bridge_launcher(request) if request.tools else {}
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
             "exec",
@@ -82,19 +96,21 @@ class CodexExecAdapter(CodexBase):
             "--skip-git-repo-check",
             *QUIET,
             *_settings(request),
-            *(f"--image={request.scratch}/{name}" for name in files),  # as two words it would take the next one, too
+            *(bridge_words(request) if request.tools else ()),
+            *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
+            *(f"--output-schema={request.scratch}/{name}" for name in schema),
         ]
         return LaunchSpec(
             argv=(*request.command, *words, *request.args, *session, "-"),
             stdin=text,
             env=OWN_ENVIRONMENT,
             prompt_altered=altered,
-            files=files,
+            files={**images, **schema, **bridge},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
         """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
-        return CodexExecDecoder(carried)
+        return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
 
 
 def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
@@ -108,11 +124,11 @@ def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 def _settings(request: LaunchRequest) -> list[str]:
     """Overrides of the configuration; `resume` takes no flags for them."""
-    pairs = [f"sandbox_mode={toml_string(sandbox_of(request))}"]
+    pairs = [f"sandbox_mode={toml_value(sandbox_of(request))}"]
     if request.model is not None:
-        pairs.append(f"model={toml_string(request.model)}")
+        pairs.append(f"model={toml_value(request.model)}")
     if trust := trust_of(request):
-        listed = ", ".join(f"{toml_string(path)} = {{trust_level = {toml_string(to)}}}" for path, to in trust.items())
+        listed = ", ".join(f"{toml_value(path)} = {{trust_level = {toml_value(to)}}}" for path, to in trust.items())
         pairs.append(f"projects={{{listed}}}")
     return [word for pair in pairs for word in ("-c", pair)]
 
@@ -122,8 +138,9 @@ class CodexExecDecoder:
 
     passes_on = staticmethod(exec_passes_on)
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, *, structured: bool = False) -> None:
         self._carried = carried.usage
+        self._structured = structured
         self._used = Usage()
         self._names: dict[str, str] = {}
         self._denied: dict[str, None] = {}
@@ -217,5 +234,6 @@ class CodexExecDecoder:
                 usage_total=total,
                 error=explain_report(Report(failure)) if failure is not None else None,
                 denied=tuple(self._denied),
+                structured=object_in(self._text) if self._structured and not failed else None,
             ),
         )

@@ -7,6 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ import trio
 
 from clisup.backends.base import Capabilities
 from clisup.core.config import Config
-from clisup.core.events import Actor, SessionForked
+from clisup.core.events import Actor, SessionForked, SessionSeeded
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
 from clisup.core.totals import totals_of
@@ -28,6 +29,7 @@ from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.native_guard import check_foreign_writer
 from clisup.daemon.recorder import Item
+from clisup.daemon.seeding import Seeding, check_history_of
 from clisup.daemon.services import Services
 from clisup.daemon.session import Session
 from clisup.daemon.slots import Slots
@@ -135,7 +137,7 @@ class Manager:
             CopyInProgress(directory).undo()
             directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
-        if spec.forked_from is not None:
+        if spec.has_own_transcript:
             CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
@@ -167,15 +169,18 @@ class Manager:
                 )
                 session.renewal.come(self.backends.get(session.spec.backend))
 
-    async def open(self, params: SessionNewParams) -> Session:
+    async def open(self, params: SessionNewParams, actor: Actor | None = None) -> Session:
         """Open a session, or find the one of the same id and params.
 
         Raises `UsageError`: session_exists, limit_exceeded, invalid_params, backend_not_found, session_busy,
         permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
         """
         session_id = params.session_id or str(uuid.uuid4())
-        asked = params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True)
-        digest = params_digest(session_id, asked)
+        digest = (
+            await trio.to_thread.run_sync(_digest, session_id, params)
+            if params.history
+            else _digest(session_id, params)
+        )
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
@@ -189,7 +194,7 @@ class Manager:
             if session_id in self._sessions:
                 return self._same(session_id, digest)
             self._check(session_id, params, self.backends.get(params.backend))
-            return await self._create(session_id, params, digest)
+            return await self._create(session_id, params, digest, actor)
 
     def _same(self, session_id: str, digest: str) -> Session:
         session = self._sessions[session_id]
@@ -207,6 +212,7 @@ class Manager:
         self._check_writer(params.resume_native_id or session_id)
         backend.environment(request_env=params.env or {}, sets={}, markers={})
         _check_capabilities(params, backend.name, backend.adapter.capabilities)
+        check_history_of(params, backend, max_image_bytes=self.config.daemon.max_image_bytes)
         if params.tools:
             check_brought(params.mcp_config)
 
@@ -250,7 +256,7 @@ class Manager:
                 session_id=session.id,
             )
 
-    async def _create(self, session_id: str, params: SessionNewParams, digest: str) -> Session:
+    async def _create(self, session_id: str, params: SessionNewParams, digest: str, actor: Actor | None) -> Session:
         timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
         asked = params.approvals
         approvals = (
@@ -271,14 +277,20 @@ class Manager:
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
+            budget=params.budget,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
         tools = [tool.model_dump(exclude_none=True) for tool in params.tools or ()]
         directory = SessionDir(self.state_dir, session_id)
+        seeding = Seeding(params, self.backends.get(params.backend), session_id, actor) if params.history else None
+        spec = seeding.spec_of(spec) if seeding is not None else spec
+        record = partial(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
         with self.services.storage.watched():
-            await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
+            if seeding is not None:
+                return self._begin_written(spec, await trio.to_thread.run_sync(seeding.write, spec, directory, record))
+            await trio.to_thread.run_sync(record)
             return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:
@@ -316,11 +328,11 @@ class Manager:
         self._forking[session_id] = trio.Event()
         try:
             spec, copy = await make_fork(source, session_id, digest, params.at_turn, actor)
-            return self._begin_fork(spec, copy)
+            return self._begin_written(spec, copy)
         finally:
             self._forking.pop(session_id).set()
 
-    def _begin_fork(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
+    def _begin_written(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
         try:
             session = self._begin(spec)
         except BaseException:
@@ -375,9 +387,16 @@ class Manager:
 
 
 def _tell_origin(session: Session) -> None:
-    """A fork's first event says what it is a fork of, also where a daemon before this one died before it could."""
-    if session.spec.forked_from is not None and session.recorder.next_seq == 1:
-        session.recorder.record([Item(SessionForked.model_validate(session.spec.forked_from))])
+    """The first event says what it is a fork of, or begins with, also where a daemon before this one died before it could."""
+    spec = session.spec
+    if spec.forked_from is not None and session.recorder.next_seq == 1:
+        session.recorder.record([Item(SessionForked.model_validate(spec.forked_from))])
+    elif spec.seeded is not None and session.recorder.next_seq == 1:
+        session.recorder.record([Item(SessionSeeded.model_validate(spec.seeded))])
+
+
+def _digest(session_id: str, params: SessionNewParams) -> str:
+    return params_digest(session_id, params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True))
 
 
 def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
