@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import mcp_types
 import pytest
@@ -27,7 +26,11 @@ from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 
 BOUND_S = 60.0
 BRIDGE = bridge.__file__
-ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+ADD = {
+    "name": "add",
+    "description": "Adds.",
+    "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+}
 HANG = {"name": "hang", "description": "Never ends.", "input_schema": {"type": "object"}}
 GIF = "R0lGODlhAAAAAAAAAAAA"
 
@@ -75,10 +78,9 @@ async def served(daemon: Harness) -> AsyncIterator[tuple[str, Desk]]:
 @asynccontextmanager
 async def speaking(env: dict[str, str]) -> AsyncIterator[ClientSession]:
     server = StdioServerParameters(command=sys.executable, args=["-I", "-S", BRIDGE], env=env)
-    with open(os.devnull, "w") as nowhere:
-        async with stdio_client(server, errlog=nowhere) as streams, ClientSession(*streams) as session:
-            await session.initialize()
-            yield session
+    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        yield session
 
 
 @pytest.fixture
@@ -114,13 +116,16 @@ async def test_an_unknown_tool_is_told_in_words(daemon: Harness) -> None:
 
 
 async def test_calls_of_the_official_client_run_side_by_side(daemon: Harness) -> None:
-    async with served(daemon) as (session_id, desk), speaking(configured(daemon, session_id)) as mcp:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mcp.call_tool, "hang", {})
-            while not desk.calls:
-                await trio.sleep(0.01)
-            assert text_of(await mcp.call_tool("add", {"a": 1})) == "1"
-            desk.gate.set()
+    async with (
+        served(daemon) as (session_id, desk),
+        speaking(configured(daemon, session_id)) as mcp,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(mcp.call_tool, "hang", {})
+        while not desk.calls:
+            await trio.sleep(0.01)
+        assert text_of(await mcp.call_tool("add", {"a": 1})) == "1"
+        desk.gate.set()
 
 
 async def test_a_call_that_the_cli_cancels_is_cancelled_at_the_client(daemon: Harness) -> None:
@@ -246,7 +251,7 @@ class Raw:
         self.say({"jsonrpc": "2.0", "id": id_, "method": method, **({} if params is None else {"params": params})})
         return self.hear()
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -281,7 +286,9 @@ def test_what_is_asked_before_or_beside_the_handshake_is_answered(daemon: Harnes
         assert raw.hear()["error"]["code"] == -32700
         raw.say(b"3\n")
         assert raw.hear()["error"]["code"] == -32600
-        raw.say([{"jsonrpc": "2.0", "id": 5, "method": "ping"}, {"jsonrpc": "2.0", "method": "notifications/initialized"}])
+        raw.say(
+            [{"jsonrpc": "2.0", "id": 5, "method": "ping"}, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
+        )
         assert raw.hear()["id"] == 5
     assert raw.process.returncode == 0
 
@@ -293,9 +300,7 @@ def test_a_long_call_is_put_together_and_too_long_a_one_is_told(serve: Callable[
         session_id = client.call("session/new", **params)["session_id"]
         with Raw(configured(daemon, session_id)) as raw:
             assert raw.ask("tools/list")["result"]["tools"][0]["name"] == "add"
-            raw.say(
-                {"id": 1, "method": "tools/call", "params": {"name": "add", "arguments": {"x": "y" * 3_000_000}}}
-            )
+            raw.say({"id": 1, "method": "tools/call", "params": {"name": "add", "arguments": {"x": "y" * 3_000_000}}})
             call = client.frame()
             assert len(call["params"]["input"]["x"]) == 3_000_000
             client.send({"id": call["id"], "result": {"content": "z" * 3_000_000}})
@@ -312,7 +317,9 @@ def test_without_its_variables_it_says_so_and_goes() -> None:
 
 def test_it_is_light_to_start(tmp_path: Path) -> None:
     probe = f"import sys; exec(open({BRIDGE!r}).read(), {{'__name__': 'x'}}); print(*sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-I", "-S", "-c", probe], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", probe], capture_output=True, text=True, check=True
+    ).stdout
     assert not {"typing", "uuid", "asyncio", "subprocess", "dataclasses", "inspect"} & set(loaded.split())
 
 
