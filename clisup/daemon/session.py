@@ -73,8 +73,7 @@ class Session:
         self.work = trio.Event()
         self._waiting: trio.CancelScope | None = None
         self._waits_for: str | None = None
-        self._draining = False
-        self._closing = self._left = False
+        self._draining = self._closing = self._left = False
         self._closed: trio.Event | None = None  # there while somebody waits for it
         self._failures = 0
         self._last_turn = 0
