@@ -103,6 +103,8 @@ class TurnBuilder:
         elif isinstance(event, TaskChanged):
             self._task(event)
         elif isinstance(event, Retracted):
+            if event.all:  # the answer begins anew: no tool was called, or it would not
+                self._threads, self._calls = {None: _Thread()}, {}
             for thread in self._threads.values():
                 thread.pending.clear()
         elif isinstance(event, Finished):
