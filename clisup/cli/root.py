@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "record",
         "replay",
     ),
+    "Model layer": ("workflow",),
     "Other": (
         "demo",
         "completion",

@@ -42,6 +42,11 @@ class Usage(BaseModel):
         known = [part for part in parts if part is not None]
         return sum(known) if known else None
 
+    @property
+    def total_tokens(self) -> int | None:
+        """All input and all output; `None` where nothing is known."""
+        return _sum(self.total_input_tokens, self.output_tokens)
+
     def __add__(self, other: Usage) -> Usage:
         """The sum; a count unknown on one side is the other's, unknown on both stays unknown."""
         counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}

@@ -22,6 +22,7 @@ from clisup.core.totals import totals_of
 from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.bridging import check_brought
 from clisup.daemon.drift import Drift
 from clisup.daemon.forking import make_fork
 from clisup.daemon.keeper_starts import KeeperStarts
@@ -212,6 +213,8 @@ class Manager:
         backend.environment(request_env=params.env or {}, sets={}, markers={})
         _check_capabilities(params, backend.name, backend.adapter.capabilities)
         check_history_of(params, backend, max_image_bytes=self.config.daemon.max_image_bytes)
+        if params.tools:
+            check_brought(params.mcp_config)
 
     def _check_room(self, session_id: str) -> None:
         """May a session of this id be opened now?"""
@@ -274,6 +277,7 @@ class Manager:
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
+            budget=params.budget,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )
@@ -346,6 +350,10 @@ class Manager:
         raise UsageError(
             f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint="see session/list"
         )
+
+    def has_tools(self) -> bool:
+        """Is there an open session with tools, whose CLI may start a bridge?"""
+        return any(session.tools is not None and session.state is not SessionState.CLOSED for session in self)
 
     def find(self, session_id: str) -> Session | None:
         """A session by id; None where there is none, or none that can be read."""

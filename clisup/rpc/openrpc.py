@@ -28,7 +28,7 @@ META_SCHEMA = "https://meta.open-rpc.org/"
 REF = "#/components/schemas/{model}"
 OF_ANY = ("invalid_params", "internal", "request_cancelled", "overloaded")
 OF_CONNECTIONS = ("parse_error", "invalid_request", "method_not_found", "overloaded", "permission_denied")
-NEVER_YET = ("backend_not_logged_in", "budget_exhausted")
+NEVER_YET = ("backend_not_logged_in",)
 """Kinds that version 1 has a code for and that nothing answers today: a CLI that is not logged in fails its turn."""
 
 _BACKEND = ("backend_not_found", "backend_unavailable", "backend_version_unsupported")
@@ -39,6 +39,7 @@ _TURN = (
     "unsupported",
     "limit_exceeded",
     "rate_limited",
+    "budget_exhausted",
     "turn_not_found",
     *_ADMITTED,
 )
@@ -56,6 +57,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "session/compact": _TURN,
     "session/set_model": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
     "session/set_permission_mode": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
+    "session/set_budget": ("session_closed", *_ADMITTED),
     "session/context_usage": ("session_closed", "unsupported", "backend_not_found"),
     "session/interrupt": ("turn_not_found", *_ADMITTED),
     "session/fork": (

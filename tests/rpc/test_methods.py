@@ -37,6 +37,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "approval/respond": {"approval_id": "1:a", "decision": "allow"},
     "session/set_model": {"session_id": SESSION, "model": "opus"},
     "session/set_permission_mode": {"session_id": SESSION, "permission_mode": "plan"},
+    "session/set_budget": {"session_id": SESSION, "budget": {}},
     "session/note": {"session_id": SESSION, "code": "client.stage", "message": "thinking"},
     "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
 }
@@ -73,7 +74,7 @@ def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing |= {"approval/respond"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}
-    changing |= {"session/note"}
+    changing |= {"session/note", "session/set_budget"}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 
