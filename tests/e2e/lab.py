@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
+from tests.e2e.scenarios import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30.0
@@ -181,7 +182,12 @@ class ClaudeLab(Lab):
     """The real claude in front of a fake Messages API that plays `scenario`."""
 
     def __init__(
-        self, scenario: str, *, auth: str = "key", env: dict[str, str] | None = None, config: str = ""
+        self,
+        scenario: Scenario | str,
+        *,
+        auth: str = "key",
+        env: dict[str, str] | None = None,
+        config: str = "",
     ) -> None:
         super().__init__()
         self.api = FakeMessagesAPI(scenario).__enter__()
