@@ -28,7 +28,7 @@ async def check(run: StageRun) -> int:
 
 
 def show(done: StageDone) -> None:
-    how = "from the trace" if done.replayed else f"{done.record.spent.answers} answers"
+    how = "from the trace" if done.replayed else f"answers of the model: {done.record.spent.answers}"
     print(f"round {done.record.round}, {done.record.stage}: {how}")
 
 
@@ -44,7 +44,7 @@ async def main(model: str, trace: str, words: int, task: str) -> int:
     result = await loop.run(
         {"task": task, "words": words}, model=resolve(model), budget=Budget(usd=1.0), trace=trace, on_stage=show
     )
-    print(f"{result.outcome} after {len(result.rounds)} rounds ({result.spent}):\n{result.result}")
+    print(f"{result.outcome} ({result.spent}):\n{result.result}")
     return 0 if result.outcome == "done" else 1
 
 

@@ -91,7 +91,7 @@ def test_each_attempt_at_a_stage_is_a_line_with_what_it_took(show: Callable[...,
         ["1", "do", "2", "completed", "0.0", "s", "-", "-", '{"boats":', "3}"],
     ]
     assert lines[-2:] == [
-        "in all: ~$0.2500, 1500 tokens, 1 iterations, 62.0 s, 1 of 3 answers not wholly known",
+        "in all: ~$0.2500, 1500 tokens, 1 iteration, 62.0 s, 1 of 3 answers not wholly known",
         'result: {"boats": 3}',
     ]
 

@@ -220,17 +220,18 @@ class Execution:
     async def _completed(
         self, started: StageStarted, result: JsonValue, part: Budget, chat: RecordingChat | None
     ) -> None:
+        asked = chat if chat and chat.messages else None
         record = StageCompleted(
             at=now(),
             round=started.round,
             stage=started.stage,
             attempt=started.attempt,
             result=result,
-            messages=tuple(chat.messages) if chat else (),
+            messages=tuple(asked.messages) if asked else (),
             spent=SpentRecord.of(part.spent),
-            model=str(chat.model) if chat else None,
-            session_id=chat.session_id if chat else None,
-            turn_ids=tuple(chat.turn_ids) if chat else (),
+            model=str(asked.model) if asked else None,
+            session_id=asked.session_id if asked else None,
+            turn_ids=tuple(asked.turn_ids) if asked else (),
         )
         self._budget.witness(self._name_of(started))
         await self._running.append(record)
