@@ -191,13 +191,6 @@ def test_the_page_has_every_error_kind_with_its_code_and_whether_trying_again_ca
     assert rows == [(k, str(KINDS[k].code), "yes" if KINDS[k].retryable else "no") for k in on_wire]
 
 
-def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
-    text = (DOCS / "protocol.md").read_text().split("## Not yet")[1]
-    later = {"tool/call", "tool/result"}
-    assert later <= set(re.findall(r"`([a-z/.]+)`", text))
-    assert not later & set(METHODS)
-
-
 @pytest.mark.parametrize("page", ["protocol.md", "events.md"])
 def test_the_pages_point_to_files_that_are_there(page: str) -> None:
     for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,16 +12,14 @@ from typing import Any
 import structlog
 import trio
 
-from clisup.backends.base import Capabilities
 from clisup.core.config import Config
 from clisup.core.events import Actor, SessionForked, SessionSeeded
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
 from clisup.core.totals import totals_of
-from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
+from clisup.daemon.admission import check_capabilities, check_cwd, check_live
 from clisup.daemon.backends import Backend, Backends
-from clisup.daemon.bridging import check_brought
 from clisup.daemon.drift import Drift
 from clisup.daemon.forking import make_fork
 from clisup.daemon.keeper_starts import KeeperStarts
@@ -186,7 +183,7 @@ class Manager:
             self._check(session_id, params, backend)
             # Not under the lock: a CLI that is slow to tell its version holds up its own clients only.
             _, version = await backend.ready()
-            _check_live(params, backend, version)
+            check_live(params, backend, version)
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(self.services.looks, backend, params.env or {}, params.resume_native_id, own)
@@ -208,13 +205,11 @@ class Manager:
 
     def _check(self, session_id: str, params: SessionNewParams, backend: Backend) -> None:
         self._check_room(session_id)
-        _check_cwd(params.cwd)
+        check_cwd(params.cwd)
         self._check_writer(params.resume_native_id or session_id)
         backend.environment(request_env=params.env or {}, sets={}, markers={})
-        _check_capabilities(params, backend.name, backend.adapter.capabilities)
+        check_capabilities(params, backend.name, backend.adapter.capabilities)
         check_history_of(params, backend, max_image_bytes=self.config.daemon.max_image_bytes)
-        if params.tools:
-            check_brought(params.mcp_config)
 
     def _check_room(self, session_id: str) -> None:
         """May a session of this id be opened now?"""
@@ -323,7 +318,7 @@ class Manager:
         if session_id in self._sessions:
             return self._same(session_id, digest)
         self._check_room(session_id)
-        _check_cwd(source.spec.cwd)
+        check_cwd(source.spec.cwd)
         self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
         self._forking[session_id] = trio.Event()
         try:
@@ -397,56 +392,3 @@ def _tell_origin(session: Session) -> None:
 
 def _digest(session_id: str, params: SessionNewParams) -> str:
     return params_digest(session_id, params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True))
-
-
-def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
-    """An older CLI may take prompts on its stdin and yet not say what became of them."""
-    wanted = backend.adapter.capabilities.live_versions
-    if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
-        return
-    raise WorldError(
-        f"cannot open a live session of backend {backend.name!r}, because it is version {version}, "
-        f"and live mode is known for {wanted}",
-        kind="backend_version_unsupported",
-        hint="install a newer one, or open the session with mode: one-shot",
-        backend=backend.name,
-        installed=version,
-        supported=wanted,
-    )
-
-
-def _check_cwd(cwd: str) -> None:
-    """A session's directory must be there and be enterable, at its opening and again at each turn (by the keeper)."""
-    if not os.path.isdir(cwd):
-        reason = "it is no directory" if os.path.exists(cwd) else "there is no such directory"
-    elif not os.access(cwd, os.R_OK | os.X_OK):
-        reason = "the daemon may not enter it"
-    else:
-        return
-    raise UsageError(
-        f"cannot work in {cwd}, because {reason}", kind="invalid_params", hint="give an existing directory as cwd"
-    )
-
-
-def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
-    wants = {
-        "system_prompt": params.system_prompt is not None and not can.system_prompt,
-        "mcp_config": params.mcp_config is not None and not can.mcp,
-        "tools": params.tools is not None and not can.tools,
-        "resume_native_id": params.resume_native_id is not None and not can.resume,
-        "history": bool(params.history) and not can.history,
-        "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
-    }
-    for name in (name for name, missing in wants.items() if missing):
-        raise UsageError(
-            f"cannot use {name} with backend {backend!r}, because it has no such feature",
-            kind="unsupported",
-            hint="see backend/list",
-        )
-    modes = can.permission_modes
-    if params.permission_mode is not None and modes is not None and params.permission_mode not in modes:
-        raise UsageError(
-            f"cannot use permission mode {params.permission_mode!r}, because backend {backend!r} does not have it",
-            kind="invalid_params",
-            hint=f"it has: {', '.join(modes) or 'none'}",
-        )

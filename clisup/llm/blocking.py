@@ -20,13 +20,15 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from clisup.llm import client, models
 from clisup.llm.calls import CallOptions, ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Completion, StreamEvent
+from clisup.llm.conversation.conversation import Conversation as AsyncConversation
+from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.names import ModelName
 from clisup.llm.portal import Held, the_portal
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured
 
-__all__ = ["BlockingChat", "BlockingModel", "BlockingStream", "Client", "resolve"]
+__all__ = ["BlockingChat", "BlockingModel", "BlockingStream", "Client", "Conversation", "resolve"]
 
 T = TypeVar("T")
 
@@ -171,6 +173,49 @@ class BlockingModel:
             return await self.model.structured(prompt, schema, repairs=repairs, **options)
 
         return the_portal().call(structured)
+
+
+class Conversation:
+    """As `clisup.llm.Conversation`, in a `with` block. What only looks at it, or edits it, is at `conversation`."""
+
+    def __init__(self, model: BlockingModel | Any, **options: Any) -> None:
+        self.conversation = AsyncConversation(_async(model), **options)
+        self._held: Held[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._held = the_portal().hold(self.conversation)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def send(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> Turn:
+        """Say it, and wait for the whole turn."""
+
+        async def send() -> Turn:
+            return await self.conversation.send(prompt, output_schema=output_schema)
+
+        return the_portal().call(send)
+
+    def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> BlockingStream:
+        """The events of the answer. When `Finished` is given, the turn is in `turns`."""
+        return BlockingStream(self.conversation.stream(prompt, output_schema=output_schema))
+
+    def save(self, path: str | None = None) -> None:
+        """Write the file; without a `path`, the conversation's own."""
+        the_portal().call(self.conversation.save, path)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, with the marks of the last edit."""
+        return self.conversation.turns
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What the model sees of the turns."""
+        return self.conversation.messages
 
 
 @contextmanager

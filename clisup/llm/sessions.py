@@ -21,16 +21,18 @@ from clisup.client.aio_session import AsyncSession
 from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key
 from clisup.client.events import Gap
 from clisup.client.options import PromptOptions
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, UsageError
 from clisup.llm.chat import ChatOptions, Finished, StreamEvent
-from clisup.llm.failures import DaemonUnavailable, Failed, InvalidRequest, Unsupported
+from clisup.llm.failures import DaemonUnavailable, Failed, InvalidRequest, error_of_refusal
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.names import ModelName
 from clisup.llm.payloads import whole
 from clisup.llm.reading import TurnReader
 from clisup.llm.refusals import as_llm_errors
 from clisup.llm.seeding import seeded
+from clisup.llm.serving import serving, to_wire
 from clisup.llm.streams import CLOSING_S, EventStream
+from clisup.llm.tools import Tool
 from clisup.llm.wire import history_to_wire, prompt_to_wire
 
 __all__ = ["CLIENT_NAME", "SessionChat", "SessionSettings", "open_chat"]
@@ -59,21 +61,35 @@ async def open_chat(name: ModelName, options: ChatOptions, settings: SessionSett
                 chat.close
             )  # before it is opened: cancelled in between, nobody knows whether it is
             await chat.open()
+            if options.tools:
+                await stack.enter_async_context(_served(client, chat.session.id, options.tools))
         yield chat
+
+
+@asynccontextmanager
+async def _served(client: AsyncClient, session_id: str, tools: Sequence[Tool]) -> AsyncIterator[None]:
+    """`serving`, with what goes wrong between it and the daemon as an `LLMError`."""
+    try:
+        async with serving(client, session_id, tools):
+            yield
+    except UsageError:
+        raise  # the caller's own
+    except ClisupError as error:
+        raise error_of_refusal(error) from error
 
 
 async def _planned(
     client: AsyncClient, name: ModelName, options: ChatOptions, settings: SessionSettings
 ) -> SessionChat:
-    if options.tools:
-        raise Unsupported(f"cannot give tools to {name}, because nothing serves them yet", kind="unsupported")
-    history = history_to_wire(options.history)
+    history = history_to_wire(options.history, {tool.name for tool in options.tools})
     can = await _capabilities(client, name.backend) if history or options.system else {}
     params: dict[str, Any] = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
     if options.system and can.get("system_prompt"):
         params["system_prompt"] = options.system
     if history and can.get("history"):
         params["history"] = history
+    if options.tools:
+        params["tools"] = to_wire(options.tools)
     if options.budget is not None:
         params["budget"] = options.budget.to_wire()
     params |= options.session

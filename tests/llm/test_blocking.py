@@ -62,6 +62,18 @@ def test_a_client_falls_back() -> None:
     assert blocking.Client(primary, [ScriptedModel("Hello.")]).complete("Hi").text == "Hello."
 
 
+def test_a_conversation_is_had_in_a_block() -> None:
+    model, asked = of("One.", "Two words.", "Three.")
+    with blocking.Conversation(model, system="Be.") as conversation:
+        assert conversation.send("first").text == "One."
+        assert isinstance(list(conversation.stream("second"))[-1], Finished)
+        with conversation.stream("third") as stream:
+            stream.finish()
+    assert [turn.text for turn in conversation.turns] == ["One.", "Two words.", "Three."]
+    assert len(conversation.messages) == 6
+    assert asked.asked[2].system == "Be." and len(asked.asked[2].messages) == 5
+
+
 def test_threads_call_side_by_side() -> None:
     both, running = trio.Event(), [0]
 

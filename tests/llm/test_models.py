@@ -36,6 +36,7 @@ from clisup.llm.failures import (
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock
 from clisup.llm.models import Model, resolve
 from clisup.llm.names import ModelName
+from clisup.llm.toolbox import tool
 
 BOUND_S = 90.0
 PNG = bytes.fromhex(
@@ -256,6 +257,64 @@ async def test_somebody_elses_interrupt_is_raised(daemon: Harness) -> None:
                     lambda: daemon.call("session/interrupt", session_id=session["session_id"])
                 )
                 await events.finish()
+
+
+async def test_tools_are_run_here_when_the_real_process_calls_them(daemon: Harness) -> None:
+    """Two in one message; the chat's own, by their own names, with results that are in the messages."""
+    called: list[int] = []
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        called.append(a)
+        return a + b
+
+    prompt = '@parallel\n@mcp add {"a": 1, "b": 2}\n@mcp add {"a": 3, "b": "four"}\n@end\nDone.'
+    async with bounded(), demo(daemon).stream(prompt, tools=[add]) as events:
+        told = [event async for event in events]
+    started = [event for event in told if isinstance(event, ToolStarted)]
+    assert [(event.name, event.ours) for event in started] == [("add", True)] * 2
+    results = {event.result.tool_use_id: event.result for event in told if isinstance(event, ToolEnded)}
+    assert (results[started[0].id].text, results[started[0].id].is_error) == ("3", False)
+    assert results[started[1].id].is_error and called == [1]
+    done = told[-1].completion  # type: ignore[union-attr]
+    assert [block.type for block in done.messages[0].content] == ["tool_use"] * 2
+    assert {block.name for block in done.messages[0].content} == {"add"}
+    assert done.text == "Done."
+
+
+async def test_a_backend_without_tools_refuses_them(serve: Callable[..., Harness]) -> None:
+    daemon = serve(raw='[backends.acp]\nkind = "acp"\ncommand = ["true"]\n')
+
+    @tool
+    def ping() -> str:
+        """Ping."""
+        return "pong"
+
+    async with bounded():
+        with pytest.raises(LLMError) as refused:
+            await resolve("acp", socket=daemon.socket, cwd=str(daemon.cwd)).complete("Hi", tools=[ping])
+    assert refused.value.kind == "unsupported"
+
+
+async def test_a_turn_with_a_tool_at_work_is_left_like_any_other(daemon: Harness) -> None:
+    begun, ended = trio.Event(), trio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with bounded(), demo(daemon).stream("@mcp wait", tools=[wait]) as events:
+        await anext(events)
+        await begun.wait()
+    assert ended.is_set()
+    until(lambda: not processes(daemon), "its process lives")
+    assert sessions(daemon) == []
 
 
 async def test_a_chat_writes_notes_into_its_journal(daemon: Harness) -> None:
