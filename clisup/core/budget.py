@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.core.events import TurnError
+from clisup.core.usage import Usage
 
 if TYPE_CHECKING:
     from clisup.core.ledger import Ledger
@@ -76,14 +77,14 @@ def limits_of(opened_with: Budget | None, set_since: Mapping[str, Any] | None) -
     return budget if budget is not None and budget.limits else None
 
 
-def used_of(ledger: "Ledger", *, running_usd: float | None = None, running_s: float = 0.0) -> Used:
-    """What all turns have used, the running one too: its cost and time so far are the caller's to say."""
-    turn = ledger.current
+def used_of(
+    ledger: "Ledger", *, running: Usage | None = None, running_usd: float | None = None, running_s: float = 0.0
+) -> Used:
+    """What all turns have used; of the one that runs, its usage, cost and time so far are the caller's to say."""
     costs = [cost for cost in (ledger.cost_usd, running_usd) if cost is not None]
-    running = turn.spending.usage.total_tokens if turn is not None else None
     return Used(
         usd=sum(costs) if costs else None,
-        tokens=ledger.tokens + (running or 0),
+        tokens=ledger.tokens + ((running and running.total_tokens) or 0),
         turns=ledger.turns_begun,
         wall_s=ledger.wall_s + running_s,
         unpriced=ledger.unpriced,

@@ -36,7 +36,7 @@ class Turn(Struct):
     """A turn that is queued or running. `begin` says where its part of the spools begins.
 
     What a live process does between two turns is kept as one without an id. `spending` is what it was told
-    to have used before its end.
+    to have used before its end; no record tells it, see `Ledger.spend`.
     """
 
     id: str
@@ -52,6 +52,7 @@ class Turn(Struct):
     stderr_events: int = 0
     answered: bool = False
     began: str | None = None
+    began_seq: int = 0
     paused_s: float = 0.0
     spending: Spending = field(default_factory=Spending)
     pid: int | None = None
@@ -140,6 +141,11 @@ class Ledger(Struct):
         if len(self.keys) > max_keys:
             self._forget_oldest_key()
 
+    def spend(self, event: dict[str, Any]) -> None:
+        """An event of `SPENDING`, of the turn that runs. `fold` leaves them out: of a turn that is over only its end counts."""
+        if self.held is not None:
+            self.held.spending.see(event, self.model)
+
     def pass_over(self, src: Source, *, answers: bool) -> None:
         """Events that it does not read, up to the one at `src`, are journaled; `answers`: some show that the model does."""
         turn = self.held
@@ -181,6 +187,7 @@ class Ledger(Struct):
             if name in memo:
                 setattr(self, name, memo[name])
         self.end_steers(memo.get("dropped", ()))
+        self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
         if self.held is not None:
@@ -303,7 +310,7 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.queue = [other for other in ledger.queue if other is not turn]
     ledger.turns = max(ledger.turns, int(turn.id[1:]))
     _move_steers(ledger, turn.id, event)
-    turn.started, turn.began = True, event["ts"]
+    turn.started, turn.began, turn.began_seq = True, event["ts"], event["seq"]
     ledger.turns_begun += 1
     turn.run = event["run"]
     ledger.runs = max(ledger.runs, turn.run)
@@ -335,16 +342,6 @@ def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.native_session_id = event.get("native_session_id") or ledger.native_session_id
     ledger.model = event.get("model") or ledger.model
     ledger.native_lost = False
-
-
-def _message_start(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.spending.message_begins(event)
-
-
-def _usage_told(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.spending.usage_told(event, ledger.model)
 
 
 def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -379,10 +376,9 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
 
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
-    usage, seen = Usage.model_validate(event.get("usage") or {}), 0
+    usage = Usage.model_validate(event.get("usage") or {})
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None
-        seen = over.spending.usage.total_tokens or 0
         ledger.wall_s += lasted(over.began, event["ts"], over.paused_s)
         if over.live and over.process_started and not over.process_exited:
             ledger.resting = Turn("")
@@ -392,9 +388,8 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.completed += outcome == "completed"
     ledger.last_error = (event.get("error") or {}).get("kind")
     ledger.usage = ledger.usage + usage
-    used = max(usage.total_tokens or 0, seen)
-    ledger.tokens += used
-    _add_cost(ledger, event, used)
+    ledger.tokens += usage.total_tokens or 0
+    _add_cost(ledger, event, usage)
     ledger.ends[turn_id] = event["seq"]
     ledger.end_steers(event.get("prompt_ids") or ())
     keyed = set(ledger.keys.values())
@@ -405,9 +400,9 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
         del ledger.ends[old]
 
 
-def _add_cost(ledger: Ledger, event: dict[str, Any], tokens: int) -> None:
+def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
     if event.get("cost_usd") is None:
-        ledger.unpriced += tokens > 0
+        ledger.unpriced += bool(usage.total_tokens)
         return
     ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
     if ledger.cost_source != "estimated":  # a sum is as sure as its less sure part
@@ -427,9 +422,6 @@ _HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {
     "process_started": _process_started,
     "process_exited": _process_exited,
     "session_init": _session_init,
-    "message_start": _message_start,
-    "message_stop": _usage_told,
-    "usage": _usage_told,
     "stderr": _stderr,
     "watchdog": _watchdog,
     "approval_requested": _approval_requested,

@@ -1,4 +1,7 @@
-"""What a running turn has used so far, by model, from the events that tell it: part of the ledger's fold. Pure.
+"""What a running turn has used so far, by model, from the events that tell it. Pure.
+
+Of turns that are over only the sums count, which the ledger folds from their ends: so at a start these events, of which there
+are two for each message, are read of the running turn alone.
 
 A message says its model when it begins and its usage at its end (claude); others tell the usage of each model call by itself
 (codex), and then it was the session's model.
@@ -10,9 +13,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from clisup.core.usage import Usage
+from clisup.core.usage import COUNTS, Usage
 
-__all__ = ["MODELS_A_TURN", "Spending"]
+__all__ = ["MODELS_A_TURN", "SPENDING", "Spending"]
+
+SPENDING = frozenset({"message_start", "message_stop", "usage"})
+"""The events that tell it."""
 
 MODELS_A_TURN = 64
 """Whose usage is kept apart; that of further ones is of an unknown model."""
@@ -21,30 +27,32 @@ MODELS_A_TURN = 64
 class Spending(Struct):
     """Of one turn. `spent` is usage by model (empty: not known which); `speaking` the model of each open message, by its parent."""
 
-    spent: dict[str, dict[str, Any]] = field(default_factory=dict)
+    spent: dict[str, dict[str, int]] = field(default_factory=dict)
     speaking: dict[str, str] = field(default_factory=dict)
 
     @property
     def by_model(self) -> dict[str, Usage]:
-        """The usage of each model."""
-        return {model: Usage.model_validate(counts) for model, counts in self.spent.items()}
+        """The usage of each model. What no call has told stays unknown."""
+        return {model: Usage(**counts, source="reported") for model, counts in self.spent.items()}
 
     @property
     def usage(self) -> Usage:
         """That of all models together."""
         return sum(self.by_model.values(), Usage())
 
-    def message_begins(self, event: dict[str, Any]) -> None:
-        """Fold a `message_start`."""
-        if event.get("model") and len(self.speaking) < MODELS_A_TURN:
-            self.speaking[event.get("parent_tool_use_id") or ""] = event["model"]
-
-    def usage_told(self, event: dict[str, Any], model: str | None) -> None:
-        """Fold a `message_stop` or `usage`; `model` is the session's."""
-        model = self.speaking.pop(event.get("parent_tool_use_id") or "", None) or model or ""
+    def see(self, event: dict[str, Any], model: str | None) -> None:
+        """Fold an event of `SPENDING`; `model` is the session's."""
+        parent = event.get("parent_tool_use_id") or ""
+        if event["type"] == "message_start":
+            if event.get("model") and len(self.speaking) < MODELS_A_TURN:
+                self.speaking[parent] = event["model"]
+            return
+        model = self.speaking.pop(parent, None) or model or ""
         if not (told := event.get("usage")):
             return
         if model not in self.spent and len(self.spent) >= MODELS_A_TURN:
             model = ""
-        whole = Usage.model_validate(self.spent.get(model, {})) + Usage.model_validate(told)
-        self.spent[model] = whole.model_dump(exclude_none=True)
+        counts = self.spent.setdefault(model, {})
+        for name in COUNTS:
+            if (count := told.get(name)) is not None:
+                counts[name] = counts.get(name, 0) + count

@@ -64,8 +64,9 @@ class Budgets:
         turn = self._session.ledger.current
         if turn is None:
             return used_of(self._session.ledger)
-        cost = self._session.services.prices().cost(turn.spending.by_model)
-        return used_of(self._session.ledger, running_usd=cost, running_s=self._lap(turn))
+        spending, seconds = turn.spending, self._lap(turn)
+        cost = self._session.services.prices().cost(spending.by_model)
+        return used_of(self._session.ledger, running=spending.usage, running_usd=cost, running_s=seconds)
 
     def told(self) -> dict[str, Any] | None:
         """As `session/get` shows it; None where there is no budget."""
@@ -141,13 +142,22 @@ class Budgets:
 
     # -- after a turn
 
-    def priced(self, done: TurnCompleted, turn: Turn | None) -> TurnCompleted:
+    def settled(
+        self, done: TurnCompleted, memo: dict[str, Any], turn: Turn | None
+    ) -> tuple[TurnCompleted, dict[str, Any]]:
         """A turn's end with what its CLI has told on the way where it told no usage at the end, and with a cost where it told none.
 
-        `turn` is the one that ends; None for one that has never begun.
+        `turn` is the one that ends; None for one that has never begun. Where the end tells less than the way did, the memo says
+        how much more counts.
         """
-        usage, spent = done.usage, turn.spending.by_model if turn is not None else {}
-        told_on_the_way = sum(spent.values(), Usage())
+        if turn is None:
+            return done, memo
+        done = self._priced(done, turn.spending.by_model)
+        more = (turn.spending.usage.total_tokens or 0) - (done.usage.total_tokens or 0)
+        return done, memo | {"more_tokens": more} if more > 0 else memo
+
+    def _priced(self, done: TurnCompleted, spent: dict[str, Usage]) -> TurnCompleted:
+        usage, told_on_the_way = done.usage, sum(spent.values(), Usage())
         if usage.total_tokens is None and told_on_the_way.total_tokens is not None:
             usage = told_on_the_way.model_copy(update={"source": "estimated"})
         changes: dict[str, Any] = {} if usage is done.usage else {"usage": usage}

@@ -154,7 +154,7 @@ class Session:
         """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
-        done = self.budgets.priced(done, current if current and current.id == turn else None)
+        done, memo = self.budgets.settled(done, memo, current if current and current.id == turn else None)
         done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
         self.gate.account.see(done)
         return Item(done, turn, memo=memo or None)

@@ -48,7 +48,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "budget",
+        name: str = "the budget",
         unknown: Literal["tell", "refuse"] = "tell",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,7 +77,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "sub-budget",
+        name: str = "a part of the budget",
         own_iterations: bool = False,
     ) -> Budget:
         """A budget within this one, for a part of the work. Siblings share what is left here, as it comes.

@@ -59,6 +59,11 @@ class Client(ModelCalls):
         """A chat that outlives the failure of a model."""
         return self._chat(options or ChatOptions())
 
+    async def end_sessions(self, labels: Mapping[str, str]) -> int:
+        """As `Model.end_sessions`, at the daemons of all its models."""
+        ends = [getattr(model, "end_sessions", None) for model in self.models]
+        return sum([await end(labels) for end in ends if end is not None])
+
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
         async with open_plain_nursery() as nursery:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions
 from clisup.llm.names import ModelName, parse_model
+from clisup.llm.orphans import end_sessions
 from clisup.llm.sessions import SessionSettings, open_chat
 
 __all__ = ["Model", "resolve"]
@@ -33,6 +34,10 @@ class Model(ModelCalls):
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """A conversation in a session of its own, which ends with the block."""
         return open_chat(self.name, _merged(self.defaults, options or ChatOptions()), self.settings)
+
+    async def end_sessions(self, labels: Mapping[str, str]) -> int:
+        """End what a program that died has left: all open sessions with these labels, of any backend. Gives how many."""
+        return await end_sessions(labels, socket=self.settings.socket, keep=self.settings.keep)
 
     def __str__(self) -> str:
         return str(self.name)

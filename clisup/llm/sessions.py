@@ -81,7 +81,7 @@ async def _served(client: AsyncClient, session_id: str, tools: Sequence[Tool]) -
 async def _planned(
     client: AsyncClient, name: ModelName, options: ChatOptions, settings: SessionSettings
 ) -> SessionChat:
-    history = history_to_wire(options.history)
+    history = history_to_wire(options.history, {tool.name for tool in options.tools})
     can = await _capabilities(client, name.backend) if history or options.system else {}
     params: dict[str, Any] = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
     if options.system and can.get("system_prompt"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ToolResultBlock
+from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.reading import BRIDGE_PREFIX
 
 __all__ = ["history_to_wire", "prompt_to_wire"]
 
@@ -25,19 +26,24 @@ def prompt_to_wire(prompt: Message) -> str | list[dict[str, Any]]:
     return [block.model_dump(mode="json", exclude={"cache"}) for block in prompt.content]
 
 
-def history_to_wire(history: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages with all that an API would take: texts without a character, and messages that hold nothing, are left out."""
+def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The messages with all that an API would take: texts without a character, and messages that hold nothing, are left out.
+
+    Calls of tools that are `ours` get the name by which the CLI has them, or the model would go on calling one that it has not.
+    """
     messages = (
-        {"role": message.role, "content": [wire for block in message.content if (wire := _block(block))]}
+        {"role": message.role, "content": [wire for block in message.content if (wire := _block(block, ours))]}
         for message in history
     )
     return [message for message in messages if message["content"]]
 
 
-def _block(block: Block) -> dict[str, Any] | None:
+def _block(block: Block, ours: Collection[str]) -> dict[str, Any] | None:
     if isinstance(block, TextBlock) and not block.text:
         return None
     wire: dict[str, Any] = block.model_dump(mode="json", exclude_none=True)
     if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
         wire["content"] = [part for part in wire["content"] if part.get("text", "image")]
+    if isinstance(block, ToolUseBlock) and block.name in ours:
+        wire["name"] = BRIDGE_PREFIX + block.name
     return wire

@@ -20,6 +20,8 @@ from clisup.core.budget import (
     used_of,
 )
 from clisup.core.ledger import Ledger
+from clisup.core.spending import SPENDING
+from clisup.core.usage import Usage
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,13 @@ class Journal:
         self.seq += 1
         event = {"seq": self.seq, "ts": f"2026-01-01T00:00:{at}Z", "turn_id": turn, "type": type_, **fields}
         self.ledger.fold(type_, event, src=None, memo=fields.pop("memo", None))
+        if type_ in SPENDING:
+            self.ledger.spend(event)
+
+    @property
+    def used(self) -> Used:
+        turn = self.ledger.current
+        return used_of(self.ledger, running=turn.spending.usage if turn else None)
 
     def start(self, turn: str = "t1", at: str = "00") -> None:
         self.add("prompt_accepted", turn, delivery="queued")
@@ -136,7 +145,7 @@ def test_the_messages_of_a_running_turn_count_and_its_end_takes_their_place() ->
     journal.start()
     journal.say(10)
     journal.say(20, model="other", parent="tool")
-    assert used_of(journal.ledger, running_s=3.0) == Used(None, 32, 1, 3.0, 0)
+    assert journal.used == Used(None, 32, 1, 0.0, 0)
     journal.end(usage={"input_tokens": 30, "output_tokens": 2}, cost_usd=0.5, cost_source="reported")
     assert used_of(journal.ledger) == Used(0.5, 32, 1, 10.0, 0)
 
@@ -145,8 +154,16 @@ def test_an_end_that_tells_less_than_the_messages_did_does_not_give_anything_bac
     journal = Journal()
     journal.start()
     journal.say(100)
-    journal.end(usage={"input_tokens": 0, "output_tokens": 0})
-    assert used_of(journal.ledger).tokens == 101
+    journal.end(usage={"input_tokens": 0, "output_tokens": 0}, memo={"more_tokens": 101})  # as the daemon journals it
+    assert journal.used.tokens == 101
+
+
+def test_what_runs_and_what_it_costs_so_far_is_added() -> None:
+    journal = Journal()
+    journal.start()
+    journal.end(usage={"input_tokens": 5}, cost_usd=0.5, at="04")
+    running = Usage(input_tokens=3, output_tokens=4)
+    assert used_of(journal.ledger, running=running, running_usd=0.25, running_s=2.0) == Used(0.75, 12, 1, 6.0, 0)
 
 
 def test_usage_is_kept_by_the_model_that_each_message_named() -> None:

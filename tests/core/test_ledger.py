@@ -80,7 +80,7 @@ USAGE = {"input_tokens": 3, "output_tokens": 4, "source": "reported"}
 steps = st.lists(
     st.sampled_from(
         ["accept", "accept_key", "start", "speak", "init", "stderr", "watchdog", "finish", "fail", "drop", "run", "end"]
-        + ["message", "stop", "usage", "resumed", "budget"]
+        + ["resumed", "budget"]
     ),
     max_size=60,
 )
@@ -95,9 +95,6 @@ def written(script: list[str]) -> Journal:
         "speak": journal.speak,
         "init": lambda: journal.speak("session_init", native_session_id="n", model="m"),
         "stderr": lambda: journal.speak("stderr", text="oops"),
-        "message": lambda: journal.speak("message_start", model=f"m{len(journal.records) % 3}"),
-        "stop": lambda: journal.speak("message_stop", usage=USAGE),
-        "usage": lambda: journal.speak("usage", usage=USAGE),
         "resumed": lambda: journal.add("notice", code="resumed", message="m", data={"pause_s": 1.5}),
         "budget": lambda: journal.add("notice", code="budget_set", message="m", memo={"budget": {"turns": 5}}),
         "watchdog": lambda: journal.add("watchdog", action="fired", phase="model"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from commands import run
 from harness import Harness
 from session_probe import SessionProbe
 
@@ -274,3 +277,75 @@ def test_a_steered_prompt_is_refused_where_the_turn_is_being_ended_for_its_budge
     session.prompt(f"@ignore-int\n{long_work(1, last='@stall')}")
     session.await_event("message_stop")
     assert refused(session, when_busy="steer")["which"] == "tokens"
+
+
+def test_what_a_running_turn_has_used_is_known_again_also_over_segments_of_the_journal(
+    serve: Callable[..., Harness], tmp_path: Any
+) -> None:
+    daemon = serve(daemon={"segment_bytes": 65536})
+    session = daemon.new(budget={"tokens": 10_000_000})
+    gate = tmp_path / "go"
+    session.ask("@usage 100 20\nhello")
+    session.prompt("\n".join(["x" * 70_000, "@bash echo 1", "y" * 70_000, "@bash echo 2", f"@wait-file {gate}"]))
+    session.await_event("tool_result", 2)
+    seen = session.get()["budget"]["used"]["tokens"]
+    assert seen > 2 * 140_000 / 4, "two model calls with the whole prompt"
+    assert len(list((session.dir / "journal").glob("*.jsonl"))) > 1
+    for _ in range(2):
+        daemon.restart()
+        assert session.get()["budget"]["used"]["tokens"] == seen
+    gate.touch()
+
+
+def test_an_end_that_tells_less_than_the_calls_did_gives_nothing_back(daemon: Harness) -> None:
+    session = daemon.new(budget={"tokens": 1_000_000})
+    end = session.ask(f"@usage 1 1\n{long_work(2)}")
+    assert end["usage"]["input_tokens"] == 1
+    used = session.get()["budget"]["used"]["tokens"]
+    assert used > 3000
+    daemon.restart()
+    assert session.get()["budget"]["used"]["tokens"] == used
+
+
+# -- what people see --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_opens_shows_and_raises_a_budget(daemon: Harness) -> None:
+    ran = run(
+        daemon,
+        "run",
+        "-b",
+        "demo",
+        "-C",
+        str(daemon.cwd),
+        "--budget-tokens",
+        "100",
+        "--budget-usd",
+        "2",
+        "@usage 90 20\nhi",
+    )
+    assert ran.returncode == 0
+    session_id = ran.stderr.split("session ", 1)[1].split()[0]
+    page = run(daemon, "status", session_id).stdout
+    assert re.search(r"Budget: [0-9.]+ of 2 USD, 110 of 100 tokens; used up", page)
+    why = run(daemon, "status", "--why", session_id).stdout
+    assert "no turn may begin: the budget of 100 tokens is used up (110)" in why
+    refused = run(daemon, "run", "--session", session_id, "more")
+    assert refused.returncode == 1
+    assert "budget of 100 tokens is used up" in refused.stderr and "clisup set" in refused.stderr
+    assert "110 of 500 tokens" in run(daemon, "set", session_id, "--budget-tokens", "500").stdout
+    assert run(daemon, "run", "--session", session_id, "more").returncode == 0
+    assert run(daemon, "set", session_id, "--no-budget").stdout == "budget: none\n"
+
+
+def test_a_budget_is_shown_without_a_daemon_too(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new(budget={"tokens": 100})
+    session.ask("@usage 90 20\nhello")
+    told = session.get()["budget"]
+    daemon.kill()
+    shown = run(daemon, "status", "--json", session.id)
+    assert shown.returncode == 3
+    assert json.loads(shown.stdout)["budget"] == told
+    assert "used up" in run(daemon, "status", session.id).stdout
+    daemon.start()

@@ -156,7 +156,7 @@ def test_sub_agents_are_nested_by_their_parents() -> None:
         said("Seen.", parent="deep"),
         ended("deep", "report of deep", "s"),
         said("All told.", parent="s"),
-        TaskChanged("task-1", "completed", "look", "s", AT),
+        TaskChanged("task-1", "completed", "All told.", "s", AT),
         ended("s", "report"),
         said("Good."),
     ]

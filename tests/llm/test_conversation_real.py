@@ -15,6 +15,7 @@ from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.conversation.policies import DropCompletedToolCalls, TokenBudget, default_policies
 from clisup.llm.conversation.tokens import estimate_tokens, text_tokens
 from clisup.llm.failures import BudgetExhausted
+from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message
 from clisup.llm.models import Model, resolve
 
@@ -121,3 +122,18 @@ async def test_a_session_budget_is_the_conversations_over_all_its_sessions(daemo
             with pytest.raises(BudgetExhausted):
                 await conversation.send("One too many.")
     assert len(conversation.turns) == 3
+
+
+async def test_calls_of_our_own_tools_go_into_a_history_by_the_name_that_the_cli_has_for_them(daemon: Harness) -> None:
+    memory = WorkingMemory()
+    with trio.fail_after(BOUND_S):
+        policies = [TokenBudget(limit=600, down_to=1.0, keep_turns=1)]
+        async with Conversation(demo(daemon), memory=memory, policies=policies) as conversation:
+            first = await conversation.send('@mcp memory {"operation": "set", "key": "a", "value": 1}\nKept.')
+            assert [(call.name, call.ours, call.failed) for call in first.calls] == [("memory", True, False)]
+            conversation.edit(first.calls[0].id, summary="It is kept.")
+            turn = await conversation.send('@mcp memory {"operation": "get", "key": "a"}\n@history')
+    assert conversation.chats_opened == 2
+    assert turn.calls[0].essence == ("memory", {"operation": "get", "key": "a"}, "1", False)
+    said = [part for message in told(turn.text) for part in message["content"] if isinstance(part, dict)]
+    assert [part["name"] for part in said if part["type"] == "tool_use"] == ["mcp__clisup__memory"]

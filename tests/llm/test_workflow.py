@@ -18,7 +18,7 @@ from clisup.llm.chat import ChatOptions, Cost, SessionBudget
 from clisup.llm.failures import Overloaded
 from clisup.llm.messages import Message
 from clisup.llm.signatures import OutputField, Predict, Signature, using
-from clisup.llm.testing import Reply, ScriptedChat, ScriptedModel
+from clisup.llm.testing import Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.llm.workflow import Loop, Reflection, Stage, StageDone, StageRun, ThinkPlanDoReflect
 from clisup.llm.workflow.execution import NOTED_RESULT_BYTES
 
@@ -299,6 +299,42 @@ async def test_a_workflow_that_runs_cannot_be_run_beside_itself(tmp_path: Path) 
             await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
 
     await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
+
+
+async def test_a_conversation_goes_on_after_a_structured_output_that_nothing_was_said_to(tmp_path: Path) -> None:
+    class Answer(Signature):
+        answer: int = OutputField()
+
+    async def ask(run: StageRun) -> int:
+        return (await run.predict(Answer)).value.answer
+
+    native = Reply([ToolCall("StructuredOutput", {"answer": 1}, result="ok")], structured={"answer": 1})
+    model = ScriptedModel(native, Overloaded("busy", kind="overloaded"), "c", structured=True)
+    loop = Loop(Stage("ask", ask), Stage("check", said("Check")))
+    with pytest.raises(Overloaded):
+        await loop.run(model=model, trace=tmp_path / "t")
+    await loop.run(model=model, trace=tmp_path / "t")
+    history = model.asked[2].options.history
+    assert [message.role for message in history] == ["user", "assistant", "user", "assistant"]
+    assert history[-1].text == '{"answer":1}'
+
+
+async def test_sessions_of_a_process_that_died_are_ended_before_it_goes_on(tmp_path: Path) -> None:
+    ended: list[Any] = []
+
+    class Model(ScriptedModel):
+        async def end_sessions(self, labels: Any) -> int:
+            assert len(self.asked) == 2
+            ended.append(labels)
+            return 1
+
+    model = Model("d1", Overloaded("busy", kind="overloaded"), then="yes")
+    with pytest.raises(Overloaded):
+        await two().run(model=model, trace=tmp_path / "t")
+    assert ended == []
+    result = await two().run(model=model, trace=tmp_path / "t")
+    assert ended == [{"clisup.workflow": result.run_id}]
+    assert all(asked.options.labels == ended[0] for asked in model.asked)
 
 
 async def test_a_cancelled_stage_is_recorded_as_such(tmp_path: Path) -> None:

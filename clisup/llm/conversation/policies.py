@@ -10,6 +10,7 @@ backend read the context anew, without its cache: `at_least_tokens` and `down_to
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -44,8 +45,12 @@ class Policy(Protocol):
         """The turns as they are to be; the same ones where nothing is to change. It may be async."""
 
 
-class _Policy(BaseModel):
+class _Policy(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
 
 
 class DropCompletedToolCalls(_Policy):

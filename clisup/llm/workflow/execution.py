@@ -14,13 +14,13 @@ from pydantic_core import to_json, to_jsonable_python
 
 from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
-from clisup.llm.chat import ChatOptions, LanguageModel
+from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.signatures import active, using
 from clisup.llm.spending import Spent
 from clisup.llm.workflow.records import Failure, Progress, SpentRecord, StageCompleted, StageFailed, StageStarted
 from clisup.llm.workflow.running import Running, now
-from clisup.llm.workflow.stages import RecordingChat, Stage, StageRun
+from clisup.llm.workflow.stages import RecordingChat, Stage, StageRun, WorkflowModel
 
 __all__ = ["NOTED_RESULT_BYTES", "Definition", "Execution", "OnStage", "StageDone", "WorkflowResult"]
 
@@ -75,7 +75,7 @@ class Execution:
         self,
         definition: Definition,
         running: Running,
-        model: LanguageModel,
+        model: WorkflowModel,
         budget: Budget,
         on_stage: OnStage | None,
         options: ChatOptions,
@@ -145,6 +145,8 @@ class Execution:
         """Until there is an outcome, or a budget is used up."""
         async with AsyncExitStack() as stack:
             chat = None
+            if self._running.resumed:
+                await self._model.end_what_died()
             try:
                 left = admit(active().budgets, iterations=0)
                 if self._definition.chat:
@@ -218,17 +220,18 @@ class Execution:
     async def _completed(
         self, started: StageStarted, result: JsonValue, part: Budget, chat: RecordingChat | None
     ) -> None:
+        asked = chat if chat and chat.messages else None
         record = StageCompleted(
             at=now(),
             round=started.round,
             stage=started.stage,
             attempt=started.attempt,
             result=result,
-            messages=tuple(chat.messages) if chat else (),
+            messages=tuple(asked.messages) if asked else (),
             spent=SpentRecord.of(part.spent),
-            model=str(chat.model) if chat else None,
-            session_id=chat.session_id if chat else None,
-            turn_ids=tuple(chat.turn_ids) if chat else (),
+            model=str(asked.model) if asked else None,
+            session_id=asked.session_id if asked else None,
+            turn_ids=tuple(asked.turn_ids) if asked else (),
         )
         self._budget.witness(self._name_of(started))
         await self._running.append(record)

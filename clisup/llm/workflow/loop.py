@@ -12,7 +12,7 @@ from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.signatures import using
 from clisup.llm.workflow.execution import Definition, Execution, OnStage, WorkflowResult
 from clisup.llm.workflow.running import Running
-from clisup.llm.workflow.stages import Stage
+from clisup.llm.workflow.stages import Stage, WorkflowModel
 
 __all__ = ["Loop"]
 
@@ -73,6 +73,5 @@ class Loop:
                         kind="usage",
                         hint="run(..., model=resolve(...))",
                     )
-                return await Execution(
-                    self._definition, running, here.model, own, on_stage, options or ChatOptions()
-                ).go()
+                found = WorkflowModel(here.model, running.progress.started.run_id)
+                return await Execution(self._definition, running, found, own, on_stage, options or ChatOptions()).go()

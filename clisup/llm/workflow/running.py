@@ -38,10 +38,11 @@ def now() -> str:
 
 
 class Running:
-    """`append` folds a record into `progress` once it is durable."""
+    """`append` folds a record into `progress` once it is durable. `resumed`: it had begun before this call."""
 
-    def __init__(self, progress: Progress, trace: Trace | None) -> None:
+    def __init__(self, progress: Progress, trace: Trace | None, *, resumed: bool) -> None:
         self.progress, self._trace = progress, trace
+        self.resumed = resumed
 
     @classmethod
     @asynccontextmanager
@@ -59,7 +60,8 @@ class Running:
             if progress is not None:
                 assert trace is not None
                 _check_same(progress.started, name, stages, given, trace)
-            running = cls(progress or await _begin(name, stages, given, trace), trace)
+            resumed = progress is not None
+            running = cls(progress or await _begin(name, stages, given, trace), trace, resumed=resumed)
             await running._say_what_died()
             yield running
         finally:

@@ -4,29 +4,52 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import trio
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.asking import ask
 from clisup.llm.budget import Budget
-from clisup.llm.chat import Chat, Completion, Finished, LanguageModel, StreamEvent
+from clisup.llm.calls import ModelCalls
+from clisup.llm.chat import Chat, ChatOptions, Completion, Finished, LanguageModel, StreamEvent
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.names import ModelName
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 
-__all__ = ["NOTE_S", "RecordingChat", "Stage", "StageFunction", "StageRun"]
+__all__ = ["LABEL", "NOTE_S", "RecordingChat", "Stage", "StageFunction", "StageRun", "WorkflowModel"]
 
+LABEL = "clisup.workflow"
+"""The label of all sessions of a workflow; its value is the run's id."""
 NOTE_S = 5.0
 """How long a note to the daemon's event log may take."""
 
 _logger = logging.getLogger("clisup.llm.workflow")  # the program's own log, as that of clisup.llm.budget
 S = TypeVar("S", bound=Signature)
+
+
+class WorkflowModel(ModelCalls):
+    """The model of a workflow, as its stages have it: each session has the label `clisup.workflow`, so that it can be found."""
+
+    def __init__(self, model: LanguageModel, run_id: str) -> None:
+        self.model = model
+        self._labels = {LABEL: run_id}
+
+    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
+        """As that of the model itself."""
+        options = options or ChatOptions()
+        return self.model.chat(replace(options, labels={**options.labels, **self._labels}))
+
+    async def end_what_died(self) -> None:
+        """A process before this one may have died: its sessions are the daemon's, and what runs there would be done twice."""
+        end = getattr(self.model, "end_sessions", None)
+        if end is not None and (ended := await end(self._labels)):
+            _logger.warning("ended %d sessions of the process before this one", ended)
 
 
 class RecordingChat:
@@ -71,9 +94,18 @@ class RecordingChat:
         async for event in self._chat.stream(prompt, output_schema=output_schema):
             if isinstance(event, Finished):
                 completion = event.completion
-                self.messages += [*as_messages(prompt), *(completion.messages or (completion.message,))]
+                self.messages += [*as_messages(prompt), *_answered(completion)]
                 self.turn_ids += [completion.turn_id] if completion.turn_id else []
             yield event
+
+
+def _answered(completion: Completion) -> list[Message]:
+    """What an answer added, ending with a word of the model's: after its own structured output claude says none, and a history has to."""
+    messages = list(completion.messages or (completion.message,))
+    if messages[-1].role != "assistant":
+        said = completion.text if completion.structured is None else to_json(completion.structured).decode()
+        messages.append(Message.assistant(said or "Done."))
+    return messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +123,7 @@ class StageRun:
     attempt: int
     results: Mapping[str, Any]
     rounds: Sequence[Mapping[str, Any]]
-    model: LanguageModel
+    model: WorkflowModel
     budget: Budget
     shared: RecordingChat | None
 
