@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from tests.e2e.tools.stage import ADD, BURST, FAIL, PICTURE, TWO_TEXTS, Arguments, Given, Stage, ended, interactions
+from tests.e2e.tools.stage import ADD, BURST, FAIL, TWO_TEXTS, Arguments, Given, Stage, ended, interactions
 
 pytestmark = pytest.mark.e2e
 Start = Callable[..., Stage]
