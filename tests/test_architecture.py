@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.recordings",
         "clisup.installing",
         "clisup.bundle",
+        "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),

@@ -86,9 +86,9 @@ class Capabilities(Struct, frozen=True):
     `controls` are what a live process takes while it runs, and `compact` where there is a command
     for it. `permission_modes` is None where only the running CLI knows its modes: it refuses at the turn
     what it does not have. `tools`: its CLI starts our MCP bridge, so that the session's client can run tools for the model.
-    `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a
-    session's transcript can be copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the
-    caller's (`SeedRules`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
+    `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a session's transcript can be
+    copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the caller's
+    (`clisup.backends.seeds`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
     """
 
     one_shot: bool = True
@@ -269,7 +269,8 @@ class Adapter(Protocol):
       stand in for a login that the command knows nothing of. Default: cannot tell.
     - `refused_as_root(env: Mapping[str, str]) -> tuple[str, ...]`: the permission modes and flags that the CLI refuses where
       it runs as root with this environment. Default: none.
-    - `fork: ForkRules`, where its capabilities have `fork`; `presence: PresenceRules`, where processes of the CLI's own say
+    - `fork: ForkRules`, where its capabilities have `fork`; `seed: SeedRules`, where they have `history`;
+      `presence: PresenceRules`, where processes of the CLI's own say
       which session they have open. Default: none.
     - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
     """

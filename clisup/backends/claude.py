@@ -27,9 +27,11 @@ from clisup.backends.claude_fork import ClaudeFork
 from clisup.backends.claude_input import as_text, user_message
 from clisup.backends.claude_live import context_usage
 from clisup.backends.claude_presence import ClaudePresence
+from clisup.backends.claude_seed import ClaudeSeed, config_directory
 from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.core.presence import PresenceRules
+from clisup.core.structured import schema_text
 from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
 
@@ -65,12 +67,15 @@ class ClaudeAdapter:
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     fork = ClaudeFork()
+    seed = ClaudeSeed()
     presence: PresenceRules = ClaudePresence()
     capabilities = Capabilities(
         live=True,
         live_versions=">=2.1.329,<3",
         controls=("model", "permission_mode", "context_usage", "compact"),
         fork=True,
+        history=True,
+        structured=True,
         cost=True,
         images=True,
         tools=True,
@@ -165,11 +170,10 @@ class ClaudeAdapter:
         """A glob for the session's transcript. The folder is made from the first turn's directory, so any folder
         matches.
         """
-        home = env.get("HOME")
-        config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
+        config = config_directory(env)
         if config is None or not UUID.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(config.rstrip('/'))}/projects/*/{native_session_id}.jsonl"
+        return f"{glob.escape(config)}/projects/*/{native_session_id}.jsonl"
 
 
 def _flags(request: LaunchRequest) -> list[str]:
@@ -184,6 +188,8 @@ def _flags(request: LaunchRequest) -> list[str]:
     if request.mcp_config_file is not None:
         # --mcp-config takes any number of values: the flag after it ends the list.
         flags += ["--mcp-config", argv_path("mcp_config_file", request.mcp_config_file), "--strict-mcp-config"]
+    if request.output_schema is not None:
+        flags += ["--json-schema", schema_text(request.output_schema)]
     if request.tools:
         # A rule for the whole server: it serves this session's tools and nothing else. It holds in every permission mode (in plan
         # mode only for tools that are marked as read-only, as the bridge marks them) and in a live process, too.

@@ -212,6 +212,7 @@ _EXITS: tuple[_Exit, ...] = (
         "give a prompt; if there was one, the machine was too slow to hand it over within claude's 3 s",
     ),
     _Exit(re.compile(r"Invalid MCP configuration"), "invalid_request", "mend the session's mcp_config"),
+    _Exit(re.compile(r"--json-schema (?:is not|must be)"), "invalid_request", "mend the prompt's output_schema"),
     _Exit(re.compile(r"Error processing --setting-sources"), "invalid_request", "mend the backend's setting_sources"),
     _Exit(
         re.compile(r"Not logged in|Please run /login"), "authentication", "run `claude auth login` as the daemon's user"

@@ -131,6 +131,7 @@ class CodexAdapter(CodexBase):
         chosen_id=False,
         interrupt="request",
         approvals=True,
+        structured=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )

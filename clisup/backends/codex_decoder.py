@@ -31,6 +31,7 @@ from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import codex_passes_on
 from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.core.framing import Line
+from clisup.core.structured import object_in
 from clisup.core.usage import Usage
 
 __all__ = ["CodexDecoder"]
@@ -233,6 +234,7 @@ class CodexDecoder:
             error=error,
             interrupted=interrupted,
             denied=tuple(self._denied),
+            structured=object_in(self._messages.last_text) if self._request.output_schema and not error else None,
         )
         last: tuple[Reply, ...] = (END_OF_INPUT,)
         last_events = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]

@@ -18,6 +18,7 @@ from clisup.backends.codex_mcp import bridge_launcher, bridge_words, toml_value
 from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
+from clisup.backends.codex_schema import strict_schema
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
 from clisup.core.content import text_of
@@ -31,6 +32,7 @@ from clisup.core.events import (
     SessionInit,
 )
 from clisup.core.framing import Line
+from clisup.core.structured import object_in, schema_text
 from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
@@ -42,6 +44,9 @@ _EVENTS = (
     "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
     "task", "status", "unparsed",
 )  # fmt: skip
+
+
+_SCHEMA = "output-schema.json"
 
 
 class CodexExecAdapter(CodexBase):
@@ -57,12 +62,13 @@ class CodexExecAdapter(CodexBase):
         tools=True,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
+        structured=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin and the images as files.
+        """Argv, stdin, and the images and the schema as files.
 
         A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported. Of our bridge argv
         has no more than how to start it.
@@ -78,6 +84,9 @@ class CodexExecAdapter(CodexBase):
             )
         text, altered = _text_of(request)
         images = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        schema = (
+            {_SCHEMA: schema_text(strict_schema(request.output_schema))} if request.output_schema is not None else {}
+        )
         bridge = bridge_launcher(request) if request.tools else {}
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
@@ -89,18 +98,19 @@ class CodexExecAdapter(CodexBase):
             *_settings(request),
             *(bridge_words(request) if request.tools else ()),
             *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
+            *(f"--output-schema={request.scratch}/{name}" for name in schema),
         ]
         return LaunchSpec(
             argv=(*request.command, *words, *request.args, *session, "-"),
             stdin=text,
             env=OWN_ENVIRONMENT,
             prompt_altered=altered,
-            files={**images, **bridge},
+            files={**images, **schema, **bridge},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
         """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
-        return CodexExecDecoder(carried)
+        return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
 
 
 def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
@@ -128,8 +138,9 @@ class CodexExecDecoder:
 
     passes_on = staticmethod(exec_passes_on)
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, *, structured: bool = False) -> None:
         self._carried = carried.usage
+        self._structured = structured
         self._used = Usage()
         self._names: dict[str, str] = {}
         self._denied: dict[str, None] = {}
@@ -223,5 +234,6 @@ class CodexExecDecoder:
                 usage_total=total,
                 error=explain_report(Report(failure)) if failure is not None else None,
                 denied=tuple(self._denied),
+                structured=object_in(self._text) if self._structured and not failed else None,
             ),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from clisup.backends.base import LaunchRequest
 from clisup.backends.codex_mcp import servers_of
 from clisup.backends.codex_mentions import Said, switched_off
+from clisup.backends.codex_schema import strict_schema
 from clisup.core.content import Image
 from clisup.errors import UsageError
 
@@ -76,7 +77,10 @@ def sandbox_of(request: LaunchRequest) -> str:
 def start_turn(thread: str, request: LaunchRequest) -> str:
     """The prompt, images as `data:` URLs: of a local file codex would tell the model the path, too."""
     items = [_input_item(part) for part in said(request).content]
-    return _line(id=START_TURN, method="turn/start", params={"threadId": thread, "input": items})
+    params: Frame = {"threadId": thread, "input": items}
+    if request.output_schema is not None:
+        params["outputSchema"] = strict_schema(request.output_schema)
+    return _line(id=START_TURN, method="turn/start", params=params)
 
 
 def said(request: LaunchRequest) -> Said:

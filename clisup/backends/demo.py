@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_presence import ClaudePresence
+from clisup.backends.claude_seed import ClaudeSeed
 
 __all__ = ["DemoAdapter"]
 
@@ -33,6 +34,13 @@ class DemoPresence(ClaudePresence):
         return f"{home}/sessions" if home else None
 
 
+class DemoSeed(ClaudeSeed):
+    """The same file in the demo's own place."""
+
+    def home(self, env: Mapping[str, str]) -> str | None:
+        return _home(env)
+
+
 class DemoAdapter(ClaudeAdapter):
     """What differs from claude: the command, the versions, and where the transcripts lie."""
 
@@ -43,6 +51,7 @@ class DemoAdapter(ClaudeAdapter):
     capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
     presence = DemoPresence()
+    seed = DemoSeed()
 
     def parse_version(self, output: str) -> str | None:
         match = _VERSION.search(output)

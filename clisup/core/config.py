@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.framing import DEFAULT_LINE_LIMIT
+from clisup.core.prices import Price
 from clisup.errors import ConfigurationError
 
 __all__ = [
@@ -181,6 +182,7 @@ class Config(_Table):
     daemon: DaemonConfig = DaemonConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
+    prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 
     @property
     def defaults(self) -> frozenset[str]:
@@ -279,6 +281,8 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: type[BaseModel] = Config
     if path[:1] == ("backends",):
         model, path = BackendConfig, path[2:]
+    elif path[:1] == ("prices",):
+        model, path = Price, path[2:]
     for part in path:
         if isinstance(part, int):  # an entry of a list of tables
             continue

@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clisup.core.structured import schema_text
 
 __all__ = ["differences", "digest", "fingerprint"]
 
@@ -19,6 +22,7 @@ _WORDS = {
     "arguments": "an argument",
     "system_prompt": "the system prompt",
     "mcp": "the set of MCP servers",
+    "output_schema": "the output schema",
     "credential": "a credential",
     "environment": "the environment",
     "limits": "its limits",
@@ -36,6 +40,7 @@ def fingerprint(
     mcp: str | None,
     environment: Mapping[str, str],
     limits: object,
+    output_schema: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """A digest for each part. `arguments` are the adapter's own, without those that name the session; `limits` is all that the
     process's keeper, and its run, were told once and for all."""
@@ -52,6 +57,8 @@ def fingerprint(
         "environment": sorted(rest.items()),
         "limits": limits,
     }
+    if output_schema is not None:  # else as it was before there were any: a process is not let go for that
+        parts["output_schema"] = schema_text(output_schema)
     return {name: digest(part) for name, part in parts.items()}
 
 

@@ -6,8 +6,7 @@ the model is what the client wrote, and no CLI has to leave out a part of it by 
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -16,7 +15,6 @@ from clisup.core.content import MediaType, image_of
 
 __all__ = [
     "MAX_MESSAGES",
-    "MAX_SCHEMA_BYTES",
     "History",
     "HistoryBlock",
     "HistoryImage",
@@ -25,13 +23,13 @@ __all__ = [
     "HistoryThinking",
     "HistoryToolResult",
     "HistoryToolUse",
-    "OutputSchema",
     "blocks_of",
     "check_history",
+    "is_blank",
+    "sendable",
 ]
 
 MAX_MESSAGES = 20_000
-MAX_SCHEMA_BYTES = 256 * 1024  # as compact JSON
 
 
 class _Part(BaseModel):
@@ -39,10 +37,10 @@ class _Part(BaseModel):
 
 
 class HistoryText(_Part):
-    """Plain text. `cache` is taken and means nothing: the CLI sets its own cache markers."""
+    """Plain text. What is blank is left out: an API takes none. `cache` is taken and means nothing: the CLI sets its own cache markers."""
 
     type: Literal["text"]
-    text: Annotated[str, Field(min_length=1)]
+    text: str
     cache: bool = False
 
 
@@ -112,10 +110,15 @@ class HistoryMessage(_Part):
 
     role: Literal["user", "assistant"]
     content: Annotated[
-        Annotated[str, Field(min_length=1), Tag("text")]
-        | Annotated[list[HistoryBlock], Field(min_length=1), Tag("blocks")],
-        Discriminator(_text_or_blocks),
+        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(_text_or_blocks)
     ]
+
+    @property
+    def images(self) -> Iterator[HistoryImage]:
+        """Its images, those in results of tools too."""
+        for block in blocks_of(self):
+            inner = block.content if isinstance(block, HistoryToolResult) else [block]
+            yield from (part for part in inner if isinstance(part, HistoryImage))
 
 
 def blocks_of(message: HistoryMessage) -> Sequence[HistoryBlock]:
@@ -131,6 +134,8 @@ def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
         raise ValueError(
             "a history begins with a message of role user and ends with one of role assistant, or is empty"
         )
+    if _is_void(history[0]) or _is_void(history[-1]):
+        raise ValueError("the first or last message holds nothing to send: no more than blank text, or thinking")
     asked: dict[str, None] = {}
     known: set[str] = set()
     for number, message in enumerate(history):
@@ -146,6 +151,28 @@ def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
     if asked:
         raise ValueError(f"the last message calls a tool ({next(iter(asked))!r}) and nothing answers it")
     return history
+
+
+def sendable(history: Sequence[HistoryMessage]) -> Iterator[tuple[str, str | Sequence[HistoryBlock]]]:
+    """Roles and contents without what no API takes again: blank texts, thinking without its signature, and messages of no more."""
+    for message in history:
+        if not _is_void(message):
+            kept = (
+                message.content if isinstance(message.content, str) else [b for b in message.content if not is_blank(b)]
+            )
+            yield message.role, kept
+
+
+def is_blank(block: HistoryBlock) -> bool:
+    """Can it not be sent again?"""
+    if isinstance(block, HistoryText):
+        return not block.text.strip()
+    return isinstance(block, HistoryThinking) and not block.signature
+
+
+def _is_void(message: HistoryMessage) -> bool:
+    """Thinking alone is no message: whoever leaves thinking out has nothing left."""
+    return all(is_blank(block) or isinstance(block, HistoryThinking) for block in blocks_of(message))
 
 
 _OF_ROLE: dict[str, tuple[type[_Part], ...]] = {
@@ -173,14 +200,3 @@ def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> 
 
 
 History = Annotated[list[HistoryMessage], Field(max_length=MAX_MESSAGES), AfterValidator(check_history)]
-
-
-def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type") != "object":
-        raise ValueError('an output_schema is the JSON Schema of an object: its "type" is "object"')
-    if (size := len(json.dumps(schema, separators=(",", ":")).encode())) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"an output_schema has at most {MAX_SCHEMA_BYTES} bytes, and this one {size}")
-    return schema
-
-
-OutputSchema = Annotated[dict[str, Any], AfterValidator(_check_schema)]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.core.approval_rules import ApprovalRule
+from clisup.core.budget import Budget
 from clisup.core.config import TimeoutsConfig
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, WorldError
@@ -48,9 +49,11 @@ class SessionSpec(BaseModel):
     env_names: tuple[str, ...] = ()
     timeouts: dict[str, float] = {}
     approvals: SessionApprovals = SessionApprovals()
+    budget: Budget | None = None
     labels: dict[str, str] = {}
     resume_native_id: str | None = None
     forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
+    seeded: dict[str, Any] | None = None  # the fields of `session_seeded`
 
     @classmethod
     def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:
@@ -68,8 +71,13 @@ class SessionSpec(BaseModel):
 
     @property
     def begins_at_zero(self) -> bool:
-        """Are the CLI's own running totals zero before the first turn? A copied transcript comes without them."""
-        return self.resume_native_id is None or self.forked_from is not None
+        """Are the CLI's own running totals zero before the first turn? A transcript that was written for it tells of none."""
+        return self.resume_native_id is None or self.has_own_transcript
+
+    @property
+    def has_own_transcript(self) -> bool:
+        """Was a transcript written for it at its opening?"""
+        return self.forked_from is not None or self.seeded is not None
 
     def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
         """The backend's timeouts, overridden by the session's."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,8 @@ from clisup.core.session_spec import SessionSpec
 from clisup.core.turn_trace import WATCHED, RunMark, TurnTrace, TurnTraces
 from clisup.errors import UsageError
 from clisup.host import clock
-from clisup.host.failpoints import failpoint
-from clisup.host.files import storage_error
 from clisup.host.session_dir import SessionDir
-from clisup.host.transcript_copies import CopyInProgress, read_lines, write_copy
+from clisup.host.transcript_copies import CopyInProgress, parts_of, read_lines, write_session
 from clisup.host.transcripts import find_transcript
 
 if TYPE_CHECKING:
@@ -88,7 +85,6 @@ async def make_fork(
         )
     point, plan = await _settled_plan(source, rules, at_turn)
     directory = SessionDir(source.services.state_dir, session_id)
-    copy = CopyInProgress(directory)
     forked = SessionForked(
         source_session_id=source.id,
         at_turn=point.upto,
@@ -104,37 +100,18 @@ async def make_fork(
             "digest": digest,
             "model": source.setting("model"),
             "permission_mode": source.setting("permission_mode"),
+            "budget": source.budgets.limits,  # the same one, of which nothing is used yet
             "resume_native_id": native_id,
+            "seeded": None,
             "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),
         }
     )
     with source.services.storage.watched():
         rewrite = partial(rules.copy, native_session_id=native_id)
         record = partial(directory.create, spec, *private)
-        await trio.to_thread.run_sync(_write, directory, copy, point.path, plan, rewrite, record)
+        lines = parts_of(point.path, plan.parts, rewrite)
+        copy = await trio.to_thread.run_sync(write_session, directory, os.path.dirname(point.path), lines, record)
     return spec, copy
-
-
-def _write(
-    directory: SessionDir,
-    copy: CopyInProgress,
-    source: str,
-    plan: ForkPlan,
-    rewrite: Callable[[bytes], bytes],
-    record: Callable[[], None],
-) -> None:
-    try:
-        scratch = copy.begin(source)
-        write_copy(source, plan.parts, rewrite, scratch)
-        copy.publish()
-        record()
-        failpoint("fork.created")
-    except BaseException as error:
-        copy.undo()
-        directory.remove()
-        if isinstance(error, OSError):
-            raise storage_error("copy", source, error) from None
-        raise
 
 
 # -- where to cut -----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc import tool_models as t
+from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.note_models import NoteParams
@@ -138,10 +139,10 @@ class _Handlers:
 
     async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
         with trio.CancelScope(shield=True):  # what was asked for is done, also where the client has gone meanwhile
-            session = await self._manager.open(params)
+            session = await self._manager.open(params, connection.actor)
         if session.tools is not None and session.state is not SessionState.CLOSED:
             session.tools.serve(connection)
-        native = session.ledger.native_session_id or params.resume_native_id
+        native = session.ledger.native_session_id or session.spec.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
     async def session_fork(self, connection: Connection, params: m.SessionForkParams) -> bytes:
@@ -200,6 +201,12 @@ class _Handlers:
     async def session_set_permission_mode(self, connection: Connection, params: m.SetPermissionModeParams) -> bytes:
         session = self._manager.get(params.session_id)
         return _json(await session.controls.set("permission_mode", params.permission_mode))
+
+    async def session_set_budget(self, connection: Connection, params: SetBudgetParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        with trio.CancelScope(shield=True):
+            budget = await session.budgets.set(params.budget, connection.actor)
+        return _json(SetBudgetResult(budget=budget))
 
     async def session_context_usage(self, connection: Connection, params: m.SessionParams) -> bytes:
         return _json(await self._manager.get(params.session_id).controls.context_usage())

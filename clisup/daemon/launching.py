@@ -127,7 +127,9 @@ class Launcher:
         )
         marked = None
         if request.live:
-            bare = dataclasses.replace(request, native_session_id=None, resume=False, model=None, permission_mode=None)
+            bare = dataclasses.replace(
+                request, native_session_id=None, resume=False, model=None, permission_mode=None, output_schema=None
+            )
             marked = fingerprint(
                 command=argv,
                 version=version,
@@ -142,6 +144,7 @@ class Launcher:
                     backend.config.orphans,
                     session.services.config.daemon.lease_s,
                 ),
+                output_schema=request.output_schema,
             )
         return Draft(request, spec, env, markers, marked)
 

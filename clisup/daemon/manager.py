@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import structlog
 import trio
 
-from clisup.backends.base import Capabilities
 from clisup.core.config import Config
-from clisup.core.events import Actor, SessionForked
+from clisup.core.events import Actor, SessionForked, SessionSeeded
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
 from clisup.core.totals import totals_of
-from clisup.core.versions import in_range
 from clisup.daemon.accounts import Accounts
+from clisup.daemon.admission import check_capabilities, check_cwd, check_live
 from clisup.daemon.backends import Backend, Backends
-from clisup.daemon.bridging import check_brought
 from clisup.daemon.drift import Drift
 from clisup.daemon.forking import make_fork
 from clisup.daemon.keeper_starts import KeeperStarts
 from clisup.daemon.live import LivePool
 from clisup.daemon.native_guard import check_foreign_writer
 from clisup.daemon.recorder import Item
+from clisup.daemon.seeding import Seeding, check_history_of
 from clisup.daemon.services import Services
 from clisup.daemon.session import Session
 from clisup.daemon.slots import Slots
@@ -135,7 +134,7 @@ class Manager:
             CopyInProgress(directory).undo()
             directory.remove()  # a crash in session/new or session/fork: its client got no answer
             return
-        if spec.forked_from is not None:
+        if spec.has_own_transcript:
             CopyInProgress(directory).settle()
         session = self._make(spec)
         session.load()
@@ -167,21 +166,24 @@ class Manager:
                 )
                 session.renewal.come(self.backends.get(session.spec.backend))
 
-    async def open(self, params: SessionNewParams) -> Session:
+    async def open(self, params: SessionNewParams, actor: Actor | None = None) -> Session:
         """Open a session, or find the one of the same id and params.
 
         Raises `UsageError`: session_exists, limit_exceeded, invalid_params, backend_not_found, session_busy,
         permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
         """
         session_id = params.session_id or str(uuid.uuid4())
-        asked = params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True)
-        digest = params_digest(session_id, asked)
+        digest = (
+            await trio.to_thread.run_sync(_digest, session_id, params)
+            if params.history
+            else _digest(session_id, params)
+        )
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
             # Not under the lock: a CLI that is slow to tell its version holds up its own clients only.
             _, version = await backend.ready()
-            _check_live(params, backend, version)
+            check_live(params, backend, version)
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(self.services.looks, backend, params.env or {}, params.resume_native_id, own)
@@ -189,7 +191,7 @@ class Manager:
             if session_id in self._sessions:
                 return self._same(session_id, digest)
             self._check(session_id, params, self.backends.get(params.backend))
-            return await self._create(session_id, params, digest)
+            return await self._create(session_id, params, digest, actor)
 
     def _same(self, session_id: str, digest: str) -> Session:
         session = self._sessions[session_id]
@@ -203,12 +205,11 @@ class Manager:
 
     def _check(self, session_id: str, params: SessionNewParams, backend: Backend) -> None:
         self._check_room(session_id)
-        _check_cwd(params.cwd)
+        check_cwd(params.cwd)
         self._check_writer(params.resume_native_id or session_id)
         backend.environment(request_env=params.env or {}, sets={}, markers={})
-        _check_capabilities(params, backend.name, backend.adapter.capabilities)
-        if params.tools:
-            check_brought(params.mcp_config)
+        check_capabilities(params, backend.name, backend.adapter.capabilities)
+        check_history_of(params, backend, max_image_bytes=self.config.daemon.max_image_bytes)
 
     def _check_room(self, session_id: str) -> None:
         """May a session of this id be opened now?"""
@@ -250,7 +251,7 @@ class Manager:
                 session_id=session.id,
             )
 
-    async def _create(self, session_id: str, params: SessionNewParams, digest: str) -> Session:
+    async def _create(self, session_id: str, params: SessionNewParams, digest: str, actor: Actor | None) -> Session:
         timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
         asked = params.approvals
         approvals = (
@@ -271,14 +272,20 @@ class Manager:
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
+            budget=params.budget,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
         tools = [tool.model_dump(exclude_none=True) for tool in params.tools or ()]
         directory = SessionDir(self.state_dir, session_id)
+        seeding = Seeding(params, self.backends.get(params.backend), session_id, actor) if params.history else None
+        spec = seeding.spec_of(spec) if seeding is not None else spec
+        record = partial(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
         with self.services.storage.watched():
-            await trio.to_thread.run_sync(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
+            if seeding is not None:
+                return self._begin_written(spec, await trio.to_thread.run_sync(seeding.write, spec, directory, record))
+            await trio.to_thread.run_sync(record)
             return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:
@@ -311,16 +318,16 @@ class Manager:
         if session_id in self._sessions:
             return self._same(session_id, digest)
         self._check_room(session_id)
-        _check_cwd(source.spec.cwd)
+        check_cwd(source.spec.cwd)
         self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
         self._forking[session_id] = trio.Event()
         try:
             spec, copy = await make_fork(source, session_id, digest, params.at_turn, actor)
-            return self._begin_fork(spec, copy)
+            return self._begin_written(spec, copy)
         finally:
             self._forking.pop(session_id).set()
 
-    def _begin_fork(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
+    def _begin_written(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
         try:
             session = self._begin(spec)
         except BaseException:
@@ -375,59 +382,13 @@ class Manager:
 
 
 def _tell_origin(session: Session) -> None:
-    """A fork's first event says what it is a fork of, also where a daemon before this one died before it could."""
-    if session.spec.forked_from is not None and session.recorder.next_seq == 1:
-        session.recorder.record([Item(SessionForked.model_validate(session.spec.forked_from))])
+    """The first event says what it is a fork of, or begins with, also where a daemon before this one died before it could."""
+    spec = session.spec
+    if spec.forked_from is not None and session.recorder.next_seq == 1:
+        session.recorder.record([Item(SessionForked.model_validate(spec.forked_from))])
+    elif spec.seeded is not None and session.recorder.next_seq == 1:
+        session.recorder.record([Item(SessionSeeded.model_validate(spec.seeded))])
 
 
-def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
-    """An older CLI may take prompts on its stdin and yet not say what became of them."""
-    wanted = backend.adapter.capabilities.live_versions
-    if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
-        return
-    raise WorldError(
-        f"cannot open a live session of backend {backend.name!r}, because it is version {version}, "
-        f"and live mode is known for {wanted}",
-        kind="backend_version_unsupported",
-        hint="install a newer one, or open the session with mode: one-shot",
-        backend=backend.name,
-        installed=version,
-        supported=wanted,
-    )
-
-
-def _check_cwd(cwd: str) -> None:
-    """A session's directory must be there and be enterable, at its opening and again at each turn (by the keeper)."""
-    if not os.path.isdir(cwd):
-        reason = "it is no directory" if os.path.exists(cwd) else "there is no such directory"
-    elif not os.access(cwd, os.R_OK | os.X_OK):
-        reason = "the daemon may not enter it"
-    else:
-        return
-    raise UsageError(
-        f"cannot work in {cwd}, because {reason}", kind="invalid_params", hint="give an existing directory as cwd"
-    )
-
-
-def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
-    wants = {
-        "system_prompt": params.system_prompt is not None and not can.system_prompt,
-        "mcp_config": params.mcp_config is not None and not can.mcp,
-        "tools": params.tools is not None and not can.tools,
-        "resume_native_id": params.resume_native_id is not None and not can.resume,
-        "history": bool(params.history) and not can.history,
-        "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
-    }
-    for name in (name for name, missing in wants.items() if missing):
-        raise UsageError(
-            f"cannot use {name} with backend {backend!r}, because it has no such feature",
-            kind="unsupported",
-            hint="see backend/list",
-        )
-    modes = can.permission_modes
-    if params.permission_mode is not None and modes is not None and params.permission_mode not in modes:
-        raise UsageError(
-            f"cannot use permission mode {params.permission_mode!r}, because backend {backend!r} does not have it",
-            kind="invalid_params",
-            hint=f"it has: {', '.join(modes) or 'none'}",
-        )
+def _digest(session_id: str, params: SessionNewParams) -> str:
+    return params_digest(session_id, params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True))

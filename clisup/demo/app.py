@@ -52,14 +52,23 @@ def _run(argv: list[str]) -> int:
     catch_signals(wire)
     servers = _mcp_servers(options)
     _check_files(options)
+    schema = _schema(options)
     prompt = "" if options.is_live else _read_prompt(options.prompt)
     try:
         session = _open(options)
     except UnknownSession as error:
         return _unknown_session(wire, str(error))
     if options.is_live:
-        return _live(wire, options, session, servers)
-    return _play(wire, options, session, prompt, servers)
+        return _live(wire, options, session, servers, schema)
+    return _play(wire, options, session, prompt, servers, schema)
+
+
+def _schema(options: Options) -> dict[str, Any] | None:
+    if "--json-schema" not in options.values:
+        return None
+    from clisup.demo.structured import read_schema  # few are asked for such an answer
+
+    return read_schema(options.values["--json-schema"])
 
 
 def _explain(options: Options) -> int:
@@ -84,7 +93,14 @@ def _open(options: Options) -> Session:
         raise BadArguments(f"Error: Session ID {error} is already in use.") from None
 
 
-def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: Servers | None) -> int:
+def _play(
+    wire: Wire,
+    options: Options,
+    session: Session,
+    prompt: str,
+    servers: Servers | None,
+    schema: dict[str, Any] | None,
+) -> int:
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
 
     def begin() -> None:
@@ -100,6 +116,7 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     session.add_prompt(prompt)
     turn = Turn(wire, frames, session, prompt_length=len(prompt))
     turn.permission_mode = options.permission_mode
+    turn.schema = schema
     if mistake:
         from clisup.demo.failures import refuse_script  # only a mistaken script needs it
 
@@ -114,7 +131,9 @@ def _play(wire: Wire, options: Options, session: Session, prompt: str, servers: 
     return _play_until_stopped(player, steps)
 
 
-def _live(wire: Wire, options: Options, session: Session, servers: Servers | None) -> int:
+def _live(
+    wire: Wire, options: Options, session: Session, servers: Servers | None, schema: dict[str, Any] | None
+) -> int:
     from clisup.demo.live import Live  # a process of one turn has no use for it
 
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
@@ -122,7 +141,9 @@ def _live(wire: Wire, options: Options, session: Session, servers: Servers | Non
     def begin(permission_mode: str) -> dict[str, Any]:
         return _init(frames, permission_mode, servers)
 
-    return Live(wire, options, session, frames, begin, servers).run()
+    live = Live(wire, options, session, frames, begin, servers)
+    live.turns.turn.schema = schema
+    return live.run()
 
 
 def _init(frames: Frames, permission_mode: str, servers: Servers | None) -> dict[str, Any]:

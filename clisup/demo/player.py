@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -64,6 +65,11 @@ class Player:
                 return 1
             PLAYS[step.name](self, step)
             self.breathe()
+        if self.turn.schema is not None:
+            from clisup.demo.structured import answer  # few turns are asked for it
+
+            if answer(self.turn, steps):
+                return 0
         self.turn.succeed()
         return 0
 
@@ -134,6 +140,11 @@ def _recall(player: Player, step: Step) -> None:
     player.turn.text(f"The first prompt was: {first}")
 
 
+def _history(player: Player, step: Step) -> None:
+    lines = [json.dumps(said) for said in player.session.said[: player.session.said_before]]
+    player.turn.text("\n".join(lines) or "nothing")
+
+
 def _wait_file(player: Player, step: Step) -> None:
     while not os.path.exists(step.args[0]):
         player.wait(_POLL_S)
@@ -187,6 +198,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "huge": _huge,
     "cut": _cut,
     "structured": _set("structured"),
+    "unstructured": lambda player, step: None,
     "tool": lambda player, step: player.tools.play((step,)),
     "bash": lambda player, step: player.tools.play((step,)),
     "denied": lambda player, step: player.tools.play((step,)),
@@ -208,6 +220,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "say-pid": lambda player, step: player.turn.text(f"pid {os.getpid()}"),
     "count": lambda player, step: player.turn.text(f"turn {len(player.session.prompts)}"),
     "recall": _recall,
+    "history": _history,
     "images": lambda player, step: player.turn.text(f"images: {player.images}"),
     "no-transcript": lambda player, step: None,
     "usage": _usage,

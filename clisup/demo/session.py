@@ -27,12 +27,14 @@ class Session:
     """One session's transcript, read at start and appended to as the turn goes on.
 
     `total_cost_usd`, `model` and `prompts` are of all turns before this one; `answered` holds the uuids of messages that had
-    their turn.
+    their turn. `said` are its messages in order, as the transcript has them, and `said_before` counts those before this turn.
     """
 
     def __init__(self, session_id: str, path: str, *, persist: bool = True) -> None:
         self.id = session_id
         self.prompts: list[str] = []
+        self.said: list[dict[str, Any]] = []
+        self.said_before = 0
         self.answered: set[str] = set()
         self._asked: list[str] = []
         self.total_cost_usd = 0.0
@@ -58,9 +60,11 @@ class Session:
                 self._append({**entry, "sessionId": self.id})
 
     def _fold(self, entry: dict[str, Any]) -> None:
+        if entry.get("type") in ("user", "assistant"):
+            self.said.append({"role": entry["type"], "content": entry["message"]["content"]})
         if entry.get("type") == "user":
             injected = entry.get("injected", False)
-            self.prompts += [] if injected else [str(entry["message"]["content"])]
+            self.prompts += [] if injected else _prompts(entry["message"]["content"])
             self._asked = [*(self._asked if injected else ()), *entry.get("uuids", ())]
         elif entry.get("type") == "cost-state":
             self.answered.update(self._asked)
@@ -74,16 +78,20 @@ class Session:
     def add_prompt(self, prompt: str, uuids: list[str] | None = None) -> None:
         """This turn's prompt: from here on the session exists and can be resumed. `uuids` are those of its messages."""
         self.prompts.append(prompt)
+        self.said_before = len(self.said)
+        self.said.append({"role": "user", "content": prompt})
         more = {"uuids": uuids} if uuids else {}
         self._append({"type": "user", "message": {"role": "user", "content": prompt}, **more})
 
     def take_in(self, text: str, uuids: list[str]) -> None:
         """A message that the running turn has taken in: no turn of its own."""
         message = {"role": "user", "content": text}
+        self.said.append(message)
         self._append({"type": "user", "message": message, "uuids": uuids, "injected": True})
 
     def add_answer(self, content: list[dict[str, Any]]) -> None:
-        self._append({"type": "assistant", "message": {"role": "assistant", "content": content}})
+        self.said.append({"role": "assistant", "content": content})
+        self._append({"type": "assistant", "message": self.said[-1]})
 
     def add_cost(self, cost_usd: float, model: str) -> float:
         """This turn's cost; gives the session's new total."""
@@ -121,6 +129,14 @@ def open_session(cwd: str, *, new: str | None, resume: str | None, fork: bool = 
     if source is not None:
         session.copy(source)
     return session
+
+
+def _prompts(content: Any) -> list[str]:
+    """The text of a message as a prompt; results of tools are none. Whoever wrote the transcript may have written blocks."""
+    if not isinstance(content, list):
+        return [str(content)]
+    texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
+    return ["\n".join(texts)] if texts else []
 
 
 def new_id() -> str:

@@ -36,6 +36,7 @@ class Turn:
         self.usage: Frame | None = None
         self.cost_usd: float | None = None
         self.structured: Any = None
+        self.schema: Frame | None = None  # of the answer that the process was asked for
         self.permission_mode = "default"
         self.uuids: list[str] = []
         self.before_result: Callable[[Frame], None] = lambda fields: None
@@ -198,6 +199,16 @@ class Turn:
             fields["structured_output"] = self.structured
         self.finish(subtype="success", is_error=False, terminal_reason="completed", result=self._last_text,
                     stop_reason="end_turn", api_error_status=None, **fields)  # fmt: skip
+
+    def answer_by_schema(self, value: Any) -> None:
+        """End the turn as claude does (2.1.329): the model calls a tool with the value, and has no word after it."""
+        tool_id = self.tool_use("StructuredOutput", value)
+        self.end_message("tool_use")
+        said = "Structured output provided successfully"
+        block = {"tool_use_id": tool_id, "type": "tool_result", "content": said}
+        self.send(self.frames.user([block], tool_use_result=said))
+        self.finish(subtype="success", is_error=False, terminal_reason="completed", stop_reason="tool_use", api_error_status=None,
+                    result=json.dumps(value, separators=(",", ":")), structured_output=value)  # fmt: skip
 
     def interrupt(self, *, in_tool: bool) -> None:
         """End the turn as claude does after SIGINT: what was said so far is kept."""

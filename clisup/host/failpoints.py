@@ -58,7 +58,7 @@ FAILPOINTS: dict[str, str] = {
     "dead.before": "before a keeper that is gone without a record gets one",
     "end.before": "before a turn's end is journaled",
     "end.after": "when it is journaled, before its prompt is removed",
-    "fork.begun": "when a fork's copy of the transcript is announced, before its first byte",
+    "fork.begun": "when a transcript for a fork or a history is announced, before its first byte",
     "fork.copied": "when it is written under a scratch name, before it is synced",
     "fork.published": "when it has its name, before the new session's record is written",
     "fork.created": "when the record is there, before the scratch name is removed",

@@ -1,14 +1,14 @@
-"""A copy of a CLI's transcript beside it: whole or not there, never over another file. The source is only ever read.
+"""A new transcript for a CLI, a copy or one of our own making: whole or not there, never over another file. A source is only read.
 
-A copy belongs to a session that is being made. `CopyInProgress` keeps in that session's directory which copy that is, so that
-a daemon killed in between leaves none behind: the copy has a second name until the session is there, and a file of the final
+It belongs to a session that is being made. `CopyInProgress` keeps in that session's directory which file that is, so that
+a daemon killed in between leaves none behind: the file has a second name until the session is there, and a file of the final
 name is ours only if it is that same file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from clisup.errors import UsageError, WorldError
@@ -16,7 +16,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.files import make_private_dir, read_json, storage_error, sync_directory, write_json
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["CopyInProgress", "read_lines", "write_copy"]
+__all__ = ["CopyInProgress", "parts_of", "read_lines", "write_session"]
 
 LINE_LIMIT = 64 * 1024 * 1024  # a longer line comes in pieces, which are no lines to whoever reads them
 _SUFFIX = ".clisup-fork"  # no CLI takes a file of this name for a transcript
@@ -34,14 +34,20 @@ def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
         raise storage_error("read", path, error) from None
 
 
-def write_copy(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[bytes], bytes], path: str) -> None:
-    """Write the parts of `source`, each a line, to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`."""
+def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """The parts of `source`, each a line, rewritten. Raises `OSError`."""
+    with open(source, "rb") as file:
+        for start, end in parts:
+            file.seek(start)
+            yield rewrite(file.read(end - start))
+
+
+def _write_new(lines: Iterable[bytes], path: str) -> None:
+    """Write lines to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`, also where to get them fails."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as target, open(source, "rb") as file:
-            for start, end in parts:
-                file.seek(start)
-                target.write(rewrite(file.read(end - start)))
+        with open(fd, "wb") as target:
+            target.writelines(lines)
             target.flush()
             failpoint("fork.copied")
             os.fsync(target.fileno())
@@ -49,24 +55,48 @@ def write_copy(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[
         raise storage_error("write", path, error) from None
 
 
+def write_session(
+    directory: SessionDir, folder: str, lines: Iterable[bytes], record: Callable[[], None]
+) -> CopyInProgress:
+    """A transcript in `folder`, then the record of the session in `directory`: without that there is no session.
+
+    The caller settles what it gets when the session has begun, or undoes it and removes the record. Raises
+    `UsageError(session_exists)`, `WorldError(storage_failed)`: then nothing is left of it.
+    """
+    copy = CopyInProgress(directory)
+    try:
+        _write_new(lines, copy.begin(folder))
+        copy.publish()
+        record()
+        failpoint("fork.created")
+    except BaseException as error:
+        copy.undo()
+        directory.remove()
+        if isinstance(error, OSError):
+            raise storage_error("write a transcript in", folder, error) from None
+        raise
+    return copy
+
+
 class CopyInProgress:
-    """The copy for one session that is being made, from its first byte to the session's own record."""
+    """The transcript of one session that is being made, from its first byte to the session's own record."""
 
     def __init__(self, directory: SessionDir) -> None:
         self._dir = directory.path
         self._note = os.path.join(directory.path, "fork.json")
         self._name = f"{directory.id}.jsonl"
 
-    def begin(self, source: str) -> str:
-        """Say what is about to be written beside `source`; gives the path for it. Raises `WorldError(storage_failed)`."""
+    def begin(self, folder: str) -> str:
+        """Say what is about to be written there; gives the path for it. A missing folder is made. Raises `WorldError(storage_failed)`."""
         make_private_dir(self._dir)
-        target = os.path.join(os.path.dirname(source), self._name)
-        write_json(self._note, {"transcript": target})
+        target = os.path.join(folder, self._name)
+        write_json(self._note, {"transcript": target, "made_folder": not os.path.isdir(folder)})
+        make_private_dir(folder)
         failpoint("fork.begun")
         return target + _SUFFIX
 
     def publish(self) -> None:
-        """Give the copy its name. Raises `UsageError(session_exists)` where there is a file of it, `WorldError(storage_failed)`."""
+        """Give the transcript its name. Raises `UsageError(session_exists)` where there is a file of it, `WorldError(storage_failed)`."""
         target = self._target()
         assert target is not None, "begin comes first"
         try:
@@ -74,7 +104,7 @@ class CopyInProgress:
             sync_directory(os.path.dirname(target))
         except FileExistsError:
             raise UsageError(
-                f"cannot fork to {self._name.removesuffix('.jsonl')}, because the CLI has a transcript of this id",
+                f"cannot open session {self._name.removesuffix('.jsonl')}, because the CLI has a transcript of this id",
                 kind="session_exists",
                 hint="choose another id",
             ) from None
@@ -83,23 +113,27 @@ class CopyInProgress:
         failpoint("fork.published")
 
     def settle(self) -> None:
-        """The session is there: the copy is its own, under its one name."""
+        """The session is there: the transcript is its own, under its one name."""
         if (target := self._target()) is not None:
             _unlink(target + _SUFFIX)
             _unlink(self._note)
 
     def undo(self) -> None:
-        """The session did not come to be: nothing of the copy stays."""
+        """The session did not come to be: nothing of the transcript stays."""
         if (target := self._target()) is None:
             return
+        made = (read_json(self._note) or {}).get("made_folder") is True
         with suppress(OSError):
             if os.path.samestat(os.lstat(target), os.lstat(target + _SUFFIX)):
                 os.unlink(target)
         _unlink(target + _SUFFIX)
+        if made:
+            with suppress(OSError):  # somebody else has written there meanwhile
+                os.rmdir(os.path.dirname(target))
         _unlink(self._note)
 
     def _target(self) -> str | None:
-        """None where no copy is in progress. What names another file than ours is no word of ours."""
+        """None where nothing is in progress. What names another file than ours is no word of ours."""
         with suppress(WorldError):
             target = (read_json(self._note) or {}).get("transcript")
             if isinstance(target, str) and os.path.basename(target) == self._name:

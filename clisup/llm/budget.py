@@ -48,7 +48,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "budget",
+        name: str = "the budget",
         unknown: Literal["tell", "refuse"] = "tell",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +68,7 @@ class Budget:
         self._spent, self._held_usd, self._held_tokens = Spent(), 0.0, 0
         self._began: float | None = None
         self._told: set[str] = set()
+        self._witnessed: set[str] = set()
 
     def sub(
         self,
@@ -76,7 +77,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "sub-budget",
+        name: str = "a part of the budget",
         own_iterations: bool = False,
     ) -> Budget:
         """A budget within this one, for a part of the work. Siblings share what is left here, as it comes.
@@ -117,8 +118,8 @@ class Budget:
             now = self._clock()
             for budget, count in self._chain(iterations):
                 budget._refuse_where_used_up(now, count, usd, tokens)
+            self._begin(now)
             for budget, count in self._chain(iterations):
-                budget._began = now if budget._began is None else budget._began
                 budget._spent = replace(budget._spent, iterations=budget._spent.iterations + count)
                 budget._held_usd += usd
                 budget._held_tokens += tokens
@@ -132,10 +133,25 @@ class Budget:
         """Count an answer that was not reserved with amounts; None: one whose use nobody knows."""
         self.charge(Spent.of(completion))
 
-    def charge(self, spent: Spent) -> None:
-        """Count what was used elsewhere, or before: a workflow that goes on charges what its trace says. Never refuses."""
+    def begin(self) -> None:
+        """Have the seconds run from now on, here and above; the first reservation does so, too."""
         with self._lock:
-            self._charge(spent)
+            self._begin(self._clock())
+
+    def charge(self, spent: Spent, *, once: str | None = None) -> None:
+        """Count what was used elsewhere, or before: a workflow that goes on charges what its trace says. Never refuses.
+
+        What has a name `once` is counted one time only, and not at all where `witness` has named it.
+        """
+        with self._lock:
+            if once is None or once not in self._witnessed:
+                self._charge(spent)
+                self._witnessed.update(() if once is None else (once,))
+
+    def witness(self, name: str) -> None:
+        """What is known by this name is counted already, as it happened."""
+        with self._lock:
+            self._witnessed.add(name)
 
     # -- under the lock -------------------------------------------------------------------------------------------------
 
@@ -146,6 +162,10 @@ class Budget:
             yield budget, iterations
             iterations = iterations if budget._passes_iterations else 0
             budget = budget._parent
+
+    def _begin(self, now: float) -> None:
+        for budget, _ in self._chain(0):
+            budget._began = now if budget._began is None else budget._began
 
     def _elapsed(self) -> float:
         running = 0.0 if self._began is None else self._clock() - self._began

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc import tool_models as t
+from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams, GcResult
 from clisup.rpc.note_models import NoteParams, NoteResult
 from clisup.rpc.status_models import StatusResult
@@ -52,6 +53,7 @@ METHODS: dict[str, Method] = {
     "session/compact": Method(m.CompactParams, None, "drive", "Have the CLI sum up its context: a turn like one of `session/prompt`."),
     "session/set_model": Method(m.SetModelParams, m.SetResult, "drive", "Change the model: of the live process at once, else from the next turn on."),
     "session/set_permission_mode": Method(m.SetPermissionModeParams, m.SetResult, "drive", "Change the permission mode, as `session/set_model` does the model."),
+    "session/set_budget": Method(SetBudgetParams, SetBudgetResult, "drive", "Give the session another budget; what was used stays used."),
     "session/context_usage": Method(m.SessionParams, m.ContextUsageResult, "drive", "How full the context is, as the live process itself counts."),
     "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
     "session/fork": Method(m.SessionForkParams, m.SessionForkResult, "drive", "Open a session with the history of another one, whole or up to a turn. The source is not touched."),

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
+from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
-from clisup.core.history import History, OutputSchema
+from clisup.core.history import History
+from clisup.core.structured import OutputSchema
 from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
 
@@ -146,6 +148,7 @@ class SessionNewParams(Params):
     mcp_config: dict[str, Any] | None = None
     timeouts: Timeouts | None = None
     approvals: ApprovalsParams | None = None
+    budget: Budget | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
     tools: Tools | None = None
@@ -198,6 +201,8 @@ class SessionSummary(Result):
     queue: list[dict[str, Any]]
     tokens: Usage
     cost_usd: float | None
+    cost_source: str
+    budget: dict[str, Any] | None
     subscribers: int
     first_seq: int
     next_seq: int
@@ -298,6 +303,7 @@ class TurnResult(Result):
     text: str
     usage: Usage
     cost_usd: float | None = None
+    cost_source: str | None = None
     stop_reason: str | None = None
     denied: list[str] = []
     error: dict[str, Any] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.lab import ClaudeLab, claude_binary, running
+from tests.e2e.scenarios import Scenario
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,7 +23,7 @@ def lab() -> Iterator[Callable[..., ClaudeLab]]:
     """Starts a lab for a scenario: `lab("text")`."""
     with ExitStack() as stack:
 
-        def start(scenario: str, **options: Any) -> ClaudeLab:
+        def start(scenario: str | Scenario, **options: Any) -> ClaudeLab:
             return stack.enter_context(running(ClaudeLab(scenario, **options)))
 
         yield start

@@ -126,12 +126,14 @@ class Lab:
         *,
         session: str | None = None,
         expand: bool = False,
+        output_schema: dict[str, Any] | None = None,
         **params: Any,
     ) -> dict[str, Any]:
         """One prompt to its end: the answer of `session/prompt` with `wait`, and the session's id."""
         session = session or self.open(**params)
+        asked = {"output_schema": output_schema} if output_schema is not None else {}
         with self.client() as client:
-            result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True, expand=expand)
+            result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True, expand=expand, **asked)
         return {**result, "session_id": session}
 
     def altered(self, turn: dict[str, Any]) -> str | None:
@@ -182,12 +184,7 @@ class ClaudeLab(Lab):
     """The real claude in front of a fake Messages API that plays `scenario`."""
 
     def __init__(
-        self,
-        scenario: Scenario | str,
-        *,
-        auth: str = "key",
-        env: dict[str, str] | None = None,
-        config: str = "",
+        self, scenario: str | Scenario, *, auth: str = "key", env: dict[str, str] | None = None, config: str = ""
     ) -> None:
         super().__init__()
         self.api = FakeMessagesAPI(scenario).__enter__()

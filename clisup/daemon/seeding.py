@@ -1,0 +1,86 @@
+"""A session that begins with a history (`history` of session/new): a transcript in the CLI's own format, which its first turn resumes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from clisup.backends.seeds import Seed, SeedRules, seed_rules
+from clisup.core.events import Actor, SessionSeeded
+from clisup.core.session_spec import SessionSpec
+from clisup.daemon.backends import Backend
+from clisup.errors import UsageError, WorldError
+from clisup.host.session_dir import SessionDir
+from clisup.host.transcript_copies import CopyInProgress, write_session
+from clisup.host.transcripts import find_transcript
+from clisup.rpc.models import SessionNewParams
+
+__all__ = ["Seeding", "check_history_of"]
+
+
+def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_bytes: int) -> None:
+    """Raises `UsageError(invalid_params)`; that the backend has no histories is said with its other capabilities."""
+    if not params.history:
+        return
+    if params.resume_native_id is not None:
+        raise UsageError(
+            "cannot open a session with both history and resume_native_id, because each says what was said before",
+            hint="give one of them",
+            param="history",
+        )
+    images = (block for message in params.history for block in message.images)
+    if (size := max((image.size for image in images), default=0)) > max_image_bytes:
+        raise UsageError(
+            f"cannot take a history with an image of {size} bytes, because daemon.max_image_bytes is {max_image_bytes}",
+            hint="send a smaller one, or raise daemon.max_image_bytes",
+            param="history",
+            limit="max_image_bytes",
+            value=max_image_bytes,
+        )
+
+
+class Seeding:
+    """One history on its way into its file. `write` blocks: call it in a thread; then `settle` or `undo`."""
+
+    def __init__(self, params: SessionNewParams, backend: Backend, session_id: str, actor: Actor | None) -> None:
+        self._params, self._backend, self._actor = params, backend, actor
+        self._native = backend.adapter.capabilities.native_id_prefix + session_id
+
+    def spec_of(self, spec: SessionSpec) -> SessionSpec:
+        """The spec of a session that is told of its transcript."""
+        told = SessionSeeded(messages=len(self._history), native_session_id=self._native, actor=self._actor)
+        fields: dict[str, Any] = told.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+        return spec.model_copy(update={"resume_native_id": self._native, "seeded": fields})
+
+    @property
+    def _history(self) -> list[Any]:
+        return self._params.history or []
+
+    def write(self, spec: SessionSpec, directory: SessionDir, record: Callable[[], None]) -> CopyInProgress:
+        """The transcript, then the session's record; without that there is no session.
+
+        Raises `UsageError(session_exists)`, `WorldError`: backend_unavailable, storage_failed. Then nothing is left of it.
+        """
+        env = self._backend.own_environment(self._params.env or {})
+        cwd = os.path.realpath(spec.cwd)
+        rules, path = self._place(cwd, env)
+        if find_transcript(self._backend.adapter.transcript_pattern(self._native, env)) is not None:
+            raise UsageError(
+                f"cannot open session {spec.session_id}, because the CLI has a transcript of this id",
+                kind="session_exists",
+                hint="choose another id, or go on with it: resume_native_id",
+            )
+        seed = Seed(self._history, self._native, cwd, spec.model, spec.created_at)
+        return write_session(directory, os.path.dirname(path), rules.lines(seed), record)
+
+    def _place(self, cwd: str, env: Any) -> tuple[SeedRules, str]:
+        rules = seed_rules(self._backend.adapter)
+        path = rules.path(self._native, cwd, env) if rules is not None else None
+        if rules is None or path is None:
+            raise WorldError(
+                f"cannot write a history for backend {self._backend.name!r}, because nothing says where its CLI keeps sessions",
+                kind="backend_unavailable",
+                hint="let HOME through to it: clisup backend env",
+            )
+        return rules, path
