@@ -59,6 +59,7 @@ KINDS: dict[str, ErrorKind] = {
     "budget_exhausted":            ErrorKind(-32032, EXIT_TURN_FAILED),
     "approval_not_found":          ErrorKind(-32033, EXIT_USAGE),
     "approval_already_resolved":   ErrorKind(-32033, EXIT_USAGE),
+    "tool_call_not_found":         ErrorKind(-32034, EXIT_USAGE),
     "storage_failed":              ErrorKind(-32040, EXIT_UNAVAILABLE, retryable=True),
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
     "configuration":               ErrorKind(-32051, EXIT_CONFIGURATION),

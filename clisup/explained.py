@@ -52,6 +52,7 @@ ERRORS: dict[str, Explained | None] = {
     "budget_exhausted": NOTHING,
     "approval_not_found": NOTHING,
     "approval_already_resolved": NOTHING,
+    "tool_call_not_found": NOTHING,
     "storage_failed": _machine("state directory"),
     "shutting_down": NOTHING,
     "configuration": _machine("configuration"),

@@ -43,15 +43,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     # client is held in tests/client.
     "clisup.client": SHARED
     | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
-    | {"clisup.rpc.gc_models"},
+    | {"clisup.rpc.gc_models", "clisup.rpc.tool_models"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.core.events", "clisup.core.usage"},
     "clisup.keeper": set(),
+    "clisup.bridge": set(),
     "clisup.demo": set(),
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
     "clisup.cli": SHARED
     | {
         "clisup.client",
+        "clisup.bridge",  # `clisup mcp-bridge` is its main
         "clisup.daemon.start",
         "clisup.daemon.alone",
         "clisup.daemon.at_rest",
@@ -64,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.recordings",
         "clisup.installing",
         "clisup.bundle",
+        "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
@@ -90,6 +93,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.events": {"pydantic"},
     "clisup.client.answers": {"pydantic"},
     "clisup.client.aio_following": {"trio"},
+    "clisup.client.aio_tools": {"trio"},
     "clisup.client.frame_stream": {"trio"},
 }
 PURE = ("clisup.core", "clisup.backends", "clisup.rpc")

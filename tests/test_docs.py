@@ -191,14 +191,6 @@ def test_the_page_has_every_error_kind_with_its_code_and_whether_trying_again_ca
     assert rows == [(k, str(KINDS[k].code), "yes" if KINDS[k].retryable else "no") for k in on_wire]
 
 
-def test_what_is_not_there_yet_is_named_and_is_indeed_not_there() -> None:
-    text = (DOCS / "protocol.md").read_text().split("## Not yet")[1]
-    later = {"tool/call", "tool/result"}
-    assert later <= set(re.findall(r"`([a-z/.]+)`", text))
-    assert not later & set(METHODS)
-    assert not {"budget"} & set(models.SessionNewParams.model_fields)
-
-
 @pytest.mark.parametrize("page", ["protocol.md", "events.md"])
 def test_the_pages_point_to_files_that_are_there(page: str) -> None:
     for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):
@@ -223,7 +215,7 @@ def configuration_rows() -> dict[str, list[str]]:
 def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
     found: dict[str, list[str]] = {}
     for heading, text in sections("configuration.md", "##").items():
-        name = heading.strip("[]").replace("backends.NAME", "backends.*")
+        name = heading.strip("[]").replace("backends.NAME", "backends.*").replace("prices.PATTERN", "prices.*")
         for number, rows in enumerate(re.findall(CONFIGURATION_TABLE, text, re.MULTILINE)):
             found[f"{name}.rules[]" if number else name] = rows[1].splitlines(keepends=True)
     assert found == configuration_rows()

@@ -16,7 +16,7 @@ MACHINE, BACKEND = dict(MACHINE_CHECKS), dict(BACKEND_CHECKS)
 CALLERS = {  # whoever asked has to ask otherwise: nothing of the machine is wrong
     "parse_error", "invalid_request", "invalid_params", "request_cancelled", "rate_limited", "session_not_found", "session_busy",
     "session_closed", "turn_not_found", "session_exists", "unsupported", "limit_exceeded", "budget_exhausted",
-    "approval_not_found", "approval_already_resolved", "shutting_down", "usage",
+    "approval_not_found", "approval_already_resolved", "tool_call_not_found", "shutting_down", "usage",
 }  # fmt: skip
 UNSEEN = {"internal"}  # a fault of clisup's own: the log says where
 MODELS = {  # what the API or the model says, or a limit that was reached: no check can see it

@@ -32,6 +32,7 @@ from clisup.backends.claude_transcript import transcript_says
 from clisup.core.events import TurnError
 from clisup.core.presence import PresenceRules
 from clisup.core.structured import schema_text
+from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
@@ -77,6 +78,7 @@ class ClaudeAdapter:
         structured=True,
         cost=True,
         images=True,
+        tools=True,
         approvals=True,
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
@@ -188,6 +190,10 @@ def _flags(request: LaunchRequest) -> list[str]:
         flags += ["--mcp-config", argv_path("mcp_config_file", request.mcp_config_file), "--strict-mcp-config"]
     if request.output_schema is not None:
         flags += ["--json-schema", schema_text(request.output_schema)]
+    if request.tools:
+        # A rule for the whole server: it serves this session's tools and nothing else. It holds in every permission mode (in plan
+        # mode only for tools that are marked as read-only, as the bridge marks them) and in a live process, too.
+        flags.append(f"--allowedTools=mcp__{BRIDGE_SERVER}")
     if request.permission_mode is not None:
         flags += ["--permission-mode", check_mode("claude", request.permission_mode, PERMISSION_MODES)]
     return flags

@@ -7,7 +7,6 @@ from its tools, the worker behind npm's launcher, and where the transcripts lie.
 from __future__ import annotations
 
 import glob
-import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +26,6 @@ __all__ = [
     "CodexAdapter",
     "CodexBase",
     "check",
-    "toml_string",
 ]
 
 PERMISSION_MODES = ("danger-full-access", "read-only", "workspace-write")
@@ -128,6 +126,7 @@ class CodexAdapter(CodexBase):
     kind = "codex"
     capabilities = Capabilities(
         images=True,
+        tools=True,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
         interrupt="request",
@@ -173,8 +172,3 @@ def check(request: LaunchRequest) -> None:
     if request.model is not None:
         argv_text("model", request.model)
     check_prompt("codex", request.prompt)
-
-
-def toml_string(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's, but for DEL, which JSON leaves as it is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -12,8 +12,9 @@ from clisup.backends import codex_items as items
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
-from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check, toml_string
+from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
 from clisup.backends.codex_errors import Report, explain_report, retry_of
+from clisup.backends.codex_mcp import bridge_launcher, bridge_words, toml_value
 from clisup.backends.codex_mentions import Said, hidden
 from clisup.backends.codex_notices import usage_of
 from clisup.backends.codex_protocol import sandbox_of, trust_of
@@ -32,6 +33,7 @@ from clisup.core.events import (
 )
 from clisup.core.framing import Line
 from clisup.core.structured import object_in, schema_text
+from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
 
@@ -57,6 +59,7 @@ class CodexExecAdapter(CodexBase):
         running_usage=True,
         system_prompt=False,
         mcp=False,
+        tools=True,
         permission_modes=PERMISSION_MODES,
         chosen_id=False,
         structured=True,
@@ -67,14 +70,15 @@ class CodexExecAdapter(CodexBase):
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Argv, stdin, and the images and the schema as files.
 
-        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported.
+        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported. Of our bridge argv
+        has no more than how to start it.
 
         Raises UsageError for a prompt or value that codex cannot take.
         """
         check(request)
         if request.system_prompt is not None or request.system_prompt_file is not None:
             raise UsageError("cannot give codex exec a system prompt, because it takes none", kind="unsupported")
-        if request.mcp_servers is not None or request.mcp_config_file is not None:
+        if set(request.mcp_servers or ()) - ({BRIDGE_SERVER} if request.tools else set()):
             raise UsageError(
                 "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
             )
@@ -83,6 +87,7 @@ class CodexExecAdapter(CodexBase):
         schema = (
             {_SCHEMA: schema_text(strict_schema(request.output_schema))} if request.output_schema is not None else {}
         )
+        bridge = bridge_launcher(request) if request.tools else {}
         session = [request.native_session_id] if request.resume and request.native_session_id else []
         words = [
             "exec",
@@ -91,6 +96,7 @@ class CodexExecAdapter(CodexBase):
             "--skip-git-repo-check",
             *QUIET,
             *_settings(request),
+            *(bridge_words(request) if request.tools else ()),
             *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
             *(f"--output-schema={request.scratch}/{name}" for name in schema),
         ]
@@ -99,7 +105,7 @@ class CodexExecAdapter(CodexBase):
             stdin=text,
             env=OWN_ENVIRONMENT,
             prompt_altered=altered,
-            files={**images, **schema},
+            files={**images, **schema, **bridge},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
@@ -118,11 +124,11 @@ def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 def _settings(request: LaunchRequest) -> list[str]:
     """Overrides of the configuration; `resume` takes no flags for them."""
-    pairs = [f"sandbox_mode={toml_string(sandbox_of(request))}"]
+    pairs = [f"sandbox_mode={toml_value(sandbox_of(request))}"]
     if request.model is not None:
-        pairs.append(f"model={toml_string(request.model)}")
+        pairs.append(f"model={toml_value(request.model)}")
     if trust := trust_of(request):
-        listed = ", ".join(f"{toml_string(path)} = {{trust_level = {toml_string(to)}}}" for path, to in trust.items())
+        listed = ", ".join(f"{toml_value(path)} = {{trust_level = {toml_value(to)}}}" for path, to in trust.items())
         pairs.append(f"projects={{{listed}}}")
     return [word for pair in pairs for word in ("-c", pair)]
 

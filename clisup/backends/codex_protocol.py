@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from clisup.backends.base import LaunchRequest
+from clisup.backends.codex_mcp import servers_of
 from clisup.backends.codex_mentions import Said, switched_off
 from clisup.backends.codex_schema import strict_schema
 from clisup.core.content import Image
@@ -112,7 +113,7 @@ def config_of(request: LaunchRequest) -> Frame:
     if trust := trust_of(request):
         config["projects"] = {path: {"trust_level": level} for path, level in trust.items()}
     if request.mcp_servers:
-        config["mcp_servers"] = {name: _mcp_server(name, server) for name, server in request.mcp_servers.items()}
+        config["mcp_servers"] = servers_of(request)
     if rules := said(request).rules:
         config["skills"] = {"config": rules}
     return config
@@ -147,18 +148,3 @@ def _sources(value: str) -> frozenset[str]:
             hint="take `user`, or `user,project`",
         )
     return sources
-
-
-def _mcp_server(name: str, server: Any) -> Frame:
-    """One server of claude's form in codex's: `headers` have another name, and there is no `type`."""
-    if not isinstance(server, dict):
-        raise UsageError(f"cannot use the MCP server {name!r}, because it is no table")
-    kind = server.get("type")
-    if kind == "sse":
-        raise UsageError(
-            f"cannot use the MCP server {name!r}, because codex knows stdio and streamable http alone",
-            kind="unsupported",
-            hint="take a server of type stdio or http",
-        )
-    known = {key: value for key, value in server.items() if key not in ("type", "headers")}
-    return {**known, "http_headers": server["headers"]} if "headers" in server else known

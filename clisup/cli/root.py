@@ -51,10 +51,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "record",
         "replay",
     ),
+    "Model layer": ("workflow",),
     "Other": (
         "demo",
         "completion",
         "man",
+        "mcp-bridge",
         "version",
     ),
 }
@@ -70,7 +72,7 @@ class Commands(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name)}")
+        module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name.replace('-', '_'))}")
         found = getattr(module, cmd_name if cmd_name in _FILES else "command")
         assert isinstance(found, click.Command)
         if "_CLISUP_COMPLETE" in os.environ:

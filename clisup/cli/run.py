@@ -20,7 +20,8 @@ from clisup.errors import ClisupError
 __all__ = ["command"]
 
 _UUID_LENGTH = 36
-_FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory")
+_FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory", "budget_usd",
+          "budget_tokens")  # fmt: skip
 
 
 @click.command("run")
@@ -41,6 +42,8 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
 )
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--live", is_flag=True, help="Keep the CLI's process of a new session for its next prompts.")
+@click.option("--budget-usd", type=float, metavar="USD", help="What all turns of a new session together may cost.")
+@click.option("--budget-tokens", type=int, metavar="N", help="How many tokens they may use, input and output.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
 @click.option(
     "--image",
@@ -83,6 +86,7 @@ def command(
       clisup run --session 3f2a "And now in French."
       clisup run -b claude --image shot.png "What is wrong on this page?"
       clisup run -b claude --live "Tidy up the tests."
+      clisup run -b codex --budget-usd 0.5 "Find the bug."
     """
     said = _with_images(_prompt_text(prompt), images)
     with Client.connect(name="clisup-run") as client:
@@ -136,7 +140,7 @@ def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str
     if given:
         raise usage(
             f"cannot set {', '.join(sorted(given))} of session {wanted}, because that is fixed when a session is opened",
-            hint="leave it out, or open a new session without --session; `clisup set` changes model and permission mode",
+            hint="leave it out, or open a new session without --session; `clisup set` changes model, permission mode and budget",
         )
     backend = client.call("session/get", session_id=session_id)["backend"]
     if options["backend"] not in (None, backend):
@@ -167,10 +171,16 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
         "system_prompt": _text_file(options["system_prompt_file"]),
         "mcp_config": _json_file(options["mcp_config"]),
         "labels": _labels(options["labels"]),
+        "budget": _budget(options),
         **fixed,
     }
     opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
     return str(opened["session_id"])
+
+
+def _budget(options: dict[str, Any]) -> dict[str, float] | None:
+    limits = {name: options[f"budget_{name}"] for name in ("usd", "tokens")}
+    return {name: value for name, value in limits.items() if value is not None} or None
 
 
 def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:

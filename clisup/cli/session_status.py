@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from clisup.cli.budget_words import budget_words
 from clisup.cli.describe import event_line
 from clisup.cli.lookup import find_session
 from clisup.cli.status import render
@@ -49,13 +50,18 @@ def _page(s: dict[str, Any], ink: Ink, *, from_disk: bool) -> str:
         "Turn": f"{s.get('turn_id') or '-'} (pid {s.get('pid') or '-'}), {s['turns']} in all, {len(s['queue'])} queued",
         "Memory": size(s.get("rss_bytes")),
         "Idle": f"{duration(s.get('idle_s'))}, open for {duration(s.get('age_s'))}",
-        "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}",
+        "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{_surely(s)}",
+        **({"Budget": words} if (words := budget_words(s.get("budget"))) else {}),
         "Timers": ", ".join(_timer(t) for t in s.get("timers", [])) or "-",
         "Events": f"{s['first_seq']} to {s['next_seq'] - 1}, {s['subscribers']} following",
     }
     lines = [head, *[f"{name:>10}: {plain(text)}" for name, text in rows.items()]]
     events = [event_line(event) for event in s.get("last_events", [])]
     return "\n".join([*lines, *(["", *events] if events else [])])
+
+
+def _surely(s: dict[str, Any]) -> str:
+    return " (estimated)" if s.get("cost_source") == "estimated" else ""
 
 
 def _timer(timer: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from clisup.cli.budget_words import budget_words, used_up_words
 from clisup.cli.lookup import find_session
 from clisup.cli.terminal import Ink, plain, size
 from clisup.client.sync import Client
@@ -39,7 +40,8 @@ def show_why(client: Client, prefix: str, as_json: bool) -> int:
         print(json.dumps(watch, ensure_ascii=False))
         return 0
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    rows = _rows(watch, time.time()) if watch else {"Next": _idle(detail)}
+    budget = {"Budget": words} if (words := budget_words(detail.get("budget"))) else {}
+    rows = {**_rows(watch, time.time()), **budget} if watch else {**budget, "Next": _idle(detail)}
     head = f"{Ink()('bold', plain(detail['session_id']))} — {detail['state']}"
     if turn := detail.get("turn_id"):
         head += f", turn {turn} (pid {detail.get('pid') or '-'})"
@@ -87,6 +89,8 @@ def _ladder(steps: list[list[Any]]) -> str:
 
 
 def _idle(detail: dict[str, Any]) -> str:
+    if used_up := used_up_words(detail.get("budget")):
+        return used_up
     if held := detail.get("held"):
         until = f"until {held['until']}" if held.get("until") else "until another turn has tried it"
         return f"the next turn is held {until}: the account {held['account']} is limited; place {held['position']} in the line"

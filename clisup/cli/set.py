@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from clisup.cli.budget_words import budget_words
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.client.sync import Client
 
 __all__ = ["command"]
+
+_LIMITS = ("usd", "tokens", "turns", "wall_s")
 
 
 @click.command("set")
@@ -19,23 +24,38 @@ __all__ = ["command"]
     metavar="MODE",
     help="What the CLI may do unasked from here on, in its own words: acceptEdits, plan, ...",
 )
-def command(session: str, **wanted: str | None) -> int:
-    """Change the model or the permission mode of SESSION.
+@click.option("--budget-usd", type=float, metavar="USD", help="What all its turns together may cost.")
+@click.option("--budget-tokens", type=int, metavar="N", help="How many tokens they may use, input and output.")
+@click.option("--budget-turns", type=int, metavar="N", help="How many turns it may have.")
+@click.option("--budget-wall-s", type=float, metavar="SECONDS", help="How long its turns may take together.")
+@click.option("--no-budget", is_flag=True, help="Take all limits away.")
+def command(session: str, no_budget: bool, **wanted: Any) -> int:
+    """Change the model, the permission mode or the budget of SESSION.
 
-    A live process takes it up at once, also in the middle of a turn; else it holds from the next turn on.
+    A live process takes model and mode up at once, also in the middle of a turn; else they hold from the next turn on. A budget
+    holds at once, and what was used stays used: limits that are not named stay as they are.
 
     \b
     Example:
       clisup set 3f2a --model opus
       clisup set 3f2a --permission-mode plan
+      clisup set 3f2a --budget-usd 5
     """
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if not given:
-        raise usage("cannot set nothing", hint="give --model or --permission-mode")
+    given = {name: value for name in ("model", "permission_mode") if (value := wanted[name]) is not None}
+    limits = {name: value for name in _LIMITS if (value := wanted[f"budget_{name}"]) is not None}
+    if not given and not limits and not no_budget:
+        raise usage("cannot set nothing", hint="give --model, --permission-mode or a --budget-... option")
+    if limits and no_budget:
+        raise usage("cannot both set limits and take them away", hint="leave out --no-budget")
     with Client.connect(name="clisup-set") as client:
         session_id = find_session(client, session)
         for name, value in given.items():
             answer = client.call(f"session/set_{name}", session_id=session_id, **{name: value})
             when = {"now": "from now on", "next_turn": "from the next turn on"}[answer["applied"]]
             print(f"{name.replace('_', ' ')} {value}: {when}")
+        if limits or no_budget:
+            before = client.call("session/get", session_id=session_id).get("budget") or {"limit": {}}
+            budget = {} if no_budget else {**before["limit"], **limits}
+            answer = client.call("session/set_budget", session_id=session_id, budget=budget)
+            print(f"budget: {budget_words(answer['budget']) or 'none'}")
     return 0

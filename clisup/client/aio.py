@@ -22,11 +22,12 @@ import trio
 
 from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_following import Subscription, again_until
+from clisup.client.aio_tools import ToolCalls
 from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key, stays_away
 from clisup.client.cursor import Cursor
 from clisup.client.failures import lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
-from clisup.client.transport import SEND_TIMEOUT_S, encode_request
+from clisup.client.transport import encode_request
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import socket_for_client
 
@@ -62,7 +63,8 @@ class AsyncClient(AsyncCalls):
         self._lines: FrameStream
         self._last_id = 1
         self._waiting: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
-        self._sending = trio.Lock()
+        self._tool_calls = ToolCalls()
+        self._gone = trio.Event()  # of this connection
         self._dialling = trio.Lock()
         self._ended: ClisupError | None = None
         self._subscriptions: list[Subscription] = []
@@ -141,27 +143,25 @@ class AsyncClient(AsyncCalls):
                 self._take_up(*await again_until(lambda: dial(self._path, self._name), self._ended))
 
     def _take_up(self, lines: FrameStream, server: dict[str, Any]) -> None:
-        self._lines, self.server, self._ended = lines, server, None
+        self._lines, self.server, self._ended, self._gone = lines, server, None, trio.Event()
         self._nursery.start_soon(self._read_answers, lines)
 
     async def _send(self, line: bytes) -> None:
         if self._ended:
             raise self._ended
-        async with self._sending:
-            with trio.move_on_after(SEND_TIMEOUT_S, shield=True):  # half a frame would spoil it for every other call
-                await self._lines.send(line)
-                return
-        self._lines.close()
-        raise lost(self._path, "it does not take what is sent")
+        await self._lines.send_whole(line)
 
     async def _read_answers(self, lines: FrameStream) -> None:
         try:
             while True:
                 frame = await lines.next_frame()
-                if "method" not in frame:
+                if "method" in frame:
+                    self._tool_calls.hear(frame, lines)
+                else:
                     self._hand_over(frame)
         except ClisupError as error:
             self._ended = error
+            self._gone.set()
             for send in self._waiting.values():
                 send.close()
 

@@ -24,6 +24,7 @@ from clisup.rpc.models import (
     SessionListResult,
     SessionSummary,
 )
+from clisup.rpc.tool_models import ToolServeResult
 
 __all__ = ["AsyncCalls"]
 
@@ -137,6 +138,19 @@ class AsyncCalls:
         except ClisupError as error:
             if not settled(error):
                 raise
+
+    # -- tools
+
+    async def serve_tool_calls(self, session_id: str) -> ToolServeResult:
+        """From now on the daemon asks this client for the session's tools. See `clisup.client.aio_tools` for what answers."""
+        return await self._read(ToolServeResult, "tool/serve", session_id=session_id)
+
+    async def answer_tool(
+        self, session_id: str, call_id: str, content: str | list[dict[str, Any]], *, is_error: bool = False
+    ) -> None:
+        """Answer a tool's call; the first answer wins. Raises `tool_call_not_found` where it is not open, or not any more."""
+        params = {"session_id": session_id, "call_id": call_id, "content": content, "is_error": is_error}
+        await self.call("tool/result", **params)
 
     # -- backends
 

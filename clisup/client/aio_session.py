@@ -159,6 +159,20 @@ class AsyncSession:
         """Use another of the backend's permission modes from here on."""
         await self._ask("session/set_permission_mode", permission_mode=permission_mode)
 
+    async def set_budget(
+        self,
+        *,
+        usd: float | None = None,
+        tokens: int | None = None,
+        turns: int | None = None,
+        wall_s: float | None = None,
+    ) -> dict[str, Any] | None:
+        """Give it another budget, in the place of the whole one: what is None is not limited. What was used stays used."""
+        limits = {"usd": usd, "tokens": tokens, "turns": turns, "wall_s": wall_s}
+        budget = {name: value for name, value in limits.items() if value is not None}
+        answer: dict[str, dict[str, Any] | None] = await self._ask("session/set_budget", budget=budget)
+        return answer["budget"]
+
     async def note(self, code: str, message: str, *, data: dict[str, Any] | None = None) -> int:
         """Write a notice of your own into its journal, under a code that begins with `client.`; the notice's seq.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clisup.rpc.daemon_models import ReloadResult
     from clisup.rpc.gc_models import GcResult
     from clisup.rpc.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
+    from clisup.rpc.tool_models import ToolServeResult
 
     _T = TypeVar("_T")
 
@@ -172,6 +173,20 @@ class Calls:
         except ClisupError as error:
             if not settled(error):
                 raise
+
+    # -- tools
+
+    def serve_tool_calls(self, session_id: str) -> ToolServeResult:
+        """From now on the daemon asks this client for the session's tools: `notifications` gives each `tool/call`."""
+        from clisup.rpc.tool_models import ToolServeResult
+
+        return self._read(ToolServeResult, "tool/serve", session_id=session_id)
+
+    def answer_tool(
+        self, session_id: str, call_id: str, content: str | list[dict[str, Any]], *, is_error: bool = False
+    ) -> None:
+        """Answer a tool's call; the first answer wins. Raises `tool_call_not_found` where it is not open, or not any more."""
+        self.call("tool/result", session_id=session_id, call_id=call_id, content=content, is_error=is_error)
 
     # -- backends
 

@@ -9,7 +9,7 @@ import trio
 
 from clisup import __version__
 from clisup.client.failures import cannot_connect, lost, not_json, path_too_long
-from clisup.client.transport import CONNECT_TIMEOUT_S, decode, encode_request
+from clisup.client.transport import CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, decode, encode_request
 from clisup.errors import error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
 
@@ -27,6 +27,7 @@ class FrameStream:
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._early: list[dict[str, Any]] = []
+        self._sending = trio.Lock()
 
     @classmethod
     async def connect(cls, path: str) -> FrameStream:
@@ -45,6 +46,15 @@ class FrameStream:
             await self._stream.send_all(line)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise lost(self.path) from None
+
+    async def send_whole(self, line: bytes) -> None:
+        """`send`, one line after the other and never half of one: what is not taken in `SEND_TIMEOUT_S` ends the connection."""
+        async with self._sending:
+            with trio.move_on_after(SEND_TIMEOUT_S, shield=True):
+                await self.send(line)
+                return
+        self.close()
+        raise lost(self.path, "it does not take what is sent")
 
     async def answer(self, id_: int) -> Any:
         """The result of request `id_`; events that overtake it are kept for `next_frame`."""

@@ -22,6 +22,7 @@ class SessionOptions(TypedDict, total=False):
     labels: dict[str, str] | None
     resume_native_id: str | None
     approvals: dict[str, Any] | None
+    budget: dict[str, float] | None
     tools: list[dict[str, Any]] | None
     history: Sequence[Mapping[str, Any]] | None
 

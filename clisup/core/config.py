@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.framing import DEFAULT_LINE_LIMIT
+from clisup.core.prices import Price
 from clisup.errors import ConfigurationError
 
 __all__ = [
@@ -151,6 +152,8 @@ class DaemonConfig(_Table):
     request_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     request_wait_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 10
     max_held_bytes: Annotated[int, Field(ge=MIB, le=2**40)] = 256 * MIB
+    tool_timeout_s: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] = 600
+    tool_wait_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60
     segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 64 * MIB
     fsync: Literal["none", "turn"] = "turn"
     on_stop: Literal["drain", "detach", "kill"] = "drain"
@@ -179,6 +182,7 @@ class Config(_Table):
     daemon: DaemonConfig = DaemonConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
+    prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 
     @property
     def defaults(self) -> frozenset[str]:
@@ -277,6 +281,8 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
     model: type[BaseModel] = Config
     if path[:1] == ("backends",):
         model, path = BackendConfig, path[2:]
+    elif path[:1] == ("prices",):
+        model, path = Price, path[2:]
     for part in path:
         if isinstance(part, int):  # an entry of a list of tables
             continue

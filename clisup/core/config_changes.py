@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, SecretStr
 
 from clisup.core.config import Config
-from clisup.core.config_keys import KEYS, Effect, key_of
+from clisup.core.config_keys import KEYS, Effect, key_of, quoted
 
 __all__ = ["SECRET", "Change", "changes", "flat", "kept_back"]
 
@@ -29,10 +29,11 @@ def flat(table: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every (key, value) of a configuration or a table of it, in the model's order; secrets as `SecretStr`.
 
     A list of rules is one value: a list of mappings without what was left out. An empty `env` is a value, too; else each
-    of its names is a key.
+    of its names is a key. A key that is not set and has no default is none.
     """
     for name in type(table).model_fields:
-        yield from _flat(getattr(table, name), f"{prefix}{name}")
+        if (value := getattr(table, name)) is not None:
+            yield from _flat(value, f"{prefix}{name}")
 
 
 def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -40,10 +41,10 @@ def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
         yield from flat(value, f"{key}.")
     elif isinstance(value, dict) and value:
         for name, one in value.items():
-            yield from _flat(one, f"{key}.{name}")
+            yield from _flat(one, f"{key}.{quoted(name)}")
     elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
         yield key, [rule.model_dump(exclude_none=True, exclude_defaults=True) for rule in value]
-    else:
+    elif key != "prices":  # without a pattern it holds no key
         yield key, value
 
 

@@ -1,14 +1,15 @@
 """Every key of the configuration: when a change of it takes effect in a running daemon, and what it is, in a few words.
 
 THE table of keys: the reload, the JSON Schema and docs/configuration.md read it, and a test holds it to the model. Pure.
-A `*` stands for the name of a backend, `[]` for each table of a list.
+A `*` stands for the name of a backend or the pattern of a price, `[]` for each table of a list.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
-__all__ = ["EFFECTS", "KEYS", "Effect", "Key", "key_of"]
+__all__ = ["EFFECTS", "KEYS", "Effect", "Key", "key_of", "parts_of", "quoted"]
 
 Effect = Literal["at_once", "next_turn", "next_connection", "start"]
 
@@ -60,6 +61,10 @@ KEYS: dict[str, Key] = {
     "daemon.max_held_bytes": Key("at_once", (
         "half frames and unread answers of all clients together; over it the worst holder is disconnected"
     )),
+    "daemon.tool_timeout_s": Key("at_once", (
+        "for a call of a tool that a client serves and that names no time of its own; then the model gets an error"
+    )),
+    "daemon.tool_wait_s": Key("at_once", "so long a call waits for a client that serves the session's tools; then the same"),
     "daemon.segment_bytes": Key("at_once", "of one journal file"),
     "daemon.fsync": Key("at_once", (
         "\"turn\": accepted prompts and ended turns survive a power loss; \"none\": they survive a crash of "
@@ -165,6 +170,10 @@ KEYS: dict[str, Key] = {
     "tracing.content": Key("at_once", "whether spans hold prompts, answers, and the tools' input and output"),
     "tracing.max_queue": Key("at_once", "spans that wait to be sent; beyond it the oldest turns are dropped, and counted"),
     "tracing.timeout_s": Key("at_once", "for one request to the collector"),
+    "prices.*.input": Key("at_once", "US dollars for a million tokens of input that is not cached (docs/budgets.md)"),
+    "prices.*.output": Key("at_once", "for a million tokens of output"),
+    "prices.*.cache_read": Key("at_once", "for a million tokens that came from the cache; not set: as `input`"),
+    "prices.*.cache_write": Key("at_once", "for a million tokens that were written to the cache; not set: as `input`"),
 }
 # fmt: on
 
@@ -172,10 +181,23 @@ KEYS: dict[str, Key] = {
 _NAMED = ("backends.*.env", "backends.*.env_files", "tracing.headers")  # tables whose keys are the user's own
 
 
+_PART = re.compile(r'"([^"]*)"|([^."]+)')
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The names that a key is made of: `prices."gpt-6.1-sol".input` -> prices, gpt-6.1-sol, input."""
+    return tuple(quoted or bare for quoted, bare in _PART.findall(name))
+
+
+def quoted(name: str) -> str:
+    """A name as TOML has it within a key: in quotes where it has to be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
 def key_of(name: str) -> Key | None:
     """The row of a key as it stands in a file (`backends.claude.env.API_KEY`); None for a table, or for no key."""
-    parts = name.split(".")
-    if parts[0] == "backends" and len(parts) > 2:
+    parts = list(parts_of(name))
+    if parts[0] in ("backends", "prices") and len(parts) > 2:
         parts[1] = "*"
     pattern = ".".join(parts)
     return KEYS.get(pattern) or next((KEYS[table] for table in _NAMED if pattern.startswith(f"{table}.")), None)

@@ -23,6 +23,8 @@ _TABLES = {
     "backends.*.approvals": "What becomes of a CLI's questions (docs/approvals.md).",
     "backends.*.live": "When the process of a live session is let go between two turns; 0: never for that reason.",
     "backends.*.limits": "Bytes, and counts; 0: none.",
+    "prices": "What tokens cost, by patterns of model names: before the built-in list (docs/budgets.md).",
+    "prices.*": "One pattern: US dollars for a million tokens.",
     "tracing": "Spans of turns and tools for a collector (docs/tracing.md); needs the extra `otel`.",
 }
 

@@ -58,10 +58,10 @@ TOKENS = {
 }
 ENDED_BY = (
     "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "oom", "wrong_session",
-    "storage_failed", "idle", "room", "renewed", "changed", "unknown",
+    "storage_failed", "idle", "room", "renewed", "changed", "budget", "unknown",
 )  # fmt: skip
 NOTICES = (
-    "adopted", "asked", "bypass_not_launched", "closed", "ending", "follow_up_first", "foreign_writes", "held",
+    "adopted", "asked", "budget_set", "bypass_not_launched", "closed", "ending", "follow_up_first", "foreign_writes", "held",
     "journal_renewed", "process_restarted", "prompt_not_taken", "resumed", "run_replaced", "session_corrected",
     "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
 )  # fmt: skip

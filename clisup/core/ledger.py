@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
+from clisup.core.budget import lasted
 from clisup.core.journal import Record, Source
+from clisup.core.spending import Spending
 from clisup.core.usage import Usage
 
 __all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn"]
@@ -32,7 +35,8 @@ class Position(Struct):
 class Turn(Struct):
     """A turn that is queued or running. `begin` says where its part of the spools begins.
 
-    What a live process does between two turns is kept as one without an id.
+    What a live process does between two turns is kept as one without an id. `spending` is what it was told
+    to have used before its end; no record tells it, see `Ledger.spend`.
     """
 
     id: str
@@ -47,6 +51,10 @@ class Turn(Struct):
     transcript_at: int | None = None  # the length of the CLI's transcript when it began, where its run is older
     stderr_events: int = 0
     answered: bool = False
+    began: str | None = None
+    began_seq: int = 0
+    paused_s: float = 0.0
+    spending: Spending = field(default_factory=Spending)
     pid: int | None = None
     ending: dict[str, Any] | None = None
     background: list[str] = field(default_factory=list)
@@ -66,8 +74,9 @@ class Turn(Struct):
 
 class Ledger(Struct):
     """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs; `resting` is a live process
-    that waits for the next one. `settings` are what a client has changed since the session was opened. `steers` are prompts,
-    by their ids, that were said to a CLI at work and that it has not yet told to be part of a turn.
+    that waits for the next one. `settings` are what a client has changed since the session was opened, `budget` the limits that
+    it has set since then. `steers` are prompts, by their ids, that were said to a CLI at work and that it has not yet told to be
+    part of a turn. `turns_begun`, `tokens` and `wall_s` count towards a budget, `unpriced` the turns whose cost nobody knows.
     """
 
     current: Turn | None = None
@@ -82,6 +91,12 @@ class Ledger(Struct):
     model: str | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
+    cost_source: str = "unknown"
+    turns_begun: int = 0
+    tokens: int = 0
+    wall_s: float = 0.0
+    unpriced: int = 0
+    budget: dict[str, Any] | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
     transcript: dict[str, Any] | None = None  # what it was at the end of the last run
@@ -126,6 +141,11 @@ class Ledger(Struct):
         if len(self.keys) > max_keys:
             self._forget_oldest_key()
 
+    def spend(self, event: dict[str, Any]) -> None:
+        """An event of `SPENDING`, of the turn that runs. `fold` leaves them out: of a turn that is over only its end counts."""
+        if self.held is not None:
+            self.held.spending.see(event, self.model)
+
     def pass_over(self, src: Source, *, answers: bool) -> None:
         """Events that it does not read, up to the one at `src`, are journaled; `answers`: some show that the model does."""
         turn = self.held
@@ -167,6 +187,7 @@ class Ledger(Struct):
             if name in memo:
                 setattr(self, name, memo[name])
         self.end_steers(memo.get("dropped", ()))
+        self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
         if self.held is not None:
@@ -190,6 +211,8 @@ class Ledger(Struct):
             if name in state:
                 setattr(self, name, state[name])
         self.usage = Usage.model_validate(state.get("usage") or {})
+        if "tokens" not in state:  # of a version that knew no budgets
+            self.tokens, self.turns_begun = self.usage.total_tokens or 0, sum(self.outcomes.values())
         self.current = _turn_in(state["current"]) if state.get("current") else None
         self.resting = _turn_in(state["resting"]) if state.get("resting") else None
         self.queue = [_turn_in(turn) for turn in state.get("queue", [])]
@@ -198,12 +221,12 @@ class Ledger(Struct):
 ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """What shows that the CLI took the prompt and the model has begun to answer."""
 
-_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript")
+_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript", "budget")
 _TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total", "transcript", "settings", "steers",
+    "usage_total", "transcript", "settings", "steers", "cost_source", "turns_begun", "tokens", "wall_s", "unpriced", "budget",
     "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "closed", "last_event",
 )  # fmt: skip
 
@@ -229,16 +252,22 @@ def _remember_run(turn: Turn, memo: dict[str, Any]) -> None:
         turn.says.append(memo["say"])
 
 
+_STRUCTS = ("position", "spending")
+
+
 def _turn_out(turn: Turn) -> dict[str, Any]:
-    fields = {name: getattr(turn, name) for name in Turn.__struct_fields__ if name != "position"}
-    return {**fields, "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()}}
+    fields = {name: getattr(turn, name) for name in Turn.__struct_fields__ if name not in _STRUCTS}
+    return {
+        **fields,
+        "spending": asdict(turn.spending),
+        "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()},
+    }
 
 
 def _turn_in(state: dict[str, Any]) -> Turn:
     position = {k: Position(*v) for k, v in state.get("position", {}).items()}
-    return Turn(
-        **{k: v for k, v in state.items() if k in Turn.__struct_fields__ and k != "position"}, position=position
-    )
+    plain = {k: v for k, v in state.items() if k in Turn.__struct_fields__ and k not in _STRUCTS}
+    return Turn(**plain, position=position, spending=Spending(**state.get("spending", {})))
 
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -281,7 +310,8 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.queue = [other for other in ledger.queue if other is not turn]
     ledger.turns = max(ledger.turns, int(turn.id[1:]))
     _move_steers(ledger, turn.id, event)
-    turn.started = True
+    turn.started, turn.began, turn.began_seq = True, event["ts"], event["seq"]
+    ledger.turns_begun += 1
     turn.run = event["run"]
     ledger.runs = max(ledger.runs, turn.run)
     if ledger.resting is not None and ledger.resting.run == turn.run:
@@ -346,8 +376,10 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
 
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
+    usage = Usage.model_validate(event.get("usage") or {})
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None
+        ledger.wall_s += lasted(over.began, event["ts"], over.paused_s)
         if over.live and over.process_started and not over.process_exited:
             ledger.resting = Turn("")
             _hand_over(over, ledger.resting)
@@ -355,9 +387,9 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.outcomes[outcome] = ledger.outcomes.get(outcome, 0) + 1
     ledger.completed += outcome == "completed"
     ledger.last_error = (event.get("error") or {}).get("kind")
-    ledger.usage = ledger.usage + Usage.model_validate(event.get("usage") or {})
-    if event.get("cost_usd") is not None:
-        ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
+    ledger.usage = ledger.usage + usage
+    ledger.tokens += usage.total_tokens or 0
+    _add_cost(ledger, event, usage)
     ledger.ends[turn_id] = event["seq"]
     ledger.end_steers(event.get("prompt_ids") or ())
     keyed = set(ledger.keys.values())
@@ -368,9 +400,20 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
         del ledger.ends[old]
 
 
+def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
+    if event.get("cost_usd") is None:
+        ledger.unpriced += bool(usage.total_tokens)
+        return
+    ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
+    if ledger.cost_source != "estimated":  # a sum is as sure as its less sure part
+        ledger.cost_source = event.get("cost_source", "reported")
+
+
 def _notice(ledger: Ledger, event: dict[str, Any]) -> None:
     if event["code"] == "closed":
         ledger.closed = True
+    elif event["code"] == "resumed" and ledger.current is not None:
+        ledger.current.paused_s += float((event.get("data") or {}).get("pause_s") or 0)
 
 
 _HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {

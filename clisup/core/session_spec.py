@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.core.approval_rules import ApprovalRule
+from clisup.core.budget import Budget
 from clisup.core.config import TimeoutsConfig
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, WorldError
@@ -48,6 +49,7 @@ class SessionSpec(BaseModel):
     env_names: tuple[str, ...] = ()
     timeouts: dict[str, float] = {}
     approvals: SessionApprovals = SessionApprovals()
+    budget: Budget | None = None
     labels: dict[str, str] = {}
     resume_native_id: str | None = None
     forked_from: dict[str, Any] | None = None  # the fields of `session_forked`

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["NO_USAGE", "Usage", "UsageSource"]
+__all__ = ["COUNTS", "NO_USAGE", "Usage", "UsageSource"]
 
 UsageSource = Literal["reported", "estimated", "unknown"]
 
-_COUNTS = (
+COUNTS = (
     "input_tokens",
     "output_tokens",
     "cache_creation_input_tokens",
@@ -42,9 +42,14 @@ class Usage(BaseModel):
         known = [part for part in parts if part is not None]
         return sum(known) if known else None
 
+    @property
+    def total_tokens(self) -> int | None:
+        """All input and all output; `None` where nothing is known."""
+        return _sum(self.total_input_tokens, self.output_tokens)
+
     def __add__(self, other: Usage) -> Usage:
         """The sum; a count unknown on one side is the other's, unknown on both stays unknown."""
-        counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
+        counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in COUNTS}
         return Usage(**counts, source=_weaker(self, other))
 
     def since(self, earlier: Usage | None) -> Usage:
@@ -54,14 +59,14 @@ class Usage(BaseModel):
         """
         if earlier is None or earlier.total_input_tokens is None:
             return Usage()
-        pairs = {name: (getattr(self, name), getattr(earlier, name) or 0) for name in _COUNTS}
+        pairs = {name: (getattr(self, name), getattr(earlier, name) or 0) for name in COUNTS}
         if any(now is not None and now < before for now, before in pairs.values()):
             return self
         counts = {name: None if now is None else now - before for name, (now, before) in pairs.items()}
         return Usage(**counts, source=self.source)
 
 
-NO_USAGE = Usage(**dict.fromkeys(_COUNTS, 0), source="reported")
+NO_USAGE = Usage(**dict.fromkeys(COUNTS, 0), source="reported")
 """Nothing used yet, and that is known: where a fresh session's running totals begin."""
 
 
@@ -73,7 +78,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 def _weaker(a: Usage, b: Usage) -> UsageSource:
     """A sum is as sure as its less sure part; an empty part takes nothing away."""
-    sources = {u.source for u in (a, b) if any(getattr(u, n) is not None for n in _COUNTS)}
+    sources = {u.source for u in (a, b) if any(getattr(u, n) is not None for n in COUNTS)}
     if "estimated" in sources:
         return "estimated"
     return "reported" if "reported" in sources else "unknown"

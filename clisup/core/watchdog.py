@@ -86,6 +86,7 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "resting": frozenset(),
     "blocked": frozenset(),
 }
+_HELD = ("model", "tool", "background")  # in which a CLI may be waiting for a tool of the session's client
 _NO_TURN = ("resting", "blocked")  # in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
@@ -160,13 +161,25 @@ class Verdict(NamedTuple):
 class Watchdog:
     """The timers of one turn. Feed it life and phases, and ask `poll` not before `next_at`."""
 
-    __slots__ = ("_entered", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
+    __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
 
     def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
         self._timeouts = timeouts
         self._turn_start = self._entered = self._life = now
         self._phase: Phase = phase
         self._warned = self._turn_warned = False
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Is the CLI waiting for a tool that the session's client runs?"""
+        return self._held
+
+    def hold(self, *, held: bool, now: float) -> None:
+        """While `held`, silence is no evidence in the phases of `_HELD`: what is waited for has its own limit. Then a new window."""
+        if held != self._held:
+            self._held = held
+            self.alive(now)
 
     @property
     def phase(self) -> Phase:
@@ -249,7 +262,7 @@ class Watchdog:
         return {"phase": phase, "limit_s": limit, "fires_in_s": round(since + limit - now, 3), "warns_in_s": warning}
 
     def _phase_timer(self) -> tuple[str, float, float] | None:
-        name = PHASE_LIMITS[self._phase]
+        name = None if self._held and self._phase in _HELD else PHASE_LIMITS[self._phase]
         limit = getattr(self._timeouts, name) if name else 0
         since = self._entered if self._phase in _FROM_ENTRY else self._life
         return (self._phase, since, limit) if limit > 0 else None

@@ -1,4 +1,4 @@
-"""What session/new is asked for, and whether its backend and its directory can give that."""
+"""May a session be opened as it was asked for? What its directory, its backend and its backend's version say to that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from clisup.backends.base import Capabilities
 from clisup.core.versions import in_range
 from clisup.daemon.backends import Backend
+from clisup.daemon.bridging import check_brought
 from clisup.errors import UsageError, WorldError
 from clisup.rpc.models import SessionNewParams
 
@@ -14,7 +15,7 @@ __all__ = ["check_capabilities", "check_cwd", "check_live"]
 
 
 def check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
-    """An older CLI may take prompts on its stdin and yet not say what became of them. Raises `backend_version_unsupported`."""
+    """An older CLI may take prompts on its stdin and yet not say what became of them."""
     wanted = backend.adapter.capabilities.live_versions
     if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
         return
@@ -43,6 +44,7 @@ def check_cwd(cwd: str) -> None:
 
 
 def check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
+    """Has the backend what is asked for, and does it go together? Raises `UsageError`: unsupported, invalid_params."""
     wants = {
         "system_prompt": params.system_prompt is not None and not can.system_prompt,
         "mcp_config": params.mcp_config is not None and not can.mcp,
@@ -64,3 +66,5 @@ def check_capabilities(params: SessionNewParams, backend: str, can: Capabilities
             kind="invalid_params",
             hint=f"it has: {', '.join(modes) or 'none'}",
         )
+    if params.tools:
+        check_brought(params.mcp_config)

@@ -159,10 +159,11 @@ class Daemon:
     async def _live(self, nursery: trio.Nursery) -> None:
         async with trio.open_nursery() as sessions:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
+            self.manager.services.socket = self.socket_path
             nursery.start_soon(self.manager.services.keepers.run)  # nothing waits for it
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
-                                 self.manager.services.figures)  # fmt: skip
+                                 self.manager.services.figures, bridged=self.manager.has_tools)  # fmt: skip
             _settle_memory()
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))

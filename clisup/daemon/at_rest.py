@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clisup import __version__
+from clisup.core.budget import limits_of, told, used_of
 from clisup.core.lifecycle import SessionState
 from clisup.core.session_spec import why_unreadable
 from clisup.core.totals import totals_of
@@ -155,6 +156,8 @@ def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
         "tokens": ledger.usage.model_dump(),
         "cost_usd": ledger.cost_usd,
+        "cost_source": ledger.cost_source,
+        "budget": told(limits_of(spec.budget, ledger.budget), used_of(ledger)),
         "subscribers": 0,
         "first_seq": stored.first_seq,
         "next_seq": stored.next_seq,

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from clisup.core.config import Config
 from clisup.core.config_changes import SECRET, flat
-from clisup.core.config_keys import Effect, key_of
+from clisup.core.config_keys import Effect, key_of, parts_of
 from clisup.core.config_origin import Origin, Path, lines_of
 from clisup.core.redact import Redactor
 from clisup.daemon.backends import Backends
@@ -139,7 +139,7 @@ def _values(
 
 
 def _origin(key: str, value: Any, lines: Mapping[Path, int]) -> Origin:
-    line = lines.get(tuple(key.split(".")))
+    line = lines.get(parts_of(key))
     return Origin("default") if line is None or value == "" else Origin("file", None, line)
 
 

@@ -6,9 +6,10 @@ of its own connection, and those are bounded by `max_requests` and one task for 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from select import epoll
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -26,7 +27,19 @@ from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
-from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
+from clisup.rpc.wire import (
+    Answer,
+    FrameReader,
+    Refusal,
+    Request,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
+
+if TYPE_CHECKING:
+    from clisup.daemon.tool_calls import ToolDesk
 
 __all__ = ["Connection", "Handlers"]
 
@@ -34,6 +47,7 @@ FIRST_READ = 8 * 1024  # of a connection that holds no half frame
 READ_LIMIT = 64 * 1024
 HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing
 MAX_UNSENT = 8  # answers of a connection that wait to be sent: with more it is not read
+PROVE_LIMIT_S = 10.0  # for what a CLI started to say whose bridge it is
 LAST_WORD_S = 1.0  # for the refusal that ends a connection: its client may not read
 RETRY_AFTER_S = 1
 _log = structlog.get_logger()
@@ -44,9 +58,17 @@ class Connection:
     """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
-                 max_frame: int, max_requests: int, frame_deadline_s: float, figures: Figures) -> None:  # fmt: skip
+                 max_frame: int, max_requests: int, frame_deadline_s: float, figures: Figures,
+                 below: bool = False) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
+        self.below = below  # what a CLI of ours started: the methods of a bridge are all that it may call
+        self.bridge: ToolDesk | None = None  # whose bridge it has proved to be
+        self.serves: set[ToolDesk] = set()
+        self._heard: dict[str | int, Callable[[Answer], None]] = {}  # who waits for the answer to a request of ours
+        self._asked = 0
+        self._reading = True
+        self._said: deque[bytes] = deque()  # by ourselves, and waiting for `_speak`
         self.name: str | None = None
         self.turn = turn
         self._handlers = handlers
@@ -80,15 +102,23 @@ class Connection:
         """Read requests until the client is gone; after a half-close, answers and events still go out."""
         try:
             async with trio.open_nursery() as watch:
+                if self.below:
+                    watch.start_soon(self._prove_or_leave)
                 async with trio.open_nursery() as self._nursery:
-                    await self._read()
+                    try:
+                        await self._read()
+                    finally:
+                        self._reading = False
                     watch.start_soon(self._end_at_hangup, self._nursery.cancel_scope)
                 watch.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
+            self._nursery = None
             for key in list(self.subscriptions):
                 self.unsubscribe(key)
+            for desk in self.serves:
+                desk.left(self)
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
@@ -100,6 +130,11 @@ class Connection:
         except OSError as error:  # no descriptor left: its place is wanted
             _log.warning("half-closed client not watched", error=error.strerror)
         requests.cancel()
+
+    async def _prove_or_leave(self) -> None:
+        await trio.sleep(PROVE_LIMIT_S)
+        if self.bridge is None:
+            raise trio.ClosedResourceError
 
     async def _read(self) -> None:
         with trio.CancelScope() as scope:
@@ -137,12 +172,15 @@ class Connection:
                 if (item := self._reader.next()) is not None:
                     await self._take(item if on_time else _waited_too_long(item))
 
-    async def _take(self, item: Request | Refusal) -> None:
+    async def _take(self, item: Request | Answer | Refusal) -> None:
         if isinstance(item, Refusal):
             self._figures.refused_frames += 1
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
+        elif isinstance(item, Answer):
+            if (heard := self._heard.pop(item.id, None)) is not None:  # else it is not waited for any more
+                heard(item)
         elif item.method == "$/cancel_request":
             wanted = item.params.get("id")
             if isinstance(wanted, str | int) and (scope := self._requests.get(wanted)) is not None:
@@ -206,6 +244,12 @@ class Connection:
                     kind="method_not_found",
                     hint="see docs/protocol.md",
                 )
+            if self.below and method.role != "bridge":
+                raise UsageError(
+                    "cannot serve a process that a CLI of this daemon started",
+                    kind="permission_denied",
+                    hint="ask its user",
+                )
             handler = self._handlers[request.method]
             answer = encode_result(request.id, await handler(self, _checked(method.params, request)))
             self._figures.requested(request.method, None)
@@ -227,6 +271,33 @@ class Connection:
     async def _send(self, frame: bytes) -> None:
         await self._outlet.write(frame)
         await trio.lowlevel.checkpoint()  # who asks much without a pause must not hold the others up
+
+    # -- what the daemon says by itself ------------------------------------------------------------------------------
+
+    def ask(self, method: str, params: bytes, heard: Callable[[Answer], None]) -> None:
+        """Send a request; `heard` is called with its answer, if one comes. `params` is JSON already."""
+        self._asked += 1
+        self._heard[id_ := f"d{self._asked}"] = heard
+        self._say(encode_request(id_, method, params))
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Send a notification."""
+        self._say(encode_notification(method, params))
+
+    def _say(self, frame: bytes) -> None:
+        """In order, without waiting here. What the client does not read counts as held by it, and ends it in the end."""
+        if self._nursery is None or not (self._reading or self._nursery.child_tasks):
+            return  # it is about to end
+        self._said.append(frame)
+        self._holding.change(len(frame))
+        if len(self._said) == 1:
+            self._nursery.start_soon(self._speak)
+
+    async def _speak(self) -> None:
+        while self._said:
+            await self._send(frame := self._said[0])
+            self._holding.change(-len(frame))
+            self._said.popleft()
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -274,9 +345,9 @@ def _checked(model: type[Params], request: Request) -> Params:
         ) from None
 
 
-def _waited_too_long(item: Request | Refusal) -> Request | Refusal:
-    """What becomes of a frame whose turn did not come. A notification costs nothing, and may end a request."""
-    if isinstance(item, Refusal) or item.id is None:
+def _waited_too_long(item: Request | Answer | Refusal) -> Request | Answer | Refusal:
+    """What becomes of a frame whose turn did not come. A notification costs nothing, and may end a request; answers were asked for."""
+    if not isinstance(item, Request) or item.id is None:
         return item
     error = WorldError(
         "cannot take this request, because this connection asks for more than its share and others go first",

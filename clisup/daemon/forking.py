@@ -100,6 +100,7 @@ async def make_fork(
             "digest": digest,
             "model": source.setting("model"),
             "permission_mode": source.setting("permission_mode"),
+            "budget": source.budgets.limits,  # the same one, of which nothing is used yet
             "resume_native_id": native_id,
             "seeded": None,
             "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),

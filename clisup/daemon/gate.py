@@ -1,4 +1,6 @@
-"""The gate before a session's next turn: its account's rate limit holds it back, where the prompt did not ask to be refused."""
+"""The gate before a session's next turn: its account's rate limit holds it back, where the prompt did not ask to be refused; a
+budget that is used up ends it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """One session's way to its account."""
+    """One session's way to its next turn, and to its account."""
 
     __slots__ = ("_session", "_told", "account", "brought")
 
@@ -54,8 +56,17 @@ class Gate:
             **{name: value for name, value in held.words().items() if value is not None},
         )
 
-    async def hold(self, turn: Turn, held: Held) -> None:
-        """Wait a while, or end the turn where its prompt asked for that. The caller looks again afterwards."""
+    async def opens(self, turn: Turn) -> bool:
+        """May the next turn begin now? Else it was ended, or waited for a while: the caller looks again."""
+        if await self._session.budgets.end_queued(turn):
+            return False
+        if (held := self.held()) is None:
+            return True
+        await self._hold(turn, held)
+        return False
+
+    async def _hold(self, turn: Turn, held: Held) -> None:
+        """Wait a while, or end the turn where its prompt asked for that."""
         session = self._session
         prompt = await session.services.storage.surely(lambda: session.dir.load_prompt(turn.id))
         if (prompt or {}).get("when_limited") == "refuse":

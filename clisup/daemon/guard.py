@@ -96,9 +96,16 @@ class Guard:
         self._dog.renew(timeouts)
         self._rearm.set()
 
+    def hold(self, *, held: bool) -> None:
+        """The CLI waits for a client's tool, which has a time of its own; or does not any more."""
+        self._dog.hold(held=held, now=clock.monotonic())
+        self._rearm.set()
+
     def new_turn(self) -> None:
         """The CLI began a turn of its own, which has its own time."""
+        held = self._dog.held
         self._dog = Watchdog(self.timeouts, now=clock.monotonic(), phase=self._tracker.phase)
+        self._dog.hold(held=held, now=clock.monotonic())
         self._rearm.set()
 
     # -- the tasks ---------------------------------------------------------------------------------------------------
@@ -214,6 +221,8 @@ class Guard:
         if self._leash.ending:
             return "the run is being ended"
         timers = sorted(self.timers(), key=lambda timer: float(timer["fires_in_s"]))
+        if not timers and self._dog.held:
+            return "a tool that the client runs is waited for: its own limit ends the call"
         if not timers:
             return "nothing: no timer is armed" + (" while the disk is full" if self._tracker.blocked else "")
         first = timers[0]

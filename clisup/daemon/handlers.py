@@ -20,11 +20,14 @@ from clisup.daemon.notes import note
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
+from clisup.daemon.tool_calls import answer_json, desk_of_token, serve_tools, tool_answer
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import LOG
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc import tool_models as t
+from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.note_models import NoteParams
@@ -137,6 +140,8 @@ class _Handlers:
     async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
         with trio.CancelScope(shield=True):  # what was asked for is done, also where the client has gone meanwhile
             session = await self._manager.open(params, connection.actor)
+        if session.tools is not None and session.state is not SessionState.CLOSED:
+            session.tools.serve(connection)
         native = session.ledger.native_session_id or session.spec.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
@@ -169,6 +174,7 @@ class _Handlers:
         finally:
             reader.close()
         detail = {
+            "tools": session.tools.describe() if session.tools is not None else None,
             "timers": session.timers(),
             "watch": session.watch(),
             "last_events": [_short(event) for event in last],
@@ -195,6 +201,12 @@ class _Handlers:
     async def session_set_permission_mode(self, connection: Connection, params: m.SetPermissionModeParams) -> bytes:
         session = self._manager.get(params.session_id)
         return _json(await session.controls.set("permission_mode", params.permission_mode))
+
+    async def session_set_budget(self, connection: Connection, params: SetBudgetParams) -> bytes:
+        session = self._manager.get(params.session_id)
+        with trio.CancelScope(shield=True):
+            budget = await session.budgets.set(params.budget, connection.actor)
+        return _json(SetBudgetResult(budget=budget))
 
     async def session_context_usage(self, connection: Connection, params: m.SessionParams) -> bytes:
         return _json(await self._manager.get(params.session_id).controls.context_usage())
@@ -235,6 +247,33 @@ class _Handlers:
         answer = ApprovalAnswer(params.decision, params.message, params.updated_input, params.remember)
         await session.approvals.respond(params.approval_id, answer, connection.actor)
         return _json(m.RespondResult(approval_id=params.approval_id, session_id=session.id, decision=params.decision))
+
+    # -- tools -------------------------------------------------------------------------------------------------------
+
+    async def tool_serve(self, connection: Connection, params: t.ToolServeParams) -> bytes:
+        desk = serve_tools(self._manager.get(params.session_id))
+        return _json(t.ToolServeResult(session_id=params.session_id, tools=desk.names, open=desk.serve(connection)))
+
+    async def tool_result(self, connection: Connection, params: t.ToolResultParams) -> bytes:
+        serve_tools(self._manager.get(params.session_id)).answer(params.call_id, tool_answer(params))
+        return _json(m.Done())
+
+    async def bridge_hello(self, connection: Connection, params: t.BridgeHelloParams) -> bytes:
+        session, connection.bridge = desk_of_token(self._manager, params.token)
+        limit = self._daemon.config.daemon.max_frame_bytes
+        tools = connection.bridge.definitions()
+        return json.dumps({"session_id": session.id, "tools": tools, "max_frame_bytes": limit}).encode()
+
+    async def bridge_call(self, connection: Connection, params: t.BridgeCallParams) -> bytes:
+        if connection.bridge is None:
+            raise UsageError(
+                "cannot call a tool, because this connection has not said whose bridge it is",
+                kind="permission_denied",
+                hint="say bridge/hello first",
+            )
+        return answer_json(await connection.bridge.call(params))
+
+    # -- the end of a session ----------------------------------------------------------------------------------------
 
     async def session_close(self, connection: Connection, params: m.SessionParams) -> bytes:
         await self._manager.get(params.session_id).close(connection.actor)

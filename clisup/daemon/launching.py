@@ -12,6 +12,7 @@ import trio
 from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.core.content import content_of
 from clisup.core.fingerprint import fingerprint
+from clisup.daemon.bridging import config_with_bridge, servers_with_bridge
 from clisup.daemon.native import NativeSession
 from clisup.daemon.native_guard import before_run
 from clisup.host import cgroups
@@ -98,6 +99,8 @@ class Launcher:
         failpoint("intent.before")
         with session.services.storage.watched():
             await trio.to_thread.run_sync(run_dir.create, intent, draft.spec.files)
+            if session.spec.tools:
+                await trio.to_thread.run_sync(session.dir.write_bridge_config, config_with_bridge(session))
         failpoint("intent.after")
         return Launch(number, run_dir, draft, cgroup)
 
@@ -162,6 +165,7 @@ class Launcher:
         self, argv: tuple[str, ...], prompt: dict[str, Any], named: tuple[str | None, bool], run_dir: RunDir
     ) -> LaunchRequest:
         session, spec = self._session, self._session.spec
+        servers, file = self._mcp()
         return LaunchRequest(
             run=run_dir.number,
             live=session.live_mode,
@@ -174,8 +178,8 @@ class Launcher:
             permission_mode=session.setting("permission_mode"),
             system_prompt=session.dir.read_system_prompt() if spec.has_system_prompt else None,
             system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
-            mcp_servers=session.dir.read_mcp_servers() if spec.has_mcp_config else None,
-            mcp_config_file=session.dir.mcp_config if spec.has_mcp_config else None,
+            mcp_servers=servers,
+            mcp_config_file=file,
             tools=spec.tools,
             setting_sources=self._backend.config.setting_sources,
             expand=bool(prompt.get("expand")),
@@ -185,6 +189,13 @@ class Launcher:
             content=content_of(prompt.get("content")),
             output_schema=prompt.get("output_schema"),
         )
+
+    def _mcp(self) -> tuple[dict[str, Any] | None, str | None]:
+        """The MCP servers and the file with them: those that the client brought, and our bridge where there are tools."""
+        session = self._session
+        if session.spec.tools:
+            return servers_with_bridge(session), session.dir.bridge_config
+        return (session.dir.read_mcp_servers(), session.dir.mcp_config) if session.spec.has_mcp_config else (None, None)
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:
         """The keeper's launch spec. It passes through a pipe only: the environment in it holds what was set on purpose."""

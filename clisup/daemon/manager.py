@@ -272,6 +272,7 @@ class Manager:
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
+            budget=params.budget,
             labels=params.labels or {},
             resume_native_id=params.resume_native_id,
         )
@@ -344,6 +345,10 @@ class Manager:
         raise UsageError(
             f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint="see session/list"
         )
+
+    def has_tools(self) -> bool:
+        """Is there an open session with tools, whose CLI may start a bridge?"""
+        return any(session.tools is not None and session.state is not SessionState.CLOSED for session in self)
 
     def find(self, session_id: str) -> Session | None:
         """A session by id; None where there is none, or none that can be read."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import trio
 
 from clisup.core import content
+from clisup.core.budget import ENDING
 from clisup.core.events import Actor, PromptAccepted
 from clisup.daemon.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -39,8 +40,8 @@ class PromptDesk:
         """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
 
         A `command` is one of the CLI's own, and goes to it as it is.
-        Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded; `WorldError`:
-        storage_failed, rate_limited.
+        Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded,
+        budget_exhausted; `WorldError`: storage_failed, rate_limited.
         """
         if not params.text.strip():
             raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
@@ -50,9 +51,11 @@ class PromptDesk:
             self._session.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
                 return known
+            self._session.budgets.refuse(among=ENDING)
             if params.when_busy == "steer" and (steered := await self._steered(params, actor)) is not None:
                 return steered
             self._check_room(params)
+            self._session.budgets.refuse()
             if params.when_limited == "refuse":
                 self._session.gate.refuse()
             return await self._enqueue(params, actor, _stored(params, actor, command=command))

@@ -14,8 +14,9 @@ from clisup.core.deltas import DeltaRow
 from clisup.core.envelope import Envelopes
 from clisup.core.events import EventBase, Notice
 from clisup.core.figures import COUNTED, Figures, Meter
-from clisup.core.journal import Source, encode_line, encode_row
+from clisup.core.journal import Source, encode_line, encode_row, event_type
 from clisup.core.ledger import ANSWERS, FOLDED, Ledger
+from clisup.core.spending import SPENDING
 from clisup.daemon.recent import Recent, Shelf
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
@@ -26,7 +27,7 @@ from clisup.host.session_dir import SessionDir
 
 __all__ = ["Entry", "Item", "Recorder", "Watcher"]
 
-_LOOKED_AT = FOLDED | COUNTED.keys()
+_LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
 
 TOLD_AT_ONCE = 32
 """Followers that get an event in the step that journals it; more of them have their own turn, so that others have theirs."""
@@ -99,9 +100,22 @@ class Recorder:
         try:
             for record in self._store.load(FOLDED):
                 self.ledger.apply(record, max_keys=self._max_keys)
+            if self.ledger.current is not None:
+                self._recall_spending(max(self.ledger.current.began_seq, self._store.head_seq))
         except BaseException:
             self._store.close()
             raise
+
+    def _recall_spending(self, from_seq: int) -> None:
+        """What the running turn was told to have used, beyond what the last segment's snapshot has of it."""
+        reader = self._store.reader(from_seq - 1)
+        try:
+            while events := reader.read():
+                for stored in events:
+                    if event_type(stored.event) in SPENDING:
+                        self.ledger.spend(json.loads(stored.event))
+        finally:
+            reader.close()
 
     def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
         """Other settings, from the next event on."""
@@ -194,6 +208,8 @@ class Recorder:
                 fields |= item.event.model_dump(mode="json", exclude_none=True)
                 fields["turn_id"] = item.turn_id or None
         self.ledger.fold(type_, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
+        if type_ in SPENDING:
+            self.ledger.spend(item.event.model_dump(mode="json", exclude_none=True))
 
     def _count(self, item: Item) -> None:
         """For the figures; never per token."""

@@ -224,7 +224,8 @@ class Run:
         """The machine was suspended: a new window, and a word in the journal."""
         self.guard.alive()
         self.guard.rearm()
-        self.note(Notice(code="resumed", message=f"the machine was suspended for {pause_s:.0f} s; a new window begins"))
+        text = f"the machine was suspended for {pause_s:.0f} s; a new window begins"
+        self.note(Notice(code="resumed", message=text, data={"pause_s": round(pause_s, 3)}))
 
     # -- what the keeper says ----------------------------------------------------------------------------------------
 

@@ -34,14 +34,22 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 
 class Server:
-    """Serves a listening socket. `keepers` gives the pids whose descendants have no say."""
+    """Serves a listening socket. `keepers` gives the pids whose descendants have no say, but for the bridge of a session with
+    tools (`bridged`: there is one), which proves by its token that it is one."""
 
     def __init__(
-        self, config: DaemonConfig, handlers: Handlers, keepers: Callable[[], AbstractSet[int]], figures: Figures
+        self,
+        config: DaemonConfig,
+        handlers: Handlers,
+        keepers: Callable[[], AbstractSet[int]],
+        figures: Figures,
+        *,
+        bridged: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._handlers = handlers
         self._keepers = keepers
+        self._bridged = bridged
         self._figures = figures
         share = Share(config.request_burst, config.request_rate)
         self._turnstile = Turnstile(share, patience_s=config.request_wait_s)
@@ -49,7 +57,7 @@ class Server:
         self._refused_at = -REFUSALS_LOGGED_S
         self._refused = 0
         self.connections: set[Connection] = set()
-        self._of_uid: Counter[int] = Counter()
+        self._of_uid: Counter[tuple[int, bool]] = Counter()  # what CLIs started takes no place of another client's
 
     def renew(self, config: DaemonConfig) -> None:
         """Other settings, from now on; what a connection was told at its beginning stays for its life."""
@@ -84,7 +92,8 @@ class Server:
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
         stream = trio.SocketStream(client)
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
-        refusal = self._refusal(peer)
+        below = peer.uid in own_uids() and _may_be_below(peer.pid, self._keepers())
+        refusal = self._refusal(peer, below=below)
         if refusal is not None:
             self._figures.refused_connections += 1
             self._log_refusal(peer, refusal)
@@ -102,10 +111,11 @@ class Server:
             max_requests=config.max_requests,
             frame_deadline_s=config.frame_deadline_s,
             figures=self._figures,
+            below=below,
         )
         self._figures.connections += 1
         self.connections.add(connection)
-        self._of_uid[peer.uid] += 1
+        self._of_uid[peer.uid, below] += 1
         _log.debug("client connected", uid=peer.uid, pid=peer.pid)
         try:
             await connection.serve()
@@ -115,23 +125,23 @@ class Server:
             _log.debug("client gone", uid=peer.uid, pid=peer.pid, client=connection.name)
             holding.close()
             self.connections.discard(connection)
-            self._of_uid[peer.uid] -= 1
+            self._of_uid[peer.uid, below] -= 1
 
-    def _refusal(self, peer: Peer) -> ClisupError | None:
+    def _refusal(self, peer: Peer, *, below: bool) -> ClisupError | None:
         if peer.uid not in own_uids():
             return UsageError(
                 f"cannot serve uid {peer.uid}: version 1 serves the daemon's own user and root",
                 kind="permission_denied",
                 hint="run a daemon of your own",
             )
-        if self._of_uid[peer.uid] >= self._config.max_connections:
+        if self._of_uid[peer.uid, below] >= self._config.max_connections:
             return UsageError(
                 f"cannot serve more than {self._config.max_connections} connections of one user",
                 kind="overloaded",
                 hint="close some, or raise daemon.max_connections",
                 retry_after_s=1,
             )
-        if _may_be_below(peer.pid, self._keepers()):
+        if below and not self._bridged():
             return UsageError(
                 "cannot serve a process that a CLI of this daemon started",
                 kind="permission_denied",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from clisup.core.config import Config
 from clisup.core.figures import Figures
+from clisup.core.prices import PriceTable
 from clisup.daemon.accounts import Accounts
 from clisup.daemon.drift import Drift
 from clisup.daemon.keeper_starts import KeeperStarts
@@ -18,6 +19,7 @@ from clisup.daemon.recorder import Watcher
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
 from clisup.host.cgroups import CgroupHome
+from clisup.host.price_list import built_in_prices
 
 __all__ = ["Services"]
 
@@ -35,6 +37,7 @@ class Services:
     accounts: Accounts
     drift: Drift
     live: LivePool
+    socket: str = ""  # where the bridges find us
     memory: MemoryLook = field(default_factory=MemoryLook)
     opened: OpenSessions = field(default_factory=OpenSessions)
     everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
@@ -45,3 +48,10 @@ class Services:
 
     def __post_init__(self) -> None:
         self.looks = WriterLooks(self.own)
+        self._prices: tuple[Config, PriceTable] | None = None
+
+    def prices(self) -> PriceTable:
+        """What tokens cost, by the configuration as it is now."""
+        if self._prices is None or self._prices[0] is not self.config:
+            self._prices = (self.config, PriceTable(self.config.prices, built_in_prices()))
+        return self._prices[1]

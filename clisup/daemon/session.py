@@ -17,6 +17,7 @@ from clisup.core.session_spec import SessionSpec
 from clisup.core.spill import Blob
 from clisup.daemon.approvals import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
+from clisup.daemon.budgets import Budgets
 from clisup.daemon.controls import Controls
 from clisup.daemon.gate import Gate
 from clisup.daemon.launching import Launcher
@@ -30,6 +31,7 @@ from clisup.daemon.services import Services
 from clisup.daemon.session_log import SessionLog
 from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.summary import keeper_pid_of, summary_of
+from clisup.daemon.tool_calls import ToolDesk
 from clisup.daemon.turn import TurnRunner
 from clisup.errors import UsageError, WorldError
 from clisup.host.journal_store import JournalStore
@@ -64,14 +66,14 @@ class Session:
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
         brought = self.dir.secrets() if spec.env_names else {}
-        self.redact = backend.redactor(brought) if brought else backend.plain
+        hidden = brought | ({"": token} if spec.tools and (token := self.dir.read_bridge_token()) else {})
+        self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
         self.work = trio.Event()
         self._waiting: trio.CancelScope | None = None
         self._waits_for: str | None = None
-        self._draining = False
-        self._closing = self._left = False
+        self._draining = self._closing = self._left = False
         self._closed: trio.Event | None = None  # there while somebody waits for it
         self._failures = 0
         self._last_turn = 0
@@ -82,10 +84,11 @@ class Session:
         self.launcher = Launcher(self, self.native)
         self.approvals = ApprovalDesk(self)
         self.gate = Gate(self, brought)
+        self.budgets = Budgets(self)
         self.recorder.on_recorded = SessionLog(self).tell
-        servers = self.dir.brought_secrets() if spec.has_mcp_config else []
-        LOG.hide_brought(self.id, [*brought.values(), *servers])
+        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets(spec)])
         self.renewal = Renewal(self)
+        self.tools = ToolDesk(self) if spec.tools else None
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,7 @@ class Session:
         """A turn's one end, to be journaled. Raises `WorldError(storage_failed)` where a long text cannot be kept."""
         current = self.ledger.current
         turn = turn_id or (current.id if current else None)
+        done, memo = self.budgets.settled(done, memo, current if current and current.id == turn else None)
         done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
         self.gate.account.see(done)
         return Item(done, turn, memo=memo or None)
@@ -182,9 +186,7 @@ class Session:
             elif self.ledger.open_steers and self.live is not None:
                 await self.steering.settle()
             elif self.ledger.queue and not self._draining:
-                if (held := self.gate.held()) is not None:
-                    await self.gate.hold(self.ledger.queue[0], held)
-                else:
+                if await self.gate.opens(self.ledger.queue[0]):
                     await self._next_turn(self.ledger.queue[0])
             else:
                 await self.work.wait()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from clisup.backends.base import Carried
 from clisup.core.events import Actor, ApprovalRequested, TurnError, TurnStarted
 from clisup.core.ledger import Turn
@@ -54,6 +56,7 @@ class TurnSink:
         for entry in entries:
             if isinstance(entry, Item):
                 self._session.gate.account.see(entry.event)
+                self._session.budgets.see(entry.event)
         seq = self._session.recorder.record(entries)
         self._session.services.opened.settle(self._session)  # the CLI may have told its native id
         return seq
@@ -78,8 +81,10 @@ class TurnSink:
         return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
 
     async def attend(self, run: Run) -> None:
-        """Decide what the run's CLI asks, until cancelled."""
-        await self._session.approvals.attend(run)
+        """Decide what the run's CLI asks, and hold it to the session's budget, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._session.budgets.attend, run)
+            await self._session.approvals.attend(run)
 
     def lap(self) -> float:
         """Seconds since the turn began; the next one begins now."""

@@ -43,6 +43,8 @@ def summary_of(session: Session) -> dict[str, Any]:
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
         "tokens": ledger.usage.model_dump(),
         "cost_usd": ledger.cost_usd,
+        "cost_source": ledger.cost_source,
+        "budget": session.budgets.told(),
         "subscribers": session.recorder.followers,
         "first_seq": session.recorder.first_seq,
         "next_seq": session.recorder.next_seq,

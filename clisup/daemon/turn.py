@@ -179,6 +179,8 @@ class TurnRunner:
             session.services.own,
         )
         run = Run(sink, run_dir, adapter, settings, session.redact)
+        if session.tools is not None:
+            run.guard.hold(held=len(session.tools.calls) > 0)  # a bridge may have come back before us
         word = None if turn.process_started else await self._storage.surely(run_dir.start_record)
         if word and word.get("pid"):
             started = await self._process_started(word, run_dir)

@@ -6,7 +6,7 @@ import json
 import os
 import select
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from clisup.demo import VERSION
 from clisup.demo.args import BadArguments, Options, parse_arguments
@@ -16,6 +16,9 @@ from clisup.demo.session import Session, SessionInUse, UnknownSession, new_id, o
 from clisup.demo.signals import catch_signals, hold_signals, tolerate
 from clisup.demo.turn import Turn
 from clisup.demo.wire import Stopped, Wire, write_all
+
+if TYPE_CHECKING:
+    from clisup.demo.mcp import Servers
 
 __all__ = ["main"]
 
@@ -47,7 +50,7 @@ def _run(argv: list[str]) -> int:
         return _explain(options)
     wire = Wire(options.output_format)
     catch_signals(wire)
-    servers = _mcp_servers(options.values.get("--mcp-config"))
+    servers = _mcp_servers(options)
     _check_files(options)
     schema = _schema(options)
     prompt = "" if options.is_live else _read_prompt(options.prompt)
@@ -95,13 +98,13 @@ def _play(
     options: Options,
     session: Session,
     prompt: str,
-    servers: list[dict[str, Any]],
+    servers: Servers | None,
     schema: dict[str, Any] | None,
 ) -> int:
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
 
     def begin() -> None:
-        wire.frame(frames.init(cwd=os.getcwd(), permission_mode=options.permission_mode, mcp_servers=servers))
+        wire.frame(_init(frames, options.permission_mode, servers))
 
     hold_signals(True)  # a signal that comes after the init frame is answered by the player, once it is there
     steps, mistake = _parse(prompt)
@@ -123,23 +126,29 @@ def _play(
     from clisup.demo.player import Player  # after the first frame: the player is most of the code
 
     player = Player(wire, turn, session)
+    player.tools.servers = servers
     player.begin_again = begin
     return _play_until_stopped(player, steps)
 
 
 def _live(
-    wire: Wire, options: Options, session: Session, servers: list[dict[str, Any]], schema: dict[str, Any] | None
+    wire: Wire, options: Options, session: Session, servers: Servers | None, schema: dict[str, Any] | None
 ) -> int:
     from clisup.demo.live import Live  # a process of one turn has no use for it
 
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
 
     def begin(permission_mode: str) -> dict[str, Any]:
-        return frames.init(cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=servers)
+        return _init(frames, permission_mode, servers)
 
-    live = Live(wire, options, session, frames, begin)
+    live = Live(wire, options, session, frames, begin, servers)
     live.turns.turn.schema = schema
     return live.run()
+
+
+def _init(frames: Frames, permission_mode: str, servers: Servers | None) -> dict[str, Any]:
+    described, tools = (servers.describe(), servers.names()) if servers else ([], [])
+    return frames.init(cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=described, mcp_tools=tools)
 
 
 def _why_not_played(kind: str | None) -> str:
@@ -232,15 +241,18 @@ def _check_files(options: Options) -> None:
             raise BadArguments(f"Error: {name} file not found: {path}")
 
 
-def _mcp_servers(config: str | None) -> list[dict[str, Any]]:
-    """The servers that --mcp-config names, for the init frame. The demo starts none of them, and says `pending`."""
+def _mcp_servers(options: Options) -> Servers | None:
+    """The servers that --mcp-config names, started and asked for their tools."""
+    config = options.values.get("--mcp-config")
     if config is None:
-        return []
+        return None
     try:
         if not config.lstrip().startswith("{"):
             with open(config, "rb") as file:
                 config = file.read().decode()
-        servers = json.loads(config)["mcpServers"]
-        return [{"name": str(name), "status": "pending", "source": "dynamic"} for name in servers]
+        entries = dict(json.loads(config)["mcpServers"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadArguments(f"Error: Invalid MCP configuration: {error}") from None
+    from clisup.demo.mcp import Servers  # brings subprocess, which most runs do not need
+
+    return Servers(entries, options)

@@ -25,7 +25,14 @@ FLAGS = (
 )  # fmt: skip
 """Flags with a value, as `--flag value` or `--flag=value`."""
 
-_SHORT = {"-r": "--resume", "-n": "--name", "-p": "--print", "-h": "--help", "-v": "--version"}
+_SHORT = {
+    "--allowed-tools": "--allowedTools",
+    "-r": "--resume",
+    "-n": "--name",
+    "-p": "--print",
+    "-h": "--help",
+    "-v": "--version",
+}
 _CHOICES = {
     "--output-format": ("text", "json", "stream-json"),
     "--input-format": ("text", "stream-json"),
@@ -79,7 +86,8 @@ def parse_arguments(argv: list[str]) -> Options:
         elif flag in FLAGS:
             if not equals and not rest:
                 raise BadArguments(f"error: option '{flag} <value>' argument missing")
-            values[flag] = value if equals else rest.pop(0)
+            value = value if equals else rest.pop(0)
+            values[flag] = f"{values[flag]},{value}" if flag == "--allowedTools" and flag in values else value
         elif word.startswith("-"):
             raise BadArguments(f"error: unknown option '{word}'")
         else:

@@ -43,9 +43,9 @@ class Frames:
         return {"type": "command_lifecycle", "command_uuid": command_uuid, "state": state, "uuid": new_id(),
                 "session_id": self._session_id}  # fmt: skip
 
-    def init(self, *, cwd: str, permission_mode: str, mcp_servers: list[Frame]) -> Frame:
+    def init(self, *, cwd: str, permission_mode: str, mcp_servers: list[Frame], mcp_tools: list[str]) -> Frame:
         return self.system(
-            "init", cwd=cwd, tools=list(TOOLS), mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
+            "init", cwd=cwd, tools=[*TOOLS, *mcp_tools], mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
             slash_commands=[], terminal_slash_commands=[], apiKeySource="none", claude_code_version=VERSION,
             output_style="default", agents=[], skills=[], plugins=[], capabilities=list(CAPABILITIES), original_cwd=cwd,
             additional_directories=[], fast_mode_state="off",
@@ -84,8 +84,10 @@ class Frames:
         """What a command of the CLI's own said."""
         return self._said("user", {"role": "user", "content": text}, isReplay=True)
 
-    def tool_progress(self, tool_id: str, name: str, elapsed_s: float) -> Frame:
-        return {"type": "tool_progress", "tool_use_id": tool_id, "tool_name": name, "parent_tool_use_id": None,
+    def tool_progress(self, tool_id: str, count: int, name: str, elapsed_s: float) -> Frame:
+        """The sign of life number `count`. It has an id of its own; the call's is its parent."""
+        return {"type": "tool_progress", "tool_use_id": f"{tool_id}-heartbeat-{count}", "tool_name": name,
+                "parent_tool_use_id": tool_id,
                 "elapsed_time_seconds": elapsed_s, "heartbeat": True, "session_id": self._session_id,
                 "uuid": new_id()}  # fmt: skip
 

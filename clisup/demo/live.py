@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from clisup.demo.args import BadArguments, Options
 from clisup.demo.controls import control
@@ -20,6 +21,9 @@ from clisup.demo.signals import tolerate
 from clisup.demo.toolplay import Background
 from clisup.demo.waiting import FollowUp, Waiting
 from clisup.demo.wire import Interrupted, Stopped, Wire
+
+if TYPE_CHECKING:
+    from clisup.demo.mcp import Servers
 
 __all__ = ["Live"]
 
@@ -33,10 +37,16 @@ class Live:
     """One process: what it hears, what it tells of its messages, and its end. `begin` makes the init frame of a turn."""
 
     def __init__(
-        self, wire: Wire, options: Options, session: Session, frames: Frames, begin: Callable[[str], Frame]
+        self,
+        wire: Wire,
+        options: Options,
+        session: Session,
+        frames: Frames,
+        begin: Callable[[str], Frame],
+        servers: Servers | None = None,
     ) -> None:
         self.wire, self.options, self.session, self.frames = wire, options, session, frames
-        self.begin = begin
+        self.begin, self.servers = begin, servers
         self.state = "idle"
         self.inbox = Inbox()
         self.waiting = Waiting()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clisup.demo.inbox import Message
     from clisup.demo.live import Live
     from clisup.demo.permission import AskedCall, Desk
-    from clisup.demo.toolplay import Background
+    from clisup.demo.toolplay import Background, Start
 
 __all__ = ["LiveTurns"]
 
@@ -44,6 +44,7 @@ class LiveTurns:
         self.player.wait = self.player.tools.wait = live.wait
         self.player.breathe = live.look
         self.player.tools.after_answers = self._take_in
+        self.player.tools.servers = live.servers
         if live.options.values.get("--permission-prompt-tool") == "stdio":
             self.player.tools.ask = self._ask
 
@@ -162,13 +163,13 @@ class LiveTurns:
         if self._origin is not None:
             fields["origin"] = self._origin
 
-    def _ask(self, name: str, arguments: Frame) -> AskedCall:
+    def _ask(self, name: str, arguments: Frame, start: Start | None) -> AskedCall:
         if self._desk is None:
             from clisup.demo.permission import Desk  # with the first tool that needs it: it brings subprocess
 
             inbox = self._live.inbox
             self._desk = Desk(self.turn, lambda: inbox.ended and not inbox.lines, self._live.tell_state)
-        return self._desk.call(name, arguments)
+        return self._desk.call(name, arguments, start)
 
 
 def _script(text: str) -> tuple[list[Step], str]:

@@ -11,6 +11,7 @@ from clisup.demo.tools import Answer, Call, ReadyCall, ShellCall, edit_file, is_
 from clisup.demo.wire import Interrupted
 
 if TYPE_CHECKING:
+    from clisup.demo.toolplay import Start
     from clisup.demo.turn import Turn
 
 __all__ = ["AskedCall", "Desk"]
@@ -38,9 +39,9 @@ class AskedCall(Call):
 
     asked = True
 
-    def __init__(self, desk: Desk, name: str, arguments: Frame) -> None:
+    def __init__(self, desk: Desk, name: str, arguments: Frame, start: Start | None) -> None:
         super().__init__()
-        self._desk, self.name, self.arguments = desk, name, arguments
+        self._desk, self.name, self.arguments, self._start = desk, name, arguments, start
         self.request_id: str | None = None
         self.response: Frame | None = None
         self._real: Call | None = None
@@ -64,7 +65,10 @@ class AskedCall(Call):
     def carry_out(self, arguments: Frame) -> None:
         """From here on it runs: a Bash, a Write and an Edit really, others only in name."""
         self.waits = False
-        if self.name == "Bash" and "command" in arguments:
+        if self._start is not None:
+            self._real = self._start(arguments)
+            self._real.tool_id, self.is_task = self.tool_id, self._real.is_task
+        elif self.name == "Bash" and "command" in arguments:
             self._real = ShellCall(str(arguments["command"]))
         elif self.name in _FILE_TOOLS:
             self._real = edit_file(self.name, arguments)
@@ -80,9 +84,9 @@ class Desk:
         self._line: list[AskedCall] = []
         self._rules: list[Frame] = []
 
-    def call(self, name: str, arguments: Frame) -> AskedCall:
-        """A call that will ask, after those that are in the line before it."""
-        call = AskedCall(self, name, arguments)
+    def call(self, name: str, arguments: Frame, start: Start | None) -> AskedCall:
+        """A call that will ask, after those that are in the line before it. `start` carries it out where it is of an MCP server."""
+        call = AskedCall(self, name, arguments, start)
         self._line.append(call)
         return call
 

@@ -113,7 +113,7 @@ def read_tool(rest: str) -> tuple[Any, ...]:
 
 def read_denied(rest: str) -> tuple[Any, ...]:
     if "=>" in rest.rpartition("}")[2]:
-        raise ValueError("a denied tool has no result of its own")
+        raise ValueError("this tool has no result of the script's")
     return read_tool(rest)[:2]
 
 

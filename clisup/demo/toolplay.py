@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from clisup.demo.mcp import Servers
     from clisup.demo.script import Step
     from clisup.demo.tools import Answer, Call
     from clisup.demo.turn import Turn
 
 __all__ = ["Background", "ToolPlayer"]
+
+Start = Callable[[dict[str, Any]], "Call"]
+"""What carries out a tool with the input that it is allowed with."""
 
 _POLL_S = 0.002
 
@@ -37,7 +41,8 @@ class ToolPlayer:
         self._turn, self._session_id = turn, session_id
         self.wait: Callable[[float], None] = time.sleep
         self.after_answers: Callable[[], None] = lambda: None
-        self.ask: Callable[[str, dict[str, Any]], Call] | None = None
+        self.ask: Callable[[str, dict[str, Any], Start | None], Call] | None = None
+        self.servers: Servers | None = None
         self.running: list[Call] = []
         self.background: list[Background] = []
         self.first_beat_s, self.beat_s = 3.0, 30.0
@@ -55,7 +60,7 @@ class ToolPlayer:
                 call.tool_id, call.name, call.arguments = tool_id, name, arguments
                 self.running.insert(0, call)
         self._turn.end_message("tool_use")
-        self._beats = {call.tool_id: [time.monotonic() + self.first_beat_s, -1] for call in self.running}
+        self._beats = {call.tool_id: self._first_beat(call) for call in self.running}
         while self.running:
             for call in list(self.running):
                 self._look(call)
@@ -124,8 +129,13 @@ class ToolPlayer:
             return tools.ShellCall(step.args[0], timeout=step.args[1], variables=marks)
         if step.name == "tool":
             return tools.ReadyCall(step.args[2])
+        if step.name == "mcp":
+            from clisup.demo import mcp
+
+            mode = self._turn.permission_mode
+            return self.servers.start(name, arguments, mode, self.ask) if self.servers else mcp.unknown(name)
         if self.ask is not None and self._turn.permission_mode != "dontAsk":
-            return self.ask(name, arguments)
+            return self.ask(name, arguments, None)
         if not tools.is_allowed(name, arguments, self._turn.permission_mode):
             return tools.deny(name, arguments)
         if step.name == "ask" and name == "Bash" and "command" in arguments:
@@ -148,6 +158,10 @@ class ToolPlayer:
         elif time.monotonic() >= self._beats[call.tool_id][0]:
             self._beat(call, self._beats[call.tool_id])
 
+    def _first_beat(self, call: Call) -> list[float]:
+        now = time.monotonic()
+        return [now + self.first_beat_s, -1] if call.is_task else [now + self.beat_s, 0]
+
     def _beat(self, call: Call, beat: list[float]) -> None:
         """A sign of life: first that a task has started, then that it goes on."""
         frames, count = self._turn.frames, int(beat[1])
@@ -158,13 +172,13 @@ class ToolPlayer:
             ))  # fmt: skip
         else:
             elapsed = round(time.monotonic() - call.began, 3)
-            self._turn.send(frames.tool_progress(f"{call.tool_id}-heartbeat-{count}", call.name, elapsed))
+            self._turn.send(frames.tool_progress(call.tool_id, count, call.name, elapsed))
         beat[:] = [time.monotonic() + self.beat_s, count + 1]
 
     def _answer(self, call: Call, answer: Answer, status: str = "completed") -> None:
         if answer.meta.get("non_execution_kind") and status == "completed" and not call.asked:
             self._refused(call, answer)
-        if self._beats.get(call.tool_id, [0, -1])[1] >= 0:
+        if call.is_task and self._beats.get(call.tool_id, [0, -1])[1] >= 0:
             self._notify(_task_id(call.tool_id), call.tool_id, status, "Run a command")
         block = {"type": "tool_result", "content": answer.content, "is_error": answer.is_error,
                  "tool_use_id": call.tool_id}  # fmt: skip
@@ -207,4 +221,6 @@ def _described(step: Step) -> tuple[str, dict[str, Any]]:
     """The name and input that the tool_use block of a step shows."""
     if step.name == "bash":
         return "Bash", {"command": step.args[0], "description": "Run a command of the script"}
+    if step.name == "mcp" and not step.args[0].startswith("mcp__"):
+        return f"mcp__clisup__{step.args[0]}", step.args[1]
     return step.args[0], step.args[1]

@@ -18,9 +18,9 @@ _FILE_TOOLS = ("Edit", "Write")
 
 
 class Answer(NamedTuple):
-    """What a tool gave: the text for the model, and `detail`, claude's `tool_use_result`."""
+    """What a tool gave: the text for the model (blocks from an MCP server), and `detail`, claude's `tool_use_result`."""
 
-    content: str
+    content: Any
     is_error: bool
     detail: Any
     meta: dict[str, Any]
@@ -48,6 +48,8 @@ class Call:
     """Whether somebody was asked for its permission, so that a refusal is no news."""
     waits = False
     """Whether it has not begun, because it still waits for its permission."""
+    is_task = True
+    """Whether claude makes a task of it when it takes longer; a call without one is only said to go on."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()

@@ -72,6 +72,11 @@ class JournalStore:
         """The oldest seq that is kept."""
         return self._segments[0] if self._segments else self.next_seq
 
+    @property
+    def head_seq(self) -> int:
+        """The seq that the last segment begins with: its snapshot holds all before it."""
+        return self._segments[-1] if self._segments else self.next_seq
+
     def load(self, wanted: Collection[str] | None = None) -> Iterator[Record]:
         """Open the journal, cut a torn tail, give the last segment's records (its snapshot first). `wanted` is as in `read_lines`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -67,7 +68,7 @@ class SessionDir:
     def create(
         self,
         spec: SessionSpec,
-        secrets: dict[str, str],
+        variables: dict[str, str],
         system_prompt: str | None,
         mcp_config: bytes | None,
         tools: list[dict[str, Any]] | None = None,
@@ -76,14 +77,14 @@ class SessionDir:
         make_private_dir(self.path)
         for name in ("private", "journal", "prompts"):  # their names are on disk with the session's
             make_private_dir(os.path.join(self.path, name))
-        if secrets:
-            write_json(self._secrets, dict(secrets))
+        if variables:
+            write_json(self._secrets, dict(variables))
         if system_prompt is not None:
             write_atomic(self.system_prompt, system_prompt.encode())
         if mcp_config is not None:
             write_atomic(self.mcp_config, mcp_config)
         if tools:
-            write_json(self._tools, {"tools": tools})
+            write_json(self._tools, {"tools": tools, "token": f"{self.id}.{secrets.token_urlsafe(32)}"})
         write_json(os.path.join(self.path, "session.json"), spec.model_dump())
 
     def remove(self) -> None:
@@ -110,6 +111,18 @@ class SessionDir:
         """The tools that the session's client runs, as the request brought them."""
         return (read_json(self._tools) or {}).get("tools")
 
+    def read_bridge_token(self) -> str | None:
+        """By what the session's MCP bridge is known; it ends with the session."""
+        return (read_json(self._tools) or {}).get("token")
+
+    @property
+    def bridge_config(self) -> str:
+        return os.path.join(self.path, "private", "bridge.json")
+
+    def write_bridge_config(self, config: Mapping[str, Any]) -> None:
+        """The MCP configuration with our server in it, for the CLI to read."""
+        write_json(self.bridge_config, dict(config))
+
     def read_system_prompt(self) -> str | None:
         """The system prompt that the request brought."""
         try:
@@ -126,19 +139,28 @@ class SessionDir:
         except FileNotFoundError:
             return None
 
+    def read_mcp(self) -> dict[str, Any]:
+        """The MCP configuration that the request brought; empty where it brought none."""
+        return read_json(self.mcp_config) or {}
+
     def read_mcp_servers(self) -> dict[str, Any] | None:
         """The `mcpServers` of the MCP configuration that the request brought."""
-        servers = (read_json(self.mcp_config) or {}).get("mcpServers")
+        servers = self.read_mcp().get("mcpServers")
         return servers if isinstance(servers, dict) else None
 
     def secrets(self) -> dict[str, str]:
         """The values of variables that the request brought."""
         return {str(k): str(v) for k, v in (read_json(self._secrets) or {}).items()}
 
-    def brought_secrets(self) -> list[str]:
-        """Values that may be secret in what the request brought beside its variables: those of its MCP servers."""
-        servers = self.read_mcp_servers() or {}
-        return [str(value) for server in servers.values() for value in _secret_values(server)]
+    def brought_secrets(self, spec: SessionSpec | None = None) -> list[str]:
+        """Values that may be secret beside the variables that the request brought: of its MCP servers, and the bridge's token.
+
+        Without the `spec` it is looked for everywhere.
+        """
+        servers = (self.read_mcp_servers() or {}) if spec is None or spec.has_mcp_config else {}
+        token = self.read_bridge_token() if spec is None or spec.tools else None
+        values = [str(value) for server in servers.values() for value in _secret_values(server)]
+        return values if token is None else [*values, token]
 
     def forget_secrets(self) -> None:
         """At close: what is private goes, the record of events stays."""

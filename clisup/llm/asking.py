@@ -9,9 +9,10 @@ from typing import Any
 import trio
 
 from clisup.llm.budget import Budget, Reservation
-from clisup.llm.chat import Chat, Completion, Finished, SessionBudget
+from clisup.llm.chat import Chat, Completion, SessionBudget
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported
 from clisup.llm.messages import Prompt
+from clisup.llm.streams import stream_of
 
 __all__ = ["admit", "ask", "distinct"]
 
@@ -26,13 +27,11 @@ def distinct(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     return tuple(kept.values())
 
 
-def admit(budgets: Sequence[Budget]) -> SessionBudget | None:
+def admit(budgets: Sequence[Budget], *, iterations: int = 1) -> SessionBudget | None:
     """What is left for a session to be held to; None: no limit. Raises `BudgetExhausted` where nothing is, and counts nothing."""
-    with ExitStack() as stack:
-        calls = [budget.reserve() for budget in budgets]
-        for call in calls:
-            stack.callback(call.release)
-        held = [call.session_budget() for call in calls]
+    for budget in budgets:
+        budget.check(iterations=iterations)
+    held = [budget.session_budget() for budget in budgets]
     if not any(one.to_wire() for one in held):
         return None
     return SessionBudget(
@@ -62,12 +61,12 @@ async def _within(
     completion, heard = None, False
     with trio.move_on_after(wall_s):
         try:
-            async for event in chat.stream(prompt, output_schema=output_schema):
-                heard = True
-                if isinstance(event, Finished):
-                    completion = event.completion
-        except _NEVER_ASKED:
-            if not heard:
+            async with stream_of(chat, prompt, output_schema=output_schema) as events:
+                async for _ in events:
+                    heard = True
+                completion = events.completion
+        except _NEVER_ASKED as error:
+            if not heard and not error.side_effects:
                 for call in calls:
                     call.release()
             raise

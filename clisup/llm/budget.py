@@ -48,7 +48,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "budget",
+        name: str = "the budget",
         unknown: Literal["tell", "refuse"] = "tell",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +68,7 @@ class Budget:
         self._spent, self._held_usd, self._held_tokens = Spent(), 0.0, 0
         self._began: float | None = None
         self._told: set[str] = set()
+        self._witnessed: set[str] = set()
 
     def sub(
         self,
@@ -76,7 +77,7 @@ class Budget:
         tokens: int | None = None,
         iterations: int | None = None,
         wall_s: float | None = None,
-        name: str = "sub-budget",
+        name: str = "a part of the budget",
         own_iterations: bool = False,
     ) -> Budget:
         """A budget within this one, for a part of the work. Siblings share what is left here, as it comes.
@@ -113,12 +114,13 @@ class Budget:
         `usd` and `tokens` are held back until the call is settled, so that calls side by side cannot pass the limit together by
         more than what they were wrong about. Without them, each of them may begin while anything is left.
         """
+        if iterations < 0 or usd < 0 or tokens < 0:
+            raise UsageError("cannot reserve less than nothing", kind="usage", hint="give amounts of 0 and more")
         with self._lock:
             now = self._clock()
+            self._refuse(now, iterations, usd, tokens)
+            self._begin(now)
             for budget, count in self._chain(iterations):
-                budget._refuse_where_used_up(now, count, usd, tokens)
-            for budget, count in self._chain(iterations):
-                budget._began = now if budget._began is None else budget._began
                 budget._spent = replace(budget._spent, iterations=budget._spent.iterations + count)
                 budget._held_usd += usd
                 budget._held_tokens += tokens
@@ -132,10 +134,34 @@ class Budget:
         """Count an answer that was not reserved with amounts; None: one whose use nobody knows."""
         self.charge(Spent.of(completion))
 
-    def charge(self, spent: Spent) -> None:
-        """Count what was used elsewhere, or before: a workflow that goes on charges what its trace says. Never refuses."""
+    def check(self, *, iterations: int = 1) -> None:
+        """Raise `BudgetExhausted` where `reserve` would now; nothing is counted or held."""
         with self._lock:
-            self._charge(spent)
+            self._refuse(self._clock(), iterations, 0.0, 0)
+
+    def session_budget(self) -> SessionBudget:
+        """What is left, for the daemon to hold a session to: `ChatOptions(budget=...)`. That of a reservation has what it holds itself."""
+        return _for_session(self.left)
+
+    def begin(self) -> None:
+        """Have the seconds run from now on, here and above; the first reservation does so, too."""
+        with self._lock:
+            self._begin(self._clock())
+
+    def charge(self, spent: Spent, *, once: str | None = None) -> None:
+        """Count what was used elsewhere, or before: a workflow that goes on charges what its trace says. Never refuses.
+
+        What has a name `once` is counted one time only, and not at all where `witness` has named it.
+        """
+        with self._lock:
+            if once is None or once not in self._witnessed:
+                self._charge(spent)
+                self._witnessed.update(() if once is None else (once,))
+
+    def witness(self, name: str) -> None:
+        """What is known by this name is counted already, as it happened."""
+        with self._lock:
+            self._witnessed.add(name)
 
     # -- under the lock -------------------------------------------------------------------------------------------------
 
@@ -147,9 +173,17 @@ class Budget:
             iterations = iterations if budget._passes_iterations else 0
             budget = budget._parent
 
+    def _begin(self, now: float) -> None:
+        for budget, _ in self._chain(0):
+            budget._began = now if budget._began is None else budget._began
+
     def _elapsed(self) -> float:
         running = 0.0 if self._began is None else self._clock() - self._began
         return self._spent.wall_s + running
+
+    def _refuse(self, now: float, iterations: int, usd: float, tokens: int) -> None:
+        for budget, count in self._chain(iterations):
+            budget._refuse_where_used_up(now, count, usd, tokens)
 
     def _refuse_where_used_up(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         limits, spent = self.limits, self._spent
@@ -245,12 +279,7 @@ class Reservation:
 
     def session_budget(self) -> SessionBudget:
         """What is left, for the daemon to hold the call to: `ChatOptions(budget=call.session_budget())`."""
-        left = self.left
-        return SessionBudget(
-            usd=None if left.usd is None else max(_LEAST_USD, left.usd),
-            tokens=None if left.tokens is None else max(1, left.tokens),
-            wall_s=None if left.wall_s is None else max(_LEAST_S, left.wall_s),
-        )
+        return _for_session(self.left)
 
     def settle(self, completion: Completion | None) -> None:
         """Count the answer; None: it failed on its way, and what it took is unknown. Raises `UsageError` the second time."""
@@ -275,3 +304,11 @@ class Reservation:
     ) -> None:
         if self._open:
             self.settle(None)
+
+
+def _for_session(left: Left) -> SessionBudget:
+    return SessionBudget(
+        usd=None if left.usd is None else max(_LEAST_USD, left.usd),
+        tokens=None if left.tokens is None else max(1, left.tokens),
+        wall_s=None if left.wall_s is None else max(_LEAST_S, left.wall_s),
+    )

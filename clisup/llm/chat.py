@@ -151,9 +151,12 @@ class TaskChanged:
 
 @dataclass(frozen=True, slots=True)
 class Retracted:
-    """Text that was streamed already was taken back: forget it from the last `MessageDone` on."""
+    """Text that was streamed already was taken back: forget it from the last `MessageDone` on. With `all`, forget everything
+    that this stream gave: the answer begins anew, from this model or the next one.
+    """
 
     reason: str
+    all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

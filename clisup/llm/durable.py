@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clisup.errors import UsageError, WorldError
 
-__all__ = ["read_bounded", "write_durably"]
+__all__ = ["open_lock", "read_bounded", "write_durably"]
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -49,6 +49,14 @@ def read_bounded(path: Path, limit: int) -> bytes | None:
     if len(data) > limit:
         raise UsageError(f"cannot read {path}, because it is larger than {limit} bytes", hint="is it the right file?")
     return data
+
+
+def open_lock(path: Path) -> int:
+    """A file descriptor to lock; the file is made (0600) where there is none. Raises `WorldError` (`storage_failed`)."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _failed("open", path, error) from None
 
 
 def _failed(what: str, path: Path, error: OSError) -> WorldError:

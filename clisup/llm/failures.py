@@ -60,6 +60,16 @@ class LLMError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To be copied, and sent to other processes."""
+        return _again, (type(self), self.message, self.__dict__)
+
+
+def _again(kind: type[LLMError], message: str, fields: dict[str, Any]) -> LLMError:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(fields)
+    return error
+
 
 class Authentication(LLMError):
     """The CLI is not logged in, or its account may not do this."""

@@ -52,7 +52,7 @@ __all__ = ["BRIDGE_PREFIX", "TurnReader", "own_name"]
 BRIDGE_PREFIX = "mcp__clisup__"
 """The CLIs name a tool of ours by the MCP server that brings it (`clisup mcp-bridge`)."""
 
-UNANSWERED = "The turn ended before this tool had answered."
+UNANSWERED = "This tool had not answered when the conversation went on."
 _FINISH_REASONS = {
     "max_tokens": FinishReason.LENGTH,
     "length": FinishReason.LENGTH,
@@ -159,10 +159,8 @@ class TurnReader:
         parent = self._calls.get(event.tool_use_id, event.parent_tool_use_id)
         yield from self._done(parent, at)
         result = ToolResultBlock(tool_use_id=event.tool_use_id, content=_content(event), is_error=event.is_error)
-        if event.tool_use_id in self._answered:
-            return
-        self._answered.add(event.tool_use_id)
-        if parent is None:
+        if parent is None and event.tool_use_id not in self._answered:
+            self._answered.add(event.tool_use_id)
             self._results.append(result)
         yield ToolEnded(result, parent, at)
 
@@ -189,7 +187,12 @@ class TurnReader:
         yield MessageDone(message, parent, at)
 
     def _answer(self) -> None:
-        """The results that came since the last message are the user's next one."""
+        """The results that came since the last message are the user's next one. No call stays without: no API takes such a history."""
+        last = self._messages[-1].content if self._messages else ()
+        for block in last:
+            if isinstance(block, ToolUseBlock) and block.id not in self._answered:
+                self._answered.add(block.id)
+                self._results.append(ToolResultBlock(tool_use_id=block.id, content=UNANSWERED, is_error=True))
         if self._results:
             self._messages.append(Message.user(self._results))
             self._results = []
@@ -216,20 +219,16 @@ class TurnReader:
     def _ended(self, end: TurnCompleted, at: str) -> Iterator[StreamEvent]:
         for parent in list(self._open):
             yield from self._done(parent, at)
-        self._settle()
+        self._answer()
         finish_reason = _FINISH_REASONS.get(end.stop_reason or "", FinishReason.STOP)
         if end.outcome != "completed":
-            if end.error is None or end.error.kind != "max_turns" or not self._messages:
+            if end.error is None or end.error.kind != "max_turns" or not self._has_text():
                 raise self._failure(end)
             finish_reason = FinishReason.MAX_TURNS
         yield Finished(self._completion(end, finish_reason))
 
-    def _settle(self) -> None:
-        """No call stays without a result: no API takes a history with one."""
-        for call, parent in self._calls.items():
-            if parent is None and call not in self._answered:
-                self._results.append(ToolResultBlock(tool_use_id=call, content=UNANSWERED, is_error=True))
-        self._answer()
+    def _has_text(self) -> bool:
+        return any(message.text for message in self._messages)
 
     def _failure(self, end: TurnCompleted) -> LLMError:
         if end.delivery != "uncertain":

@@ -21,11 +21,13 @@ def transcript_of(messages: Sequence[Message]) -> str:
     return "\n".join(["<conversation>", *parts, "</conversation>"])
 
 
-def seeded(history: Sequence[Message], prompt: Message) -> Message:
-    """The prompt with the history before it, as one message of the user. Without a history, the prompt."""
-    if not history:
+def seeded(history: Sequence[Message], prompt: Message, *, system: str | None = None) -> Message:
+    """The prompt with the instructions and the history before it, as one message of the user. Without either, the prompt."""
+    parts = [f"<instructions>\n{system}\n</instructions>"] if system else []
+    parts += [f"{_BEFORE}\n\n{transcript_of(history)}"] if history else []
+    if not parts:
         return prompt
-    return Message(role="user", content=(TextBlock(text=f"{_BEFORE}\n\n{transcript_of(history)}\n"), *prompt.content))
+    return Message(role="user", content=(TextBlock(text="\n\n".join(parts) + "\n\n"), *prompt.content))
 
 
 def _said(message: Message) -> str:
@@ -38,5 +40,5 @@ def _text(block: Block) -> str:
     if isinstance(block, ToolUseBlock):
         return f'<tool_use name="{block.name}">{json.dumps(block.input, ensure_ascii=False)}</tool_use>'
     if isinstance(block, ToolResultBlock):
-        return f"<tool_{'error' if block.is_error else 'result'}>\n{block.text}\n</tool_result>"
+        return f"<tool_{'error' if block.is_error else 'result'}>\n{block.text}\n</tool_{'error' if block.is_error else 'result'}>"
     return f"[an image, {block.media_type}]" if isinstance(block, ImageBlock) else ""

@@ -57,9 +57,12 @@ class Spent:
 
     def __str__(self) -> str:
         usd = "an unknown cost" if self.cost is None else f"{'~' * (self.cost.source == 'estimated')}${self.usd:.4f}"
+        told = self.usage.total_input_tokens is not None or self.usage.output_tokens is not None or self.answers == 0
+        tokens = f"{self.tokens} tokens" if told else "an unknown number of tokens"
+        iterations = f"{self.iterations} iteration{'s' * (self.iterations != 1)}"
         unknown = max(self.unknown_tokens, self.unknown_usd)
         more = f", {unknown} of {self.answers} answers not wholly known" if unknown else ""
-        return f"{usd}, {self.tokens} tokens, {self.iterations} iterations, {self.wall_s:.1f} s{more}"
+        return f"{usd}, {tokens}, {iterations}, {self.wall_s:.1f} s{more}"
 
 
 @dataclass(frozen=True, slots=True)

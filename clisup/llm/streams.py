@@ -6,14 +6,15 @@ warns of each one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Self
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, Self
 
 import trio
 
-from clisup.llm.chat import Completion, Finished, StreamEvent
+from clisup.llm.chat import Chat, Completion, Finished, StreamEvent
+from clisup.llm.messages import Prompt
 
-__all__ = ["CLOSING_S", "EventStream"]
+__all__ = ["CLOSING_S", "EventStream", "stream_of"]
 
 CLOSING_S = 10.0
 """How long the end of a stream that was left may take: the interrupt of its turn, with the CLI's answer to it."""
@@ -29,6 +30,7 @@ class EventStream:
     def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
         self._events: AsyncGenerator[StreamEvent, None] | None = events
         self._token: trio.lowlevel.TrioToken | None = None
+        self._stepping = False
         self.completion: Completion | None = None
 
     def __aiter__(self) -> Self:
@@ -38,11 +40,14 @@ class EventStream:
         if self._events is None:
             raise StopAsyncIteration
         self._token = self._token or trio.lowlevel.current_trio_token()
+        self._stepping = True
         try:
             event = await anext(self._events)
         except BaseException:  # it is over: it has ended, failed, or was cancelled and has cleaned up after itself
             self._events = None
             raise
+        finally:
+            self._stepping = False
         if isinstance(event, Finished):
             self.completion = event.completion
         return event
@@ -56,7 +61,9 @@ class EventStream:
         return self.completion
 
     async def aclose(self) -> None:
-        """End it, and the turn with it where that still runs."""
+        """End it, and the turn with it where that still runs. Raises `RuntimeError` while another task takes an event of it."""
+        if self._stepping:
+            raise RuntimeError("cannot end a stream that another task reads: a chat has one stream at a time")
         events, self._events = self._events, None
         if events is not None:
             await _close(events)
@@ -88,3 +95,18 @@ async def _close_quietly(events: AsyncGenerator[StreamEvent, None]) -> None:
         await _close(events)
     except Exception:
         return
+
+
+def stream_of(chat: Chat, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
+    """The chat's stream as an `EventStream`, whatever kind of iterator the chat gives: for `async with`."""
+    events = chat.stream(prompt, output_schema=output_schema)
+    return events if isinstance(events, EventStream) else EventStream(_generated(events))
+
+
+async def _generated(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+    try:
+        async for event in events:
+            yield event
+    finally:
+        if (close := getattr(events, "aclose", None)) is not None:
+            await close()

@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
+from clisup.rpc import tool_models as t
+from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.rpc.gc_models import GcParams, GcResult
 from clisup.rpc.note_models import NoteParams, NoteResult
 from clisup.rpc.status_models import StatusResult
@@ -13,7 +15,7 @@ from clisup.rpc.status_models import StatusResult
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
 
 PROTOCOL_VERSION = 1
-Role = Literal["observe", "drive", "admin"]
+Role = Literal["observe", "drive", "admin", "bridge"]
 
 
 class Method(NamedTuple):
@@ -51,12 +53,15 @@ METHODS: dict[str, Method] = {
     "session/compact": Method(m.CompactParams, None, "drive", "Have the CLI sum up its context: a turn like one of `session/prompt`."),
     "session/set_model": Method(m.SetModelParams, m.SetResult, "drive", "Change the model: of the live process at once, else from the next turn on."),
     "session/set_permission_mode": Method(m.SetPermissionModeParams, m.SetResult, "drive", "Change the permission mode, as `session/set_model` does the model."),
+    "session/set_budget": Method(SetBudgetParams, SetBudgetResult, "drive", "Give the session another budget; what was used stays used."),
     "session/context_usage": Method(m.SessionParams, m.ContextUsageResult, "drive", "How full the context is, as the live process itself counts."),
     "session/interrupt": Method(m.InterruptParams, m.InterruptResult, "drive", "End the running turn, or take a queued one out of the queue."),
     "session/fork": Method(m.SessionForkParams, m.SessionForkResult, "drive", "Open a session with the history of another one, whole or up to a turn. The source is not touched."),
     "session/note": Method(NoteParams, NoteResult, "drive", "Write a notice of the client's own into the session's journal."),
     "approval/list": Method(m.ApprovalListParams, m.ApprovalListResult, "observe", "The tool calls that wait for a word, of one session or of all.", large=True),
     "approval/respond": Method(m.RespondParams, m.RespondResult, "drive", "Allow or deny a tool call that waits. The first answer wins."),
+    "tool/serve": Method(t.ToolServeParams, t.ToolServeResult, "drive", "From now on this connection gets the calls of the session's tools, those that are open first."),
+    "tool/result": Method(t.ToolResultParams, m.Done, "drive", "Answer a tool's call by a request, from any connection. The first answer wins."),
     "session/close": Method(m.SessionParams, m.Done, "drive", "Close a session; a running turn is interrupted first."),
     "session/delete": Method(m.SessionParams, m.Done, "drive", "Remove a closed session's record; the CLI's own transcript is not touched."),
     "session/subscribe": Method(m.SubscribeParams, m.SubscribeResult, "observe", "Receive events of a session or of all: stored ones, then live, each once and in order."),
@@ -64,5 +69,7 @@ METHODS: dict[str, Method] = {
     "session/ack": Method(m.AckParams, m.AckResult, "observe", "Move a named cursor on: what comes up to it is not given again."),
     "session/events": Method(m.EventsParams, None, "observe", "History by page.", large=True),
     "session/blob": Method(m.BlobParams, m.BlobResult, "observe", "A payload that was too large for its event, by page.", large=True),
+    "bridge/hello": Method(t.BridgeHelloParams, t.BridgeHelloResult, "bridge", "For the MCP bridge of a session alone: its token for the session's tools."),
+    "bridge/call": Method(t.BridgeCallParams, t.BridgeCallResult, "bridge", "For the MCP bridge alone: have a tool run by the client that serves the session. The same `call_id` is the same call."),
 }
 # fmt: on

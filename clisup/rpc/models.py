@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
+from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.history import History
@@ -147,6 +148,7 @@ class SessionNewParams(Params):
     mcp_config: dict[str, Any] | None = None
     timeouts: Timeouts | None = None
     approvals: ApprovalsParams | None = None
+    budget: Budget | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=64)] | None = None
     resume_native_id: NativeId | None = None
     tools: Tools | None = None
@@ -199,6 +201,8 @@ class SessionSummary(Result):
     queue: list[dict[str, Any]]
     tokens: Usage
     cost_usd: float | None
+    cost_source: str
+    budget: dict[str, Any] | None
     subscribers: int
     first_seq: int
     next_seq: int
@@ -216,6 +220,7 @@ class SessionParams(Params):
 
 
 class SessionDetail(SessionSummary):
+    tools: dict[str, Any] | None = None
     timers: list[dict[str, Any]]
     watch: dict[str, Any] | None
     last_events: list[dict[str, Any]]
@@ -298,6 +303,7 @@ class TurnResult(Result):
     text: str
     usage: Usage
     cost_usd: float | None = None
+    cost_source: str | None = None
     stop_reason: str | None = None
     denied: list[str] = []
     error: dict[str, Any] | None = None

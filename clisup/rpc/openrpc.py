@@ -17,6 +17,7 @@ import clisup
 from clisup.errors import KINDS
 from clisup.rpc import models as m
 from clisup.rpc.schemas import BY_HAND, Asked, GapParams, JsonSchema, schemas_of
+from clisup.rpc.tool_models import ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
     from clisup.rpc.methods import Method
@@ -28,7 +29,7 @@ META_SCHEMA = "https://meta.open-rpc.org/"
 REF = "#/components/schemas/{model}"
 OF_ANY = ("invalid_params", "internal", "request_cancelled", "overloaded")
 OF_CONNECTIONS = ("parse_error", "invalid_request", "method_not_found", "overloaded", "permission_denied")
-NEVER_YET = ("backend_not_logged_in", "budget_exhausted")
+NEVER_YET = ("backend_not_logged_in",)
 """Kinds that version 1 has a code for and that nothing answers today: a CLI that is not logged in fails its turn."""
 
 _BACKEND = ("backend_not_found", "backend_unavailable", "backend_version_unsupported")
@@ -39,6 +40,7 @@ _TURN = (
     "unsupported",
     "limit_exceeded",
     "rate_limited",
+    "budget_exhausted",
     "turn_not_found",
     *_ADMITTED,
 )
@@ -56,6 +58,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "session/compact": _TURN,
     "session/set_model": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
     "session/set_permission_mode": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
+    "session/set_budget": ("session_closed", *_ADMITTED),
     "session/context_usage": ("session_closed", "unsupported", "backend_not_found"),
     "session/interrupt": ("turn_not_found", *_ADMITTED),
     "session/fork": (
@@ -63,6 +66,8 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
         "unsupported",
     ),
     "approval/respond": ("approval_not_found", "approval_already_resolved", "session_closed", "unsupported", *_ADMITTED),
+    "tool/serve": ("unsupported", "session_closed"),
+    "tool/result": ("tool_call_not_found", "unsupported", "session_closed"),
     "session/close": _ADMITTED,
     "session/delete": ("session_busy", "storage_failed"),
     "session/subscribe": ("limit_exceeded", "storage_failed"),
@@ -71,6 +76,8 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "session/ack": ("storage_failed",),
     "session/events": ("storage_failed",),
     "session/blob": ("storage_failed",),
+    "bridge/hello": ("permission_denied",),
+    "bridge/call": ("permission_denied",),
 }  # fmt: skip
 
 
@@ -84,6 +91,8 @@ NOTIFICATIONS: dict[str, tuple[str, Any, str]] = {
     # name -> (who sends it, the model of its params, what it says)
     "session/event": ("server", None, "An event of a session that this connection follows."),
     "session/gap": ("server", GapParams, "Events of a session that this connection follows are gone."),
+    "tool/call": ("server", ToolCallParams, "Run a tool of the session: a request, which this client answers with `{content, is_error?}`."),
+    "tool/cancelled": ("server", ToolCancelledParams, "A call that this client was told of is not wanted any more."),
     "$/cancel_request": ("client", CancelRequestParams, "Give a running request up: it is answered with `request_cancelled`."),
 }  # fmt: skip
 

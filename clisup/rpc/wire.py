@@ -18,17 +18,22 @@ from clisup.errors import ClisupError, UsageError
 
 __all__ = [
     "DEFAULT_MAX_FRAME",
+    "Answer",
     "FrameReader",
     "Refusal",
     "Request",
     "encode_error",
     "encode_notification",
     "encode_notifications",
+    "encode_request",
     "encode_result",
 ]
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
+_ANSWERS = [
+    {*head, word} for head in ({"id"}, {"jsonrpc", "id"}) for word in ("result", "error")
+]  # its members: one of the two, and nothing else
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
 _ID_BITS = 64
@@ -42,6 +47,15 @@ class Request:
     method: str
     params: dict[str, Any] = field(default_factory=dict)
     id: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client says to a request of ours: a result, or an error object."""
+
+    id: str | int
+    result: Any = None
+    error: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class FrameReader:
         self._data += data
         self._skip_blanks()
 
-    def next(self) -> Request | Refusal | None:
+    def next(self) -> Request | Answer | Refusal | None:
         """The next frame; None where its end has not come."""
         if not self.ready:
             return None
@@ -112,8 +126,8 @@ class FrameReader:
         return Refusal(encode_error(None, error), fatal=True)
 
 
-def read_frame(line: bytes) -> Request | Refusal:
-    """One frame to a request, or to the refusal that answers it."""
+def read_frame(line: bytes) -> Request | Answer | Refusal:
+    """One frame to a request, to an answer of the client's, or to the refusal that answers it."""
     try:
         frame = _strict_json(line)
     except (RecursionError, ValueError) as error:
@@ -122,7 +136,7 @@ def read_frame(line: bytes) -> Request | Refusal:
     return _read_request(frame)
 
 
-def _read_request(frame: Any) -> Request | Refusal:
+def _read_request(frame: Any) -> Request | Answer | Refusal:
     if isinstance(frame, list):
         return _refuse(None, "invalid_request", "cannot take a batch: send each request on a line of its own")
     if not isinstance(frame, dict):
@@ -131,6 +145,8 @@ def _read_request(frame: Any) -> Request | Refusal:
     if "id" in frame and not _valid_id(id_):
         reason = f"it must be a string of up to {_ID_LIMIT} characters or an integer of {_ID_BITS} bits"
         return _refuse(None, "invalid_request", f"cannot take this id: {reason}")
+    if id_ is not None and frame.get("jsonrpc", "2.0") == "2.0" and set(frame) in _ANSWERS:
+        return Answer(id_, frame.get("result"), frame.get("error"))
     if frame.get("jsonrpc", "2.0") != "2.0" or not isinstance(frame.get("method"), str):
         return _refuse(
             id_, "invalid_request", 'cannot take this frame: it needs "jsonrpc": "2.0" and a "method" string'
@@ -223,6 +239,12 @@ def encode_result(id_: str | int, result: bytes) -> bytes:
 def encode_error(id_: str | int | None, error: ClisupError) -> bytes:
     """The error's line."""
     return json.dumps({"jsonrpc": "2.0", "id": id_, "error": error.to_wire()}, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_request(id_: str, method: str, params: bytes) -> bytes:
+    """The line of a request to the client; `params` is JSON already."""
+    head = b'{"jsonrpc":"2.0","id":' + json.dumps(id_).encode() + b',"method":"' + method.encode() + b'","params":'
+    return head + params + b"}\n"
 
 
 def encode_notifications(method: str, params: Sequence[bytes]) -> bytes:

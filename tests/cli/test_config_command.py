@@ -145,11 +145,14 @@ def test_the_output_is_toml_that_means_the_same(clisup: Run, file: Path) -> None
     file.write_text(
         "[daemon]\nrequest_wait_s = 0.5\n[backends.mine]\nkind = 'demo'\nargs = ['a \"b\"', '\\\\n']\n"
         "[[backends.mine.approvals.rules]]\ntool = '*'\ndecision = 'deny'\n"
+        '[prices."gpt-6.1-*"]\ninput = 2\noutput = 0.5\n[prices.opus]\ninput = 1\noutput = 1\n'
     )
     out = clisup("config", "show", "--config", str(file), "--origin").out
     again = parse_config(tomllib.loads(out))
     assert again.backends["mine"] == parse_config(tomllib.loads(file.read_text())).backends["mine"]
     assert again.daemon.request_wait_s == 0.5
+    assert again.prices == parse_config(tomllib.loads(file.read_text())).prices and len(again.prices) == 2
+    assert 'prices."gpt-6.1-*".input = 2'.ljust(56) + f"  # {file}:10" in out
     assert f"# {file}:2" in out and "# default" in out and "# environment CLISUP_SOCKET" in out
     assert "backends.claude.mode" not in out and "# all defaults: backends.claude," in out
 

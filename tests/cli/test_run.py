@@ -67,10 +67,12 @@ def test_all_options_of_a_session_reach_the_daemon(clisup: Run, daemon: FakeDaem
     (tmp_path / "mcp").write_text('{"mcpServers": {}}')
     clisup(
         "run", "-b", "demo", "-C", str(tmp_path), "--model", "m", "--permission-mode", "plan", "--label", "a=b=c", "--label",
-        "d=", "--system-prompt-file", str(tmp_path / "system"), "--mcp-config", str(tmp_path / "mcp"), "--expand", "hi",
+        "d=", "--system-prompt-file", str(tmp_path / "system"), "--mcp-config", str(tmp_path / "mcp"), "--expand",
+        "--budget-usd", "1.5", "--budget-tokens", "900", "hi",
     )  # fmt: skip
     assert daemon.calls("session/new") == [{
         "backend": "demo", "cwd": str(tmp_path), "model": "m", "permission_mode": "plan", "labels": {"a": "b=c", "d": ""},
+        "budget": {"usd": 1.5, "tokens": 900},
         "system_prompt": "Be brief.", "mcp_config": {"mcpServers": {}},
     }]  # fmt: skip
     prompt = daemon.calls("session/prompt")[0]

@@ -260,6 +260,20 @@ def test_set_says_from_when_on_each_setting_holds(clisup: Run, daemon: FakeDaemo
     assert clisup("set", "3f2a").code == 2
 
 
+def test_set_changes_the_limits_that_are_named_and_keeps_the_others(clisup: Run, daemon: FakeDaemon) -> None:
+    used = {"usd": 0.25, "tokens": 1200, "turns": 3, "wall_s": 12.5, "unpriced": 0}
+    before = {"limit": {"usd": 1.0, "tokens": 1000}, "used": used, "exhausted": "tokens"}
+    daemon.handlers["session/get"] = lambda peer, params: daemon.summary(budget=before)
+    daemon.handlers["session/set_budget"] = lambda peer, params: {
+        "budget": {"limit": params["budget"], "used": used, "exhausted": None} if params["budget"] else None
+    }
+    assert clisup("set", "3f2a", "--budget-tokens", "5000").out == "budget: 0.25 of 1 USD, 1200 of 5000 tokens\n"
+    assert clisup("set", "3f2a", "--no-budget").out == "budget: none\n"
+    sent = [call["budget"] for call in daemon.calls("session/set_budget")]
+    assert sent == [{"usd": 1.0, "tokens": 5000}, {}]
+    assert clisup("set", "3f2a", "--no-budget", "--budget-usd", "1").code == 2
+
+
 def test_context_shows_what_fills_it(clisup: Run, daemon: FakeDaemon) -> None:
     usage = {"total_tokens": 47531, "max_tokens": 1000000, "percentage": 5, "model": "m",
              "categories": [{"name": "System prompt", "tokens": 43210, "kind": "used"}]}  # fmt: skip

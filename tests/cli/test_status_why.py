@@ -131,6 +131,28 @@ def test_where_nothing_runs_nothing_is_watched(clisup: Run, daemon: FakeDaemon, 
     assert (ran.code, ran.out) == (0, f"{SESSION} — idle\n      Next: {said}\n")
 
 
+BUDGET: dict[str, Any] = {
+    "limit": {"usd": 2.0, "turns": 5},
+    "used": {"usd": None, "tokens": 12, "turns": 5, "wall_s": 1.0, "unpriced": 1},
+    "exhausted": "turns",
+}
+
+
+def test_a_budget_that_is_used_up_is_why_nothing_begins(clisup: Run, daemon: FakeDaemon) -> None:
+    answer(daemon, None, state="idle", turn_id=None, budget=BUDGET)
+    found = rows(clisup("status", "3f2a", "--why").out)
+    assert found["Budget"] == "? of 2 USD, 5 of 5 turns (and 1 turn whose cost nobody knows); used up"
+    assert found["Next"] == "no turn may begin: the budget of 5 turns is used up (5); clisup set raises it"
+
+
+def test_what_is_left_of_a_budget_stands_beside_the_timers(clisup: Run, daemon: FakeDaemon, noon: float) -> None:
+    used = BUDGET["used"] | {"usd": 0.123456, "turns": 1, "unpriced": 0}
+    answer(daemon, WATCH, budget=BUDGET | {"used": used, "exhausted": None})
+    found = rows(clisup("status", "3f2a", "--why").out)
+    assert found["Budget"] == "0.1235 of 2 USD, 1 of 5 turns"
+    assert found["Next"] == WATCH["next"]
+
+
 @pytest.mark.parametrize("watch", [WATCH, None])
 def test_json_is_the_watch_verbatim(clisup: Run, daemon: FakeDaemon, watch: dict[str, Any] | None) -> None:
     answer(daemon, watch)

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clisup.core.config import BackendConfig, Config
+from clisup.core.prices import Price
 
 
 def model_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -19,6 +20,8 @@ def model_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[tu
             yield from model_keys(inner, f"{key}.")
         elif key == "backends":
             yield from model_keys(BackendConfig, "backends.*.")
+        elif key == "prices":
+            yield from model_keys(Price, "prices.*.")
         else:
             yield key, ... if field.default is PydanticUndefined else field.default
             for part in get_args(inner):

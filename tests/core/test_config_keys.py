@@ -36,11 +36,15 @@ def test_a_key_as_it_stands_in_a_file_is_found() -> None:
     assert key_of("daemon.max_running") == KEYS["daemon.max_running"]
     assert key_of("backends.claude.timeouts.turn") == KEYS["backends.*.timeouts.turn"]
     assert key_of("backends.claude.env.API_KEY") == KEYS["backends.*.env"]
+    assert key_of('prices."gpt-6.1-sol".input') == key_of("prices.opus.input") == KEYS["prices.*.input"]
     assert key_of("backends.claude") is None and key_of("daemon") is None and key_of("x.y") is None
 
 
 def test_every_key_of_a_configuration_is_found() -> None:
-    config = parse_config({"backends": {"mine": {"kind": "demo", "env": {"A": "b"}}}})
+    config = parse_config(
+        {"backends": {"mine": {"kind": "demo", "env": {"A": "b"}}}, "prices": {"a.b": {"input": 1, "output": 2}}}
+    )
+    assert [key for key, _ in flat(config) if key.startswith("prices")] == ['prices."a.b".input', 'prices."a.b".output']
     assert all(key_of(key) for key, _ in flat(config))
 
 

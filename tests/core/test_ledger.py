@@ -80,6 +80,7 @@ USAGE = {"input_tokens": 3, "output_tokens": 4, "source": "reported"}
 steps = st.lists(
     st.sampled_from(
         ["accept", "accept_key", "start", "speak", "init", "stderr", "watchdog", "finish", "fail", "drop", "run", "end"]
+        + ["resumed", "budget"]
     ),
     max_size=60,
 )
@@ -94,6 +95,8 @@ def written(script: list[str]) -> Journal:
         "speak": journal.speak,
         "init": lambda: journal.speak("session_init", native_session_id="n", model="m"),
         "stderr": lambda: journal.speak("stderr", text="oops"),
+        "resumed": lambda: journal.add("notice", code="resumed", message="m", data={"pause_s": 1.5}),
+        "budget": lambda: journal.add("notice", code="budget_set", message="m", memo={"budget": {"turns": 5}}),
         "watchdog": lambda: journal.add("watchdog", action="fired", phase="model"),
         "finish": lambda: journal.finish(usage=USAGE, cost_usd=0.5),
         "fail": lambda: journal.finish("failed", error={"kind": "crashed", "message": "m"}),

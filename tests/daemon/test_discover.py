@@ -72,6 +72,7 @@ def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
         "session/ack": {"session_id": other.id, "name": "kept", "seq": 0},
         "session/events": id_,
         "session/blob": {**id_, "blob": "raw-1-out-0-1"},
+        "session/set_budget": {**id_, "budget": {"turns": 1000}},
         "session/note": {**id_, "code": "client.stage", "message": "thinking", "data": {"n": 1}},
         "session/close": forked,
         "session/delete": closed,

@@ -112,6 +112,24 @@ def test_the_player_tells_the_recorded_version_in_the_words_of_its_cli(stage: Ha
         assert version is None or in_range(version, adapter.default_versions)
 
 
+COUNTED = [path for path in SAMPLES if path.parents[1].name in ("codex", "codex-exec") and path.stem == "text"]
+
+
+@pytest.mark.parametrize("path", COUNTED, ids=name_of)
+def test_a_cli_that_tells_tokens_and_no_cost_has_an_estimated_one(stage: Harness, path: Path) -> None:
+    session = stage.new(backend=f"r{SAMPLES.index(path)}", model="gpt-5.2", budget={"usd": 100.0})
+    end = session.end_of(session.prompt("hello"))
+    usage = end["usage"]
+    cost = usage["input_tokens"] * 1.75 + usage["cache_read_input_tokens"] * 0.175 + usage["output_tokens"] * 14
+    assert usage["output_tokens"] > 0
+    assert (end["cost_source"], end["cost_usd"]) == ("estimated", pytest.approx(cost / 1e6))
+    assert session.get()["budget"]["used"]["usd"] == pytest.approx(cost / 1e6)
+
+
+def test_both_ways_to_run_codex_are_among_them() -> None:
+    assert {path.parents[1].name for path in COUNTED} == {"codex", "codex-exec"}
+
+
 TALKS = [path for path in SAMPLES if path.parents[1].name in ("codex", "acp") and path.stem in ("text", "tool_ok")]
 
 

@@ -39,6 +39,7 @@ ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 BEFORE: dict[str, Callable[[Scene], object]] = {
     # pattern -> what has to be there before the line
     r"^python fleet\.py|^python approvals_webhook\.py": lambda scene: scene.copy_examples(),
+    r"^python llm_": lambda scene: scene.copy_examples(),
     r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),
     r"git diff; \} \|": lambda scene: scene.run("git init -q"),
     r"^du -s .*/sessions/\*": lambda scene: scene.newest(),

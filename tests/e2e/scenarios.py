@@ -277,6 +277,12 @@ MCP_CONFIG = json.dumps(
         }
     }
 )
+# what the daemon gives a CLI where the session's client has tools: our server's name, a rule for it, and the same entry
+TOOLS_SERVER = {"command": "python3", "args": ["HERE/tool_server.py"], "alwaysLoad": True, "timeout": 720_000}
+WITH_TOOLS = (
+    *("--mcp-config", json.dumps({"mcpServers": {"clisup": TOOLS_SERVER}}), "--strict-mcp-config"),
+    "--allowedTools=mcp__clisup",
+)
 EPOCH_RESET = "4102444800"  # far away, so that a recorded limit has not been lifted when it is replayed
 
 
@@ -529,6 +535,24 @@ _TABLE = (
                 args=("--mcp-config", MCP_CONFIG, "--strict-mcp-config", "--allowedTools", "mcp__good__add"),
             ),
         ),
+    ),
+    Scenario(
+        "tools",
+        in_turn(
+            use(
+                tool("mcp__clisup__add", "add", {"a": 2, "b": 3}),
+                tool("mcp__clisup__fail", "fail", {}),
+                tool("mcp__clisup__rendezvous", "one", {"n": 1}),
+                tool("mcp__clisup__rendezvous", "two", {"n": 2}),
+                tool("mcp__clisup__nothing", "none", {}),
+            ),
+            say("Five."),
+        ),
+        (
+            Run(prompt="Use your tools.", args=WITH_TOOLS),
+            Run("_plan", "Use your tools.", args=(*WITH_TOOLS, "--permission-mode", "plan")),
+        ),
+        note="tools that the session's client runs",
     ),
     Scenario(
         "max_turns",

@@ -84,7 +84,7 @@ def test_wall_seconds_run_from_the_first_reservation() -> None:
     clock.now += 1
     with pytest.raises(BudgetExhausted) as refused:
         budget.reserve()
-    assert refused.value.data == {"which": "wall_s", "limit": 10, "used": 10, "budget": "budget"}
+    assert refused.value.data == {"which": "wall_s", "limit": 10, "used": 10, "budget": "the budget"}
     assert budget.spent.wall_s == 10
 
 
@@ -105,6 +105,23 @@ def test_a_call_that_never_began_gives_all_of_it_back() -> None:
     budget.reserve(usd=1.0).release()
     assert budget.spent == Spent()
     budget.reserve(usd=1.0)
+
+
+def test_to_look_counts_nothing() -> None:
+    budget = Budget(iterations=1, usd=1.0)
+    for _ in range(3):
+        budget.check()
+    assert budget.session_budget() == SessionBudget(usd=1.0)
+    budget.reserve(usd=1.0)
+    with pytest.raises(BudgetExhausted):
+        budget.check()
+    with pytest.raises(BudgetExhausted):
+        budget.check(iterations=0)
+
+
+def test_less_than_nothing_cannot_be_reserved() -> None:
+    with pytest.raises(UsageError, match="less than nothing"):
+        Budget().reserve(usd=-1.0)
 
 
 def test_a_reservation_is_settled_once() -> None:
@@ -146,8 +163,8 @@ def test_what_nobody_told_is_counted_as_unknown_and_said_once(caplog: pytest.Log
     assert (spent.usd, spent.tokens) == (0.25, 7)
     assert "3 of 4 answers not wholly known" in str(spent)
     assert [record.getMessage() for record in caplog.records] == [
-        "budget cannot hold its 1 usd: an answer came without them, and counts as unknown",
-        "budget cannot hold its 100 tokens: an answer came without them, and counts as unknown",
+        "the budget cannot hold its 1 usd: an answer came without them, and counts as unknown",
+        "the budget cannot hold its 100 tokens: an answer came without them, and counts as unknown",
     ]
 
 
@@ -184,7 +201,7 @@ def test_what_a_part_uses_the_whole_has_used() -> None:
     other.reserve().settle(answer(usd=0.5, tokens=6))
     assert (whole.spent.usd, whole.spent.tokens, whole.spent.iterations) == (1.0, 11, 2)
     assert one.spent.usd == 0.5
-    with pytest.raises(BudgetExhausted, match="budget is used up"):
+    with pytest.raises(BudgetExhausted, match="because the budget is used up"):
         one.reserve()  # its own limit is not reached, that of the whole is
 
 

@@ -138,6 +138,13 @@ def test_text_that_was_taken_back_is_gone() -> None:
     assert shape(built([TextDelta("Wrong"), Retracted("retry"), TextDelta("Right")]).steps) == [["Right"]]
 
 
+def test_an_answer_that_begins_anew_has_nothing_of_the_one_before() -> None:
+    wrong = MessageDone(Message.assistant("Wrong."))
+    assert shape(built([wrong, TextDelta("Half"), Retracted("another try", all=True), TextDelta("Right")]).steps) == [
+        ["Right"]
+    ]
+
+
 def test_sub_agents_are_nested_by_their_parents() -> None:
     events = [
         started("s", name="Agent"),
@@ -149,7 +156,7 @@ def test_sub_agents_are_nested_by_their_parents() -> None:
         said("Seen.", parent="deep"),
         ended("deep", "report of deep", "s"),
         said("All told.", parent="s"),
-        TaskChanged("task-1", "completed", "look", "s", AT),
+        TaskChanged("task-1", "completed", "All told.", "s", AT),
         ended("s", "report"),
         said("Good."),
     ]

@@ -10,10 +10,10 @@ import trio
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
-from clisup.llm.chat import ChatOptions, Cost, SessionBudget
-from clisup.llm.failures import BackendUnavailable, BudgetExhausted, Failed, StructureError
+from clisup.llm.chat import ChatOptions, Cost, FinishReason, SessionBudget
+from clisup.llm.failures import BackendUnavailable, BudgetExhausted, Failed, InvalidRequest, StructureError
 from clisup.llm.signatures import ChainOfThought, InputField, Module, OutputField, Predict, Signature, active, using
-from clisup.llm.testing import Reply, ScriptedModel
+from clisup.llm.testing import Reply, ScriptedModel, ToolCall
 
 
 class Capital(Signature):
@@ -69,11 +69,31 @@ async def test_what_is_never_put_right_is_an_error_with_its_last_words() -> None
     model.assert_used_up()
 
 
+async def test_a_tool_that_was_called_on_the_way_is_told() -> None:
+    model = ScriptedModel(Reply(ToolCall("Bash", {"command": "rm x"}, result="ok"), "Done."), then="no")
+    with pytest.raises(StructureError) as caught:
+        await Predict(Capital, model=model)(country="Italy")
+    assert caught.value.side_effects
+
+
 async def test_no_repairs_is_one_answer() -> None:
     model = ScriptedModel("one", "two")
     with pytest.raises(StructureError):
         await Predict(Capital, model=model, repairs=0)(country="Italy")
     assert len(model.asked) == 1
+
+
+async def test_a_refusal_is_not_asked_again() -> None:
+    model = ScriptedModel(Reply("I will not.", finish_reason=FinishReason.REFUSAL), ROME)
+    with pytest.raises(StructureError):
+        await Predict(Capital, model=model)(country="Italy")
+    assert len(model.asked) == 1
+
+
+async def test_a_schema_that_the_backend_will_not_take_is_asked_for_in_words() -> None:
+    model = ScriptedModel(InvalidRequest("bad schema", kind="invalid_request"), ROME, structured=True)
+    assert (await Predict(Capital, model=model)(country="Italy")).city == "Rome"
+    assert [asked.output_schema is None for asked in model.asked] == [False, True]
 
 
 async def test_reasoning_comes_first_and_is_kept() -> None:

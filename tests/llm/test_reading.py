@@ -190,6 +190,21 @@ def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     assert last == Message.user([ToolResultBlock(tool_use_id="u1", content=UNANSWERED, is_error=True)])
 
 
+def test_a_result_that_comes_when_the_model_has_gone_on_is_told_and_changes_no_message() -> None:
+    late = ToolResult(tool_use_id="u1", content="late")
+    events = read(
+        *call("m1", "u1"),
+        MessageStop(message_id="m1"),
+        text("m2", "Meanwhile."),
+        MessageStop(message_id="m2"),
+        late,
+        DONE,
+    )
+    assert [event.result.text for event in events if isinstance(event, ToolEnded)] == ["late"]
+    _, result, two = end_of(events).messages
+    assert (result.content[0].content, two.text) == (UNANSWERED, "Meanwhile.")  # type: ignore[union-attr]
+
+
 def test_an_image_that_a_tool_gave_is_a_block() -> None:
     blocks = (Block(kind="text", text="Look:"), Block(kind="image", media_type="image/png", data="iVBORw0KGgo="))
     events = read(*call("m1", "u1"), ToolResult(tool_use_id="u1", content="Look:", blocks=blocks), DONE)

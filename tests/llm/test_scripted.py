@@ -131,6 +131,18 @@ async def test_an_error_is_raised_after_the_parts_and_a_tool_call_before_it_is_a
     assert [asked.outcome for asked in model.asked] == ["failed"] * 3
 
 
+async def test_an_error_may_stand_in_a_script_twice() -> None:
+    busy = Overloaded("busy", kind="overloaded", hint="later", retry_after_s=3.0)
+    model = ScriptedModel(Reply(ToolCall("Bash", result=""), error=busy), busy)
+    raised: list[Overloaded] = []
+    for _ in range(2):
+        with pytest.raises(Overloaded) as failed:
+            await ask(model, "go")
+        raised.append(failed.value)
+    assert [error.side_effects for error in raised] == [True, False]
+    assert (str(raised[0]), raised[0].retry_after_s, raised[0].kind) == ("busy; later", 3.0, "overloaded")
+
+
 async def test_a_function_sees_the_whole_conversation() -> None:
     def count(asked: Asked) -> str:
         return f"{len(asked.messages)} messages, system {asked.system}"

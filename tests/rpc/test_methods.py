@@ -35,8 +35,13 @@ SMALLEST: dict[str, dict[str, Any]] = {
         )
     },
     "approval/respond": {"approval_id": "1:a", "decision": "allow"},
+    "tool/serve": {"session_id": SESSION},
+    "tool/result": {"session_id": SESSION, "call_id": "c1", "content": "4"},
+    "bridge/hello": {"token": "t"},
+    "bridge/call": {"call_id": "c1", "name": "add"},
     "session/set_model": {"session_id": SESSION, "model": "opus"},
     "session/set_permission_mode": {"session_id": SESSION, "permission_mode": "plan"},
+    "session/set_budget": {"session_id": SESSION, "budget": {}},
     "session/note": {"session_id": SESSION, "code": "client.stage", "message": "thinking"},
     "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
 }
@@ -70,10 +75,10 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing = {"daemon/shutdown", "daemon/restart", "daemon/reload", "daemon/gc"}
     changing |= {"backend/check"}  # it runs the CLIs
-    changing |= {"approval/respond"}
+    changing |= {"approval/respond", "tool/serve", "tool/result", "bridge/hello", "bridge/call"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}
-    changing |= {"session/note"}
+    changing |= {"session/note", "session/set_budget"}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 

@@ -32,7 +32,7 @@ __all__ = ["TurnBuilder", "turns_of"]
 
 @dataclass(slots=True)
 class _Call:
-    """A call as far as it is known. `seen`: it was told of itself, not only by what its sub-agent said."""
+    """A call as far as it is known. Without a name it was never told of itself, only by what its sub-agent said."""
 
     id: str
     parent: str | None
@@ -42,7 +42,8 @@ class _Call:
     ended_at: str | None = None
     result: ToolResultBlock | None = None
     ours: bool = False
-    task: TaskChanged | None = None
+    state: str | None = None
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class TurnBuilder:
         elif isinstance(event, TaskChanged):
             self._task(event)
         elif isinstance(event, Retracted):
+            if event.all:  # the answer begins anew: no tool was called, or it would not
+                self._threads, self._calls = {None: _Thread()}, {}
             for thread in self._threads.values():
                 thread.pending.clear()
         elif isinstance(event, Finished):
@@ -208,8 +211,12 @@ class TurnBuilder:
             thread.answered = True
 
     def _task(self, event: TaskChanged) -> None:
-        if event.tool_use_id is not None and event.tool_use_id in self._calls:
-            self._calls[event.tool_use_id].task = event
+        call = self._calls.get(event.tool_use_id or "")
+        if call is not None:
+            call.state, call.description = (
+                event.state,
+                call.description or event.description,
+            )  # its last word is no name
 
     # -- the turn
 
@@ -254,13 +261,13 @@ class TurnBuilder:
             "id": names[id_], "at": call.at, "ended_at": call.ended_at, "name": call.name, "input": call.input,
             "result": result, "ours": call.ours, "include_in_context": bool(call.name),
         }  # fmt: skip
-        if call.task is None and id_ not in self._threads:
+        if call.state is None and id_ not in self._threads:
             return ToolInteraction(**shared)
         made = SubAgentDelegation(
             **shared,
             steps=self._steps(id_, names),
-            description=call.task.description if call.task else "",
-            state=call.task.state if call.task else None,
+            description=call.description,
+            state=call.state,
         )
         return made.model_copy(update={"policy": self._agents.get(made.agent, self._agents.get(made.name))})
 

@@ -10,6 +10,7 @@ backend read the context anew, without its cache: `at_least_tokens` and `down_to
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -44,8 +45,12 @@ class Policy(Protocol):
         """The turns as they are to be; the same ones where nothing is to change. It may be async."""
 
 
-class _Policy(BaseModel):
+class _Policy(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
+        """As `Policy.edit`."""
 
 
 class DropCompletedToolCalls(_Policy):
@@ -189,7 +194,7 @@ def default_policies(
     size that the last one holds it under."""
     worth = context_tokens // 10
     return (
-        DropCompletedToolCalls(keep_turns=3, exclude=frozenset({"memory"}), at_least_tokens=worth),
+        DropCompletedToolCalls(keep_turns=3, at_least_tokens=worth),
         CompressFailedPlans(at_least_tokens=worth),
         SummarizeSubAgentChatter(keep_turns=3, at_least_tokens=worth),
         TokenBudget(limit=context_tokens),
@@ -215,15 +220,10 @@ def _older(
 
 
 def _if_worth_it(turns: tuple[Turn, ...], edited: tuple[Turn, ...], at_least: int) -> tuple[Turn, ...]:
-    if all(a is b for a, b in zip(turns, edited, strict=True)):
-        return turns
-    if at_least and _total(turns) - _total(edited) < at_least:
+    changed = [(before, after) for before, after in zip(turns, edited, strict=True) if before is not after]
+    if not changed or (at_least and sum(_size(before) - _size(after) for before, after in changed) < at_least):
         return turns
     return edited
-
-
-def _total(turns: Sequence[Turn]) -> int:
-    return sum(_size(turn) for turn in turns)
 
 
 def _size(turn: Turn) -> int:

@@ -10,9 +10,9 @@ from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.asking import admit, ask
 from clisup.llm.budget import Budget
-from clisup.llm.chat import Chat, ChatOptions, Completion, LanguageModel
-from clisup.llm.failures import StructureError, Unsupported
-from clisup.llm.messages import Prompt
+from clisup.llm.chat import Chat, ChatOptions, Completion, FinishReason, LanguageModel
+from clisup.llm.failures import InvalidRequest, StructureError
+from clisup.llm.messages import Prompt, ToolUseBlock
 from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, prompt_of, read_answer, repair_prompt
 from clisup.llm.signatures.module import Module, active, using
 from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
@@ -131,7 +131,7 @@ class Predict(Module, Generic[S]):
             try:
                 read = read_answer(self.signature, given, completion.text, completion.structured, reasoning=reasoning)
             except NotWhatWasAsked as error:
-                if len(completions) > self.repairs:
+                if len(completions) > self.repairs or completion.finish_reason is FinishReason.REFUSAL:
                     raise self._given_up(completions, error) from None
                 prompt = repair_prompt(error.problems)
             else:
@@ -144,7 +144,13 @@ class Predict(Module, Generic[S]):
             text=completions[-1].text,
             problems=error.problems,
             hint="describe the outputs better, give examples=, or allow more repairs=",
+            side_effects=any(map(_called, completions)),
         )
+
+
+def _called(completion: Completion) -> bool:
+    blocks = (block for message in completion.messages for block in message.content)
+    return any(isinstance(block, ToolUseBlock) for block in blocks)
 
 
 async def _ask_structured(
@@ -155,8 +161,9 @@ async def _ask_structured(
     if schema is not None:
         try:
             return await ask(chat, prompt, budgets=budgets, output_schema=schema), schema
-        except Unsupported:
-            pass
+        except InvalidRequest as error:  # `Unsupported`, or the schema says more than the model's API takes
+            if error.side_effects:
+                raise
     return await ask(chat, prompt, budgets=budgets), None
 
 

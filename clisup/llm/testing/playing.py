@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import trio
@@ -47,8 +48,9 @@ class Playing:
         """All events, `Finished` at last; or the reply's error."""
         yield from self._play(self._reply.parts, None)
         if (error := self._reply.error) is not None:
-            if isinstance(error, LLMError):
-                error.side_effects = error.side_effects or self._calls > 0
+            if isinstance(error, LLMError) and self._calls:
+                error = copy.copy(error)  # the script may raise it elsewhere, too
+                error.side_effects = True
             raise error
         yield Finished(
             Completion(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import trio
 
+from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, StreamEvent
 from clisup.llm.failures import Unsupported
 from clisup.llm.messages import Message, Prompt, as_messages
@@ -48,26 +49,20 @@ class Asked:
         return self.options.system
 
 
-@dataclass
-class ScriptedModel:
+class ScriptedModel(ModelCalls):
     """Gives its steps one after the other, whichever chat asks; `then` answers all that comes after them.
 
     `structured=True`: it has structured output of its own, as claude and codex have; else `output_schema` raises `Unsupported`.
-    `opened` counts its chats.
+    `asked` is what it was asked, `opened` counts its chats.
     """
-
-    steps: tuple[Step, ...]
-    name: ModelName
-    structured: bool
-    then: Step | None
-    asked: list[Asked] = field(default_factory=list)
-    opened: int = 0
 
     def __init__(
         self, *steps: Step, name: str = "scripted/model", structured: bool = False, then: Step | None = None
     ) -> None:
-        self.steps, self.name, self.structured, self.then = steps, parse_model(name), structured, then
-        self.asked, self.opened = [], 0
+        self.steps: tuple[Step, ...] = steps
+        self.name, self.has_structured, self.then = parse_model(name), structured, then
+        self.asked: list[Asked] = []
+        self.opened = 0
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """A chat that follows the script from where it stands."""
@@ -124,7 +119,7 @@ class ScriptedChat:
     async def _events(
         self, prompt: Prompt, output_schema: Mapping[str, Any] | None
     ) -> AsyncGenerator[StreamEvent, None]:
-        if output_schema is not None and not self._model.structured:
+        if output_schema is not None and not self._model.has_structured:
             raise Unsupported(f"{self.model} has no structured output", kind="unsupported")
         *before, said = as_messages(prompt)
         asked = Asked(said, (*self.messages, *before, said), self.options, output_schema)

@@ -49,8 +49,10 @@ class Session:
         # not under /tmp: codex refuses to put its helpers there, and says so on stderr
         self.root = Path(tempfile.mkdtemp(prefix="clisup-record-", dir="/var/tmp"))
         self.home, self.cwd = self.root / "home", self.root / "cwd"
+        self.scratch = self.root / "run"
         (self.home / ".codex").mkdir(parents=True)
         self.cwd.mkdir()
+        self.scratch.mkdir()
         self.api = FakeResponsesAPI(scenario.script).__enter__()
         if scenario.refused:
             self.api.close()
@@ -67,6 +69,7 @@ class Session:
             cwd=str(self.cwd),
             permission_mode=run.mode,
             args=(*provider(self.api.url), *run.args),
+            scratch=str(self.scratch),
             **{"model": MODEL, **run.request},
         )
 
@@ -175,6 +178,8 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
     before = len(session.api.requests)
     request, carried = session.request(run), Carried(usage=session.total)
     spec = session.adapter.launch(request)
+    for file, content in spec.files.items():
+        (session.scratch / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session, run.answer)
     out, err, done = dialogue.play(run.act)
     session.thread = dialogue.thread or session.thread
@@ -202,8 +207,8 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
 
 
 def _launch(request: LaunchRequest) -> dict[str, Any]:
-    names = ("native_session_id", "resume", "cwd", "model", "permission_mode", "system_prompt", "mcp_servers")
-    return {name: value for name in names if (value := getattr(request, name)) is not None}
+    names = ("native_session_id", "resume", "cwd", "model", "permission_mode", "system_prompt", "mcp_servers", "tools")
+    return {name: value for name in names if (value := getattr(request, name)) not in (None, ())}
 
 
 def _drain(pipe: IO[bytes], into: list[bytes]) -> None:

@@ -135,6 +135,8 @@ CODE_MODE = {"model": "gpt-6.1-sol"}
 _SCRIPT = """const one = await tools.exec_command({cmd: "echo out"});
 const two = await tools.exec_command({cmd: "exit 4"});
 text(one.output + two.exit_code);"""
+TOOLS_SERVER = {"command": "python3", "args": [str(Path(MCP_SERVER).with_name("tool_server.py"))], "timeout": 720_000}
+WITH_TOOLS: dict[str, Any] = {"mcp_servers": {"clisup": TOOLS_SERVER}, "tools": ("add", "fail", "rendezvous")}
 SERVERS = {"good": {"command": "python3", "args": [MCP_SERVER]}, "bad": {"command": "/scratch/no-such-server"}}
 SLOW = "for i in $(seq 60); do sleep 1; done; echo finished"
 _SCENARIOS = (
@@ -202,6 +204,25 @@ _SCENARIOS = (
         then_done(lambda body, n: said(n, call("add", namespace="mcp__good", a=1, b=2))),
         (Run(request={"mcp_servers": {"good": SERVERS["good"]}}),),
         SERVER,
+    ),
+    Scenario(
+        "tools",
+        then_done(
+            lambda body, n: said(
+                n,
+                call("add", namespace="mcp__clisup", a=2, b=3),
+                call("fail", namespace="mcp__clisup"),
+                call("rendezvous", namespace="mcp__clisup", n=1),
+                call("rendezvous", namespace="mcp__clisup", n=2),
+                call("nothing", namespace="mcp__clisup"),
+            )
+        ),
+        (Run(mode=None, request=WITH_TOOLS),),
+    ),
+    Scenario(
+        "tools_gone",
+        say("never"),
+        (Run(mode=None, request={**WITH_TOOLS, "mcp_servers": {"clisup": {"command": "/scratch/no-such-server"}}}),),
     ),
     Scenario(
         "resume",

@@ -1,0 +1,132 @@
+"""The open calls of a session's tools: when each one ends without an answer, and with which words. Pure.
+
+A call is made by the bridge and answered by the client that serves the session. It ends after the tool's own time, whoever
+serves; where nobody does, after `wait_s`. Its id is the bridge's: the same id is the same call, from whichever connection. All times are
+monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "ToolAnswer", "ToolLimits", "refused"]
+
+MAX_OPEN_CALLS = 64
+"""Of one session: more at once are answered with an error."""
+
+Reason = Literal["timeout", "unserved"]
+
+
+class ToolAnswer(NamedTuple):
+    """What goes back to the model: text, or blocks of text and images as they are on the wire."""
+
+    content: str | list[dict[str, Any]]
+    is_error: bool = False
+
+
+class ToolLimits(NamedTuple):
+    """Seconds: of a call of a tool that names none, and without anybody who serves."""
+
+    timeout_s: float
+    wait_s: float
+
+
+@dataclass(eq=False, slots=True)
+class OpenCall:
+    """One call. `ended` is why it ended, where no client has answered it."""
+
+    call_id: str
+    name: str
+    input: dict[str, Any]
+    tool_use_id: str | None
+    turn_id: str | None
+    timeout_s: float
+    ends_at: float
+    given_up_at: float | None
+    waiters: int = 0
+    answer: ToolAnswer | None = None
+    ended: Reason | None = None
+
+
+class OpenCalls:
+    """Those of one session. `timeouts` has every tool by its name, with its own time where it has one."""
+
+    def __init__(self, timeouts: Mapping[str, float | None]) -> None:
+        self._timeouts = timeouts
+        self._calls: dict[str, OpenCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        return iter(list(self._calls.values()))
+
+    def get(self, call_id: str) -> OpenCall | None:
+        """The open call of this id."""
+        return self._calls.get(call_id)
+
+    def refusal(self, call_id: str, name: str) -> ToolAnswer | None:
+        """Why no call of this tool can be begun, in words for the model; None where it can be."""
+        if name not in self._timeouts:
+            return refused(f"There is no tool {name!r}; there are: {', '.join(sorted(self._timeouts))}.")
+        if call_id not in self._calls and len(self._calls) >= MAX_OPEN_CALLS:
+            return refused(f"The tool was not run, because {MAX_OPEN_CALLS} calls are open: wait for their results.")
+        return None
+
+    def begin(
+        self,
+        call_id: str,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        tool_use_id: str | None,
+        turn_id: str | None,
+        served: bool,
+        limits: ToolLimits,
+        now: float,
+    ) -> OpenCall:
+        """The call of this id: one that is open already, or a new one. `refusal` was asked before."""
+        if (call := self._calls.get(call_id)) is None:
+            timeout_s = self._timeouts[name] or limits.timeout_s
+            given_up_at = None if served else now + limits.wait_s
+            call = OpenCall(call_id, name, arguments, tool_use_id, turn_id, timeout_s, now + timeout_s, given_up_at)
+            self._calls[call_id] = call
+        return call
+
+    def serving(self, *, served: bool, wait_s: float, now: float) -> None:
+        """Somebody serves from now on, or nobody does."""
+        for call in self._calls.values():
+            call.given_up_at = None if served else now + wait_s
+
+    def settle(self, call_id: str, answer: ToolAnswer) -> OpenCall | None:
+        """The first answer ends the call; None where there is none open of this id."""
+        if (call := self._calls.pop(call_id, None)) is not None:
+            call.answer = answer
+        return call
+
+    def drop(self, call_id: str) -> bool:
+        """Nobody waits for it any more. False where it has ended already."""
+        return self._calls.pop(call_id, None) is not None
+
+    def next_at(self, call: OpenCall) -> float:
+        """When it ends without an answer."""
+        return call.ends_at if call.given_up_at is None else min(call.ends_at, call.given_up_at)
+
+    def expire(self, call: OpenCall, limits: ToolLimits, now: float) -> bool:
+        """End the call where its time is over: it has an answer then, in words for the model."""
+        if call.answer is not None or now < self.next_at(call):
+            return False
+        call.ended = "timeout" if now >= call.ends_at else "unserved"
+        if call.ended == "timeout":
+            text = f"The tool did not answer within {call.timeout_s:g} s and was given up; it may still have had an effect."
+        else:
+            text = f"The tool was not run to its end: for {limits.wait_s:g} s there was no client to run it."
+        self.settle(call.call_id, refused(text))
+        return True
+
+
+def refused(text: str) -> ToolAnswer:
+    """An error that the model can read."""
+    return ToolAnswer(text, is_error=True)

@@ -1,0 +1,103 @@
+"""What every model can be asked, made of the one thing that it has to bring: `chat`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from clisup.llm.chat import Chat, ChatOptions, Completion, SessionBudget
+from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.shapes import Shape
+from clisup.llm.streams import EventStream, stream_of
+from clisup.llm.structured import REPAIRS, Structured, ask
+from clisup.llm.tools import Tool
+
+__all__ = ["CallOptions", "ModelCalls"]
+
+_T = TypeVar("_T")
+
+
+class CallOptions(TypedDict, total=False):
+    """What a single call is opened with, as `ChatOptions`. `history` comes before the messages of the prompt."""
+
+    system: str | None
+    history: Sequence[Message]
+    tools: Sequence[Tool]
+    budget: SessionBudget | None
+    cwd: str | None
+    labels: Mapping[str, str]
+    session: Mapping[str, Any]
+
+
+class ModelCalls:
+    """The named calls of a `LanguageModel`: each is a chat of its own, for one prompt. Subclasses bring `chat`.
+
+    A prompt is a text, a message of the user, blocks of text and images, or a whole conversation that ends with the user's
+    message. All raise `LLMError`s.
+    """
+
+    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
+        """A chat that ends with the block."""
+        raise NotImplementedError
+
+    async def complete(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Completion:
+        """One whole answer."""
+        async with self.stream(prompt, **options) as events:
+            return await events.finish()
+
+    @asynccontextmanager
+    async def stream(
+        self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]
+    ) -> AsyncIterator[EventStream]:
+        """The events of one answer, within a block; leaving it early interrupts the turn.
+
+        async with model.stream("Hi") as events:
+            async for event in events: ...
+        """
+        said, opened = _opened(prompt, options)
+        async with self.chat(opened) as chat, stream_of(chat, said) as events:
+            yield events
+
+    @overload
+    async def structured(
+        self,
+        prompt: Prompt | Iterable[Message],
+        schema: type[_T],
+        *,
+        repairs: int = REPAIRS,
+        **options: Unpack[CallOptions],
+    ) -> Structured[_T]: ...
+    @overload
+    async def structured(
+        self,
+        prompt: Prompt | Iterable[Message],
+        schema: Mapping[str, Any],
+        *,
+        repairs: int = REPAIRS,
+        **options: Unpack[CallOptions],
+    ) -> Structured[Any]: ...
+    async def structured(
+        self,
+        prompt: Prompt | Iterable[Message],
+        schema: type[Any] | Mapping[str, Any],
+        *,
+        repairs: int = REPAIRS,
+        **options: Unpack[CallOptions],
+    ) -> Structured[Any]:
+        """A value that fits a pydantic model, another type that pydantic knows, or a JSON Schema: `value` of what is given.
+
+        By the backend's own structured output where it has one, else asked for in words. An answer that does not fit is
+        sent back at most `repairs` times; then `StructureError` is raised.
+        """
+        said, opened = _opened(prompt, options)
+        async with self.chat(opened) as chat:
+            return await ask(chat, said, Shape.of(schema), repairs=repairs)
+
+
+def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[Message, ChatOptions]:
+    """The prompt, and the chat's options with the messages before it."""
+    *before, said = as_messages(prompt)
+    given = {name: value for name, value in options.items() if value is not None}
+    history = (*options.get("history", ()), *before)
+    return said, ChatOptions(**{**given, "history": history})  # type: ignore[arg-type]

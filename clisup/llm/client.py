@@ -1,0 +1,195 @@
+"""A model with others behind it: what fails without a trace is tried again, then the next model goes on with the conversation.
+
+    client = Client("claude/opus", fallbacks=["codex"], on_fallback=print)
+    async with client.chat() as chat: ...
+
+Nothing is repeated after a tool was called: nobody could say what it does the second time.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import trio
+
+from clisup.llm.calls import ModelCalls
+from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
+from clisup.llm.failures import LLMError
+from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.models import resolve
+from clisup.llm.names import ModelName
+from clisup.llm.nurseries import open_plain_nursery
+from clisup.llm.retrying import FALLBACK_ON, Fallback, OnFallback, OnRetry, Retry, RetryPolicy, falls_back
+from clisup.llm.streams import EventStream, stream_of
+
+__all__ = ["Client", "ClientChat"]
+
+
+class Client(ModelCalls):
+    """Is a `LanguageModel`. `primary` and `fallbacks` are names, or models of any kind.
+
+    Each chat begins with the primary. Where that cannot answer (`fallback_on`), the next model is asked with the whole conversation
+    so far, and keeps it to the end of the chat. `on_retry` and `on_fallback` are told before it happens, and may be async.
+    Raises the last model's error where none is left, and at once what `side_effects` forbid to repeat.
+    """
+
+    def __init__(
+        self,
+        primary: str | LanguageModel,
+        fallbacks: Sequence[str | LanguageModel] = (),
+        *,
+        retry: RetryPolicy | None = None,
+        on_retry: OnRetry | None = None,
+        on_fallback: OnFallback | None = None,
+        fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
+    ) -> None:
+        self.models: tuple[LanguageModel, ...] = tuple(
+            resolve(model) if isinstance(model, str) else model for model in (primary, *fallbacks)
+        )
+        self.retry = retry or RetryPolicy()
+        self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on
+
+    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
+        """A chat that outlives the failure of a model."""
+        return self._chat(options or ChatOptions())
+
+    async def end_sessions(self, labels: Mapping[str, str]) -> int:
+        """As `Model.end_sessions`, at the daemons of all its models."""
+        ends = [getattr(model, "end_sessions", None) for model in self.models]
+        return sum([await end(labels) for end in ends if end is not None])
+
+    @asynccontextmanager
+    async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
+        async with open_plain_nursery() as nursery:
+            chat = ClientChat(self, options, nursery)
+            await chat.open()
+            yield chat
+
+
+@dataclass(slots=True)
+class _Held:
+    """A chat that a task of its own holds open: until `over` is set, or the nursery ends."""
+
+    chat: Chat
+    over: trio.Event
+
+
+class ClientChat:
+    """Made by `Client.chat`. `messages` is the conversation so far."""
+
+    def __init__(self, client: Client, options: ChatOptions, nursery: trio.Nursery) -> None:
+        self._client, self._options, self._nursery = client, options, nursery
+        self.messages: tuple[Message, ...] = tuple(options.history)
+        self._place = 0
+        self._held: _Held | None = None
+
+    @property
+    def model(self) -> ModelName:
+        """Who answers now."""
+        return self._open_one.chat.model
+
+    @property
+    def session_id(self) -> str | None:
+        """Of the session that answers now."""
+        return self._open_one.chat.session_id
+
+    async def note(self, code: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Write a notice into the session that answers now, where it has a journal."""
+        if (note := getattr(self._open_one.chat, "note", None)) is not None:
+            await note(code, message, data)
+
+    def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
+        """The events of one answer. `Retracted(all=True)` where it begins anew, `Waiting` before a pause."""
+        return EventStream(self._events(prompt, output_schema))
+
+    async def open(self) -> None:
+        """Open the first chat that can be opened."""
+        attempt = 1
+        while self._held is None:
+            try:
+                await self._chat()
+            except LLMError as error:
+                attempt = await self._carry_out(self._plan(error, attempt))
+
+    async def _events(
+        self, prompt: Prompt, output_schema: Mapping[str, Any] | None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        attempt, given = 1, False
+        while True:
+            try:
+                async with stream_of(await self._chat(), prompt, output_schema=output_schema) as events:
+                    async for event in events:
+                        if isinstance(event, Finished):
+                            self.messages = (*self.messages, *as_messages(prompt), *event.completion.messages)
+                        given = True
+                        yield event
+                return
+            except LLMError as error:
+                plan = self._plan(error, attempt)
+            if given:
+                yield Retracted(f"another try, after {plan.error.kind}", all=True)
+                given = False
+            if isinstance(plan, Retry):
+                yield Waiting(f"retry: {plan.error.kind}", plan.delay_s)
+            attempt = await self._carry_out(plan)
+
+    def _plan(self, error: LLMError, attempt: int) -> Retry | Fallback:
+        """What to do about a failure. Raises it where that is nothing."""
+        client, model = self._client, self._client.models[self._place]
+        delay_s = client.retry.delay_s(error, attempt, chance=random.random(), now=datetime.now(UTC))
+        if delay_s is not None:
+            return Retry(_name(model), attempt, delay_s, error)
+        if self._place + 1 < len(client.models) and falls_back(error, client.fallback_on):
+            return Fallback(_name(model), _name(client.models[self._place + 1]), error)
+        raise error
+
+    async def _carry_out(self, plan: Retry | Fallback) -> int:
+        """Do it, and give the number of the attempt that is next."""
+        if isinstance(plan, Retry):
+            await _tell(self._client.on_retry, plan)
+            await trio.sleep(plan.delay_s)
+            return plan.attempt + 1
+        await _tell(self._client.on_fallback, plan)
+        self._place += 1
+        if self._held is not None:
+            self._held.over.set()
+            self._held = None
+        return 1
+
+    # -- the chat that answers
+
+    @property
+    def _open_one(self) -> _Held:
+        if self._held is None:
+            raise RuntimeError("the chat has no model at present: the last one failed, and the next was not asked yet")
+        return self._held
+
+    async def _chat(self) -> Chat:
+        """The chat that answers, opened with all that was said where it is not open yet."""
+        if self._held is None:
+            options = replace(self._options, history=self.messages)
+            self._held = await self._nursery.start(_hold, self._client.models[self._place], options)
+        return self._held.chat
+
+
+async def _hold(model: LanguageModel, options: ChatOptions, task_status: trio.TaskStatus[_Held]) -> None:
+    """In a task of its own: it may be opened in the middle of somebody's loop, and has to be closed where it was opened."""
+    async with model.chat(options) as chat:
+        held = _Held(chat, trio.Event())
+        task_status.started(held)
+        await held.over.wait()
+
+
+async def _tell(whom: Callable[[Any], Awaitable[None] | None] | None, what: Retry | Fallback) -> None:
+    if whom is not None and inspect.isawaitable(told := whom(what)):
+        await told
+
+
+def _name(model: LanguageModel) -> str:
+    return str(getattr(model, "name", type(model).__name__))

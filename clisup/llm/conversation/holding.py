@@ -1,0 +1,77 @@
+"""A chat that is kept open in a task of its own.
+
+A chat is an `async with` block, and a conversation changes chats in the middle of its caller's blocks: nurseries and cancel scopes
+must be left in the order in which they were entered, task by task. So each chat gets a task in the conversation's nursery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+import trio
+
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel
+from clisup.llm.failures import LLMError
+from clisup.llm.messages import Message
+
+__all__ = ["HeldChat", "own_nursery"]
+
+
+class HeldChat:
+    """An open chat. `context` is what it has been told and has said, as far as the conversation knows; None: it is not known."""
+
+    chat: Chat
+
+    def __init__(self, context: tuple[Message, ...]) -> None:
+        self.context: tuple[Message, ...] | None = context
+        self._leave, self._left = trio.Event(), trio.Event()
+
+    @classmethod
+    async def open(cls, nursery: trio.Nursery, model: LanguageModel, options: ChatOptions) -> Self:
+        """Open a chat with this history. Raises what `model.chat` does at its beginning."""
+        held = cls(tuple(options.history))
+        await nursery.start(held._hold, model, options)
+        return held
+
+    def has(self, context: tuple[Message, ...]) -> bool:
+        """Is it open, and is this what it has?"""
+        return self.context == context and not self._left.is_set()
+
+    def leave(self) -> None:
+        """Have it closed, without waiting for that."""
+        self._leave.set()
+
+    async def close(self) -> None:
+        """Have it closed, and wait for that."""
+        self._leave.set()
+        await self._left.wait()
+
+    async def _hold(
+        self, model: LanguageModel, options: ChatOptions, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        opened = False
+        try:
+            async with model.chat(options) as self.chat:
+                opened = True
+                task_status.started()
+                await self._leave.wait()
+        except LLMError:
+            if not opened:
+                raise
+            # it ended by itself, or badly: the next prompt gets another one, with the same history
+        finally:
+            self._left.set()
+
+
+@asynccontextmanager
+async def own_nursery() -> AsyncIterator[trio.Nursery]:
+    """A nursery that lets an exception of its block out as it was, for callers who cannot know of it."""
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise

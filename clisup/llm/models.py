@@ -1,0 +1,76 @@
+"""Models of the daemon's backends, by name.
+
+model = resolve("claude/opus")
+print((await model.complete("Say hello.")).text)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from clisup.llm.calls import ModelCalls
+from clisup.llm.chat import Chat, ChatOptions
+from clisup.llm.names import ModelName, parse_model
+from clisup.llm.orphans import end_sessions
+from clisup.llm.sessions import SessionSettings, open_chat
+
+__all__ = ["Model", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model(ModelCalls):
+    """A model of a backend. Made by `resolve`; it holds no connection, so it may be shared and kept.
+
+    `defaults` are what each chat is opened with, where its own options do not say otherwise; labels and session params add up.
+    """
+
+    name: ModelName
+    settings: SessionSettings = field(default_factory=SessionSettings)
+    defaults: ChatOptions = field(default_factory=ChatOptions)
+
+    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
+        """A conversation in a session of its own, which ends with the block."""
+        return open_chat(self.name, _merged(self.defaults, options or ChatOptions()), self.settings)
+
+    async def end_sessions(self, labels: Mapping[str, str]) -> int:
+        """End what a program that died has left: all open sessions with these labels, of any backend. Gives how many."""
+        return await end_sessions(labels, socket=self.settings.socket, keep=self.settings.keep)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+def resolve(
+    name: str | ModelName,
+    *,
+    socket: str | None = None,
+    system: str | None = None,
+    cwd: str | None = None,
+    keep: bool = False,
+    when_limited: Literal["wait", "refuse"] = "refuse",
+    labels: Mapping[str, str] | None = None,
+    **session: Any,
+) -> Model:
+    """The model "backend/model", as in "claude/opus"; a backend alone is the model that it takes by itself.
+
+    Nothing is asked of the daemon yet. `socket` is where it is, if not in its usual place. `cwd` is the directory that the CLI
+    works in, else the program's own. `keep=True` leaves sessions for `clisup history`, else each is deleted at its chat's end.
+    While the account is limited, `when_limited="wait"` waits for its end, however long; else `RateLimited` is raised.
+    `session` are further params of `session/new` (docs/protocol.md): `permission_mode`, `timeouts`, `mode` ...
+    Raises `UsageError` for a name of another form.
+    """
+    defaults = ChatOptions(system=system, cwd=cwd, labels=dict(labels or {}), session=session)
+    return Model(parse_model(name), SessionSettings(socket, keep, when_limited), defaults)
+
+
+def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:
+    return replace(
+        options,
+        system=defaults.system if options.system is None else options.system,
+        cwd=options.cwd or defaults.cwd,
+        labels={**defaults.labels, **options.labels},
+        session={**defaults.session, **options.session},
+    )

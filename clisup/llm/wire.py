@@ -1,0 +1,49 @@
+"""Messages and prompts as `session/new` and `session/prompt` take them (docs/protocol.md). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from clisup.llm.failures import InvalidRequest
+from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.reading import BRIDGE_PREFIX
+
+__all__ = ["history_to_wire", "prompt_to_wire"]
+
+
+def prompt_to_wire(prompt: Message) -> str | list[dict[str, Any]]:
+    """A prompt's text, or its blocks where it holds more. Raises `InvalidRequest` for blocks that no prompt may hold."""
+    if all(isinstance(block, TextBlock) for block in prompt.content):
+        return prompt.text
+    wrong = next((block for block in prompt.content if not isinstance(block, TextBlock | ImageBlock)), None)
+    if wrong is not None:
+        raise InvalidRequest(
+            f"cannot prompt with a block of type {wrong.type}, because a prompt holds text and images",
+            kind="invalid_request",
+            hint="what was said before goes into the history",
+        )
+    return [block.model_dump(mode="json", exclude={"cache"}) for block in prompt.content]
+
+
+def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The messages with all that an API would take: texts without a character, and messages that hold nothing, are left out.
+
+    Calls of tools that are `ours` get the name by which the CLI has them, or the model would go on calling one that it has not.
+    """
+    messages = (
+        {"role": message.role, "content": [wire for block in message.content if (wire := _block(block, ours))]}
+        for message in history
+    )
+    return [message for message in messages if message["content"]]
+
+
+def _block(block: Block, ours: Collection[str]) -> dict[str, Any] | None:
+    if isinstance(block, TextBlock) and not block.text:
+        return None
+    wire: dict[str, Any] = block.model_dump(mode="json", exclude_none=True)
+    if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
+        wire["content"] = [part for part in wire["content"] if part.get("text", "image")]
+    if isinstance(block, ToolUseBlock) and block.name in ours:
+        wire["name"] = BRIDGE_PREFIX + block.name
+    return wire

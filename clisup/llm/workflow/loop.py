@@ -1,0 +1,77 @@
+"""`Loop`: stages one after the other, round after round, each one recorded before the next begins. A crash loses one stage at most."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clisup.errors import UsageError
+from clisup.llm.budget import Budget
+from clisup.llm.chat import ChatOptions, LanguageModel
+from clisup.llm.signatures import using
+from clisup.llm.workflow.execution import Definition, Execution, OnStage, WorkflowResult
+from clisup.llm.workflow.running import Running
+from clisup.llm.workflow.stages import Stage, WorkflowModel
+
+__all__ = ["Loop"]
+
+
+class Loop:
+    """Runs its stages in order, for `max_rounds` rounds, or until `until(rounds)` is true after one.
+
+    Without `until` all rounds are wanted, and one is the default: a pipeline. With it, a loop that never comes to its end stops as
+    `max_rounds`. `chat=False`: there is no conversation, each stage asks for itself. `result(rounds)` says what comes out of it; the
+    default is the last stage's result in the last whole round.
+    """
+
+    def __init__(
+        self,
+        *stages: Stage,
+        max_rounds: int = 1,
+        until: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
+        result: Callable[[Sequence[Mapping[str, Any]]], Any] | None = None,
+        name: str = "loop",
+        chat: bool = True,
+    ) -> None:
+        names = [stage.name for stage in stages]
+        problems = {
+            "it has no stages": not names,
+            "its stages need names of their own": len(set(names)) < len(names) or "" in names,
+            f"max_rounds is {max_rounds}": max_rounds < 1,
+        }
+        for why in (why for why, wrong in problems.items() if wrong):
+            raise UsageError(f"cannot make the workflow {name}, because {why}", kind="usage")
+        self.name = name
+        self._definition = Definition(stages, max_rounds, until, result or (lambda rounds: rounds[-1][names[-1]]), chat)
+
+    async def run(
+        self,
+        task: Any = None,
+        *,
+        model: LanguageModel | None = None,
+        budget: Budget | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        on_stage: OnStage | None = None,
+        options: ChatOptions | None = None,
+    ) -> WorkflowResult:
+        """Run it, or go on where `trace` ends: what is recorded is not asked for again.
+
+        The task is JSON. An iteration of the budget is a round. Without a model, the nearest `using(model)` has it. `options` are those
+        of the conversation. `on_stage` is called for each stage once its record is durable; when it goes on, for the recorded ones first.
+
+        Raises what a stage raises: run it again with the same trace to try that stage again. Raises `UsageError` where the trace is of
+        another workflow or task, or where it is running, and `WorldError` where it cannot be written.
+        """
+        names = [stage.name for stage in self._definition.stages]
+        own = budget or Budget(name=self.name)
+        with using(model, budget=own) as here:
+            if here.model is None:
+                raise UsageError(
+                    f"cannot run {self.name}, because no model is set",
+                    kind="usage",
+                    hint="run(..., model=resolve(...))",
+                )
+            async with Running.open(self.name, names, task, trace) as running:
+                found = WorkflowModel(here.model, running.progress.started.run_id)
+                return await Execution(self._definition, running, found, own, on_stage, options or ChatOptions()).go()
