@@ -36,6 +36,7 @@ from clisup.llm.conversation.wire import WireFormat, to_wire_messages
 from clisup.llm.failures import BudgetExhausted, InvalidRequest, LLMError
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool
 
@@ -45,21 +46,22 @@ __all__ = ["Conversation"]
 class Conversation:
     """One conversation, in an `async with` block. `turns` are all that were had, oldest first; after the block they can still be read.
 
-    Before each prompt the `policies` edit the turns, in their order; None: `default_policies()`, `()`: none. Where what the model is to
-    see differs from what its chat has, a new chat is opened with the edited messages as its history; the same happens after a
-    turn that failed or was left. On backends with the capability `history` the model gets exactly those messages, elsewhere their text.
+    `model` is any `LanguageModel`, or the name of one for `resolve`. Before each prompt the `policies` edit the turns, in their
+    order; None: `default_policies()`, `()`: none. Where what the model is to see differs from what its chat has, a new chat is
+    opened with the edited messages as its history; the same happens after a turn that failed or was left. On backends with
+    the capability `history` the model gets exactly those messages, elsewhere their text.
 
     `memory` brings the tool `memory`, and its keys at the end of the system prompt. `agents` gives sub-agents a policy of their own,
     by kind (claude's `subagent_type`) or by the name of the tool that makes them. `budget` is for the whole conversation: a `Budget`
     of the program, or a `SessionBudget` that the daemon holds each session to what is left of.
 
-    With a `path` the turns are read from this file where it is there, and written to it after each turn. `turns` or messages in
+    With a `path` the turns are read from this file where it is there, and written to it after each turn. Messages or turns in
     `history` are what was said before; they may not be given together with a file that is there.
     """
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | str,
         *,
         system: str | None = None,
         tools: Sequence[Tool] = (),
@@ -74,7 +76,8 @@ class Conversation:
         session: Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._model, self._memory, self._budget = model, memory, budget
+        self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
+        self._memory, self._budget = memory, budget
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
@@ -193,7 +196,7 @@ class Conversation:
         return self._saved().to_json()
 
     @classmethod
-    def from_json(cls, text: str | bytes, model: LanguageModel, **options: Any) -> Conversation:
+    def from_json(cls, text: str | bytes, model: LanguageModel | str, **options: Any) -> Conversation:
         """Go on with a conversation that was saved. `options` are those of `Conversation`. Raises `UsageError` for what is none."""
         saved = SavedConversation.from_json(text)
         conversation = cls(model, **{"system": saved.system, **options}, history=saved.turns)
