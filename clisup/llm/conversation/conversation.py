@@ -410,8 +410,12 @@ async def _next(events: AsyncIterator[StreamEvent], call: Reservation | None) ->
 
 async def _end(stream: weakref.ref[EventStream] | None) -> None:
     """End the turn of a stream that was left but is still known to somebody."""
-    if stream is not None and (left := stream()) is not None:
+    if stream is None or (left := stream()) is None:
+        return
+    try:
         await left.aclose()
+    except RuntimeError:  # it is being read
+        raise _busy() from None
 
 
 def _busy() -> InvalidRequest:
