@@ -139,7 +139,7 @@ async def test_the_options_are_those_of_the_conversation() -> None:
     assert model.asked[0].options.budget == SessionBudget(usd=2.0)
 
 
-async def test_what_cannot_run_says_why() -> None:
+async def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it has no stages"):
         Loop()
     with pytest.raises(UsageError, match="names of their own"):
@@ -147,7 +147,8 @@ async def test_what_cannot_run_says_why() -> None:
     with pytest.raises(UsageError, match="max_rounds is 0"):
         Loop(Stage("a", said("")), max_rounds=0)
     with pytest.raises(UsageError, match="because no model is set"):
-        await two().run()
+        await two().run(trace=tmp_path / "t")
+    assert not (tmp_path / "t").exists()
     with pytest.raises(UsageError, match="its task is no JSON"):
         await two().run(object(), model=ScriptedModel())
 

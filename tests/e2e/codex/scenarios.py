@@ -220,6 +220,11 @@ _SCENARIOS = (
         (Run(mode=None, request=WITH_TOOLS),),
     ),
     Scenario(
+        "tools_gone",
+        say("never"),
+        (Run(mode=None, request={**WITH_TOOLS, "mcp_servers": {"clisup": {"command": "/scratch/no-such-server"}}}),),
+    ),
+    Scenario(
         "resume",
         remember,
         (
