@@ -18,6 +18,7 @@ from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.backends.qwen_errors import ERRORS, explain_end, recovery_of
 from clisup.backends.transcripts import find_prompt
 from clisup.core.events import TurnError
+from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
 
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
@@ -61,7 +62,7 @@ class QwenAdapter:
     default_versions = ">=0.24,<0.25"
     version_args: tuple[str, ...] = ("--version",)
     capabilities = Capabilities(
-        permission_modes=PERMISSION_MODES, tokens=_TOKENS, running_usage=True, events=tuple(sorted(_EVENTS))
+        permission_modes=PERMISSION_MODES, tools=True, tokens=_TOKENS, running_usage=True, events=tuple(sorted(_EVENTS))
     )
     errors = ERRORS
 
@@ -158,6 +159,8 @@ def _flags(request: LaunchRequest, reach: Reach) -> list[str]:
         flags.append(f"--model={argv_text('model', request.model)}")
     if request.mcp_config_file is not None:
         flags.append(f"--mcp-config={argv_path('mcp_config_file', request.mcp_config_file)}")
+    if request.tools:
+        flags.append(f"--allowed-tools=mcp__{BRIDGE_SERVER}")
     mode = request.permission_mode
     if mode is not None:
         check_mode("qwen", mode, PERMISSION_MODES)
