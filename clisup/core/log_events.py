@@ -74,7 +74,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     ),
     "turn failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
     "tool called": _event("debug", "session tool call", "a CLI calls a tool of its session's client"),
-    "tool call ended": _event("info", "session tool call reason", "without an answer of the client's: its time was over, or the CLI gave it up"),
+    "tool call ended": _event("info", "session tool call reason", "nobody answered: its time was over, or the CLI gave it up"),
     "turn waits for the disk": _event("error", "session run error", "the disk refuses: timers stand still until it does not"),
     # processes
     "keeper started": _event("debug", "session turn run backend keeper pid", "the process that owns the CLI's pipes"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.e2e.lab import ROOT, Lab
 from tests.e2e.qwen.fake_api import FAKE_KEY, FakeChatAPI
 from tests.e2e.qwen.scenarios import MODEL
+from tests.e2e.scenarios import Scenario
 
 __all__ = ["QwenLab", "environment", "qwen_command"]
 
@@ -30,7 +31,7 @@ class QwenLab(Lab):
 
     def __init__(
         self,
-        scenario: str,
+        scenario: str | Scenario,
         *,
         config: str = "",
         env: Mapping[str, str] | None = None,

@@ -62,6 +62,7 @@ class Session:
             mcp_config_file=str(mcp) if run.mcp is not None else None,
             setting_sources=run.sources,
             args=run.args,
+            output_schema=run.schema,
             scratch=str(self.root / "run"),
         )
 
@@ -112,6 +113,7 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
     launch: dict[str, Any] = {"native_session_id": request.native_session_id, "resume": request.resume}
     launch |= {"permission_mode": run.mode} if run.mode else {}
     launch |= {"args": list(run.args)} if run.args else {}
+    launch |= {"output_schema": run.schema} if run.schema else {}
     meta: dict[str, Any] = {
         "scenario": scenario.name,
         "note": scenario.note,
