@@ -140,14 +140,19 @@ async def test_payloads_that_are_too_large_for_events_come_whole(serve: Callable
     assert done.messages[1].content == (ToolResultBlock(tool_use_id=done.messages[0].content[-1].id, content=result),)
 
 
-async def test_a_prompt_may_hold_images_and_a_conversation_its_past(daemon: Harness) -> None:
+async def test_a_prompt_may_hold_images_and_a_conversation_its_past(
+    daemon: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = ImageBlock.of(PNG, "image/png")
     async with bounded():
+        monkeypatch.chdir(daemon.root)
+        there = await resolve("demo", socket=daemon.socket, cwd="work").complete("@bash pwd")
         with_image = await demo(daemon).complete([TextBlock(text="@images"), image])
         history = [Message.user("My name is Ada."), Message.assistant("Hello Ada."), Message.user("@recall")]
         with_past = await demo(daemon).complete(history)
         with pytest.raises(InvalidRequest, match="tool_result"):
             await demo(daemon).complete(Message.user([ToolResultBlock(tool_use_id="a", content="b")]))
+    assert str(daemon.cwd) in str(there.messages)
     assert "1" in with_image.text
     assert "My name is Ada." in with_past.text
 
