@@ -11,8 +11,9 @@ from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.signatures import using
 from clisup.llm.workflow.execution import Definition, Execution, OnStage, WorkflowResult
+from clisup.llm.workflow.recording_chat import WorkflowModel
 from clisup.llm.workflow.running import Running
-from clisup.llm.workflow.stages import Stage, WorkflowModel
+from clisup.llm.workflow.stages import Stage
 
 __all__ = ["Loop"]
 
