@@ -106,8 +106,8 @@ _NAMES = {
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
     " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
     "client": "Client",
-    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter TokenBudget"
-    " ToolInteraction Turn default_policies to_wire_messages",
+    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter"
+    " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
     "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
     " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
     "memory": "WorkingMemory",
