@@ -60,6 +60,7 @@ class Session:
             cwd=str(self.root / "cwd"),
             permission_mode=run.mode,
             mcp_config_file=str(mcp) if run.mcp is not None else None,
+            tools=run.tools,
             setting_sources=run.sources,
             args=run.args,
             scratch=str(self.root / "run"),
@@ -112,6 +113,7 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
     launch: dict[str, Any] = {"native_session_id": request.native_session_id, "resume": request.resume}
     launch |= {"permission_mode": run.mode} if run.mode else {}
     launch |= {"args": list(run.args)} if run.args else {}
+    launch |= {"tools": list(run.tools)} if run.tools else {}
     meta: dict[str, Any] = {
         "scenario": scenario.name,
         "note": scenario.note,
