@@ -16,8 +16,10 @@ from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpe
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.backends.qwen_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.qwen_seed import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt
 from clisup.core.events import TurnError
+from clisup.core.structured import schema_text
 from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
 
@@ -44,6 +46,7 @@ _ALL = (
 )  # fmt: skip
 _ALLOWED: dict[str, tuple[str, ...]] = {"auto-edit": _EDITS, "yolo": _ALL}
 _SETTINGS_VERSION = 4  # without it the CLI writes the file anew
+_SCHEMA = "qwen-output-schema.json"
 _IDENTITY = (
     "You are Qwen Code, an interactive CLI agent developed by Alibaba Group, specializing in software engineering tasks. Your"
     " primary goal is to help users safely and efficiently, adhering strictly to the following instructions and utilizing your"
@@ -62,9 +65,16 @@ class QwenAdapter:
     default_versions = ">=0.24,<0.25"
     version_args: tuple[str, ...] = ("--version",)
     capabilities = Capabilities(
-        permission_modes=PERMISSION_MODES, tools=True, tokens=_TOKENS, running_usage=True, events=tuple(sorted(_EVENTS))
+        history=True,
+        structured=True,
+        tools=True,
+        permission_modes=PERMISSION_MODES,
+        tokens=_TOKENS,
+        running_usage=True,
+        events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    seed = QwenSeed()
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """The npm package's `cli-entry.js` waits in `spawnSync` for the real CLI and takes no signal: run that one instead.
@@ -124,11 +134,10 @@ class QwenAdapter:
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the session's transcript, in the folder of whichever directory it began in."""
-        home = env.get("HOME")
-        base = env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or (f"{home}/.qwen" if home else None)
-        if base is None or not base.startswith("/") or not UUID.fullmatch(native_session_id):
+        base = base_directory(env)
+        if base is None or not UUID.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(base.rstrip('/'))}/projects/*/chats/{native_session_id.lower()}.jsonl"
+        return f"{glob.escape(base)}/projects/*/chats/{native_session_id.lower()}.jsonl"
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Whether the transcript holds the prompt, and an answer to it."""
@@ -159,6 +168,8 @@ def _flags(request: LaunchRequest, reach: Reach) -> list[str]:
         flags.append(f"--model={argv_text('model', request.model)}")
     if request.mcp_config_file is not None:
         flags.append(f"--mcp-config={argv_path('mcp_config_file', request.mcp_config_file)}")
+    if request.output_schema is not None:
+        flags.append(f"--json-schema=@{request.scratch}/{_SCHEMA}")
     if request.tools:
         flags.append(f"--allowed-tools=mcp__{BRIDGE_SERVER}")
     mode = request.permission_mode
@@ -183,6 +194,8 @@ def _files(request: LaunchRequest, reach: Reach) -> dict[str, str]:
     if reach == "closed":
         files["qwen-settings.json"] = _json(_closed(request.permission_mode))
         files["qwen-trust.json"] = "{}"  # no folder is trusted
+    if request.output_schema is not None:
+        files[_SCHEMA] = schema_text(request.output_schema)
     if request.system_prompt is not None:
         files["qwen-identity.md"] = f"{_IDENTITY}\n\n{request.system_prompt}\n"
     return files

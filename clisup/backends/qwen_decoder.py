@@ -246,6 +246,7 @@ class QwenDecoder(ClaudeDecoder):
             usage_total=total,
             error=explain_error(get_str(error, "message") or "") if said else None,
             denied=denied_tools(frame),
+            structured=frame.get("structured_result"),
         )
         return Decoded([*self._messages.finish(), *denials], terminal)
 

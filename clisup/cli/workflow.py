@@ -83,6 +83,10 @@ def _in_words(progress: Progress, state: str, ink: Ink) -> str:
         "",
         f"in all: {plain(str(progress.spent))}",
     ]
+    if progress.steps:
+        lines.append(
+            f"steps of {plain(progress.steps[-1].stage)} that are done: {clip(', '.join(_steps(progress)), 200)}"
+        )
     if progress.ended is not None:
         lines.append(f"result: {clip(_text(progress.ended.result), 400)}")
     elif state != "running":
@@ -90,6 +94,10 @@ def _in_words(progress: Progress, state: str, ink: Ink) -> str:
         lines += [f"why: {clip(why, 400)}"] if why else []
         lines.append(f"next: {_NEXT}")
     return "\n".join(lines)
+
+
+def _steps(progress: Progress) -> list[str]:
+    return [one.step for one in progress.steps]
 
 
 def _stages(progress: Progress) -> list[dict[str, Any]]:
@@ -141,6 +149,7 @@ def _as_json(file: str, progress: Progress, state: str) -> dict[str, Any]:
         "state": state,
         "task": started.task,
         "stages": _stages(progress),
+        "steps": _steps(progress),
         "rounds": progress.rounds(),
         "spent": {
             "answers": spent.answers,

@@ -73,6 +73,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "its one end; a warning where it failed or timed out",
     ),
     "turn failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
+    "tool called": _event("debug", "session tool call", "a CLI calls a tool of its session's client"),
+    "tool call ended": _event("info", "session tool call reason", "nobody answered: its time was over, or the CLI gave it up"),
     "turn waits for the disk": _event("error", "session run error", "the disk refuses: timers stand still until it does not"),
     # processes
     "keeper started": _event("debug", "session turn run backend keeper pid", "the process that owns the CLI's pipes"),

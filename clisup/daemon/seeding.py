@@ -29,7 +29,14 @@ def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_by
             hint="give one of them",
             param="history",
         )
-    images = (block for message in params.history for block in message.images)
+    images = [block for message in params.history for block in message.images]
+    if images and not backend.adapter.capabilities.images:
+        raise UsageError(
+            f"cannot give backend {backend.name!r} a history with images, because {backend.adapter.kind} takes none",
+            kind="unsupported",
+            hint="leave them out, or take another backend: docs/backends.md says which take images",
+            param="history",
+        )
     if (size := max((image.size for image in images), default=0)) > max_image_bytes:
         raise UsageError(
             f"cannot take a history with an image of {size} bytes, because daemon.max_image_bytes is {max_image_bytes}",

@@ -1,4 +1,213 @@
 """The model layer: typed calls, tools, conversations and workflows, for programs that want a model rather than a process.
 
-It speaks to the daemon as any client does and never touches a CLI. docs/llm/README.md is the guide.
+    from clisup.llm import Client, tool
+
+    @tool
+    def add(a: int, b: int) -> int:
+        "Add two numbers."
+        return a + b
+
+    answer = await Client("claude/opus", ["codex"]).complete("What is 2 + 40?", tools=[add])
+
+It speaks to the daemon as any client does and never touches a CLI. Names are loaded when they are first asked for, so that a
+program pays for what it uses. docs/llm/README.md is the guide.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clisup.core.usage import Usage
+    from clisup.llm.budget import Budget
+    from clisup.llm.chat import (
+        Chat,
+        ChatOptions,
+        Completion,
+        Cost,
+        Finished,
+        FinishReason,
+        LanguageModel,
+        MessageDone,
+        Retracted,
+        SessionBudget,
+        StreamEvent,
+        TaskChanged,
+        TextDelta,
+        ThinkingDelta,
+        ToolEnded,
+        ToolStarted,
+        Waiting,
+    )
+    from clisup.llm.client import Client
+    from clisup.llm.conversation import (
+        CompressFailedPlans,
+        Conversation,
+        DropCompletedToolCalls,
+        SubAgentDelegation,
+        SummarizeSubAgentChatter,
+        TokenBudget,
+        ToolInteraction,
+        Turn,
+        default_policies,
+        to_wire_messages,
+    )
+    from clisup.llm.failures import (
+        Authentication,
+        BackendUnavailable,
+        BudgetExhausted,
+        Cancelled,
+        ContextOverflow,
+        DaemonUnavailable,
+        Failed,
+        InvalidRequest,
+        LLMError,
+        ModelNotFound,
+        Overloaded,
+        RateLimited,
+        Refused,
+        StructureError,
+        TimedOut,
+        Uncertain,
+        Unsupported,
+    )
+    from clisup.llm.memory import WorkingMemory
+    from clisup.llm.messages import (
+        Block,
+        ImageBlock,
+        Message,
+        Prompt,
+        TextBlock,
+        ThinkingBlock,
+        ToolResultBlock,
+        ToolUseBlock,
+    )
+    from clisup.llm.models import Model, resolve
+    from clisup.llm.names import ModelName
+    from clisup.llm.retrying import RetryPolicy
+    from clisup.llm.signatures import (
+        ChainOfThought,
+        InputField,
+        Module,
+        OutputField,
+        Predict,
+        Signature,
+        signature,
+        using,
+    )
+    from clisup.llm.toolbox import ToolError, tool
+    from clisup.llm.tools import Tool, ToolOutput
+    from clisup.llm.workflow import Loop, Stage, ThinkPlanDoReflect
+
+# module of `clisup.llm` -> the names that are taken from it
+_NAMES = {
+    "budget": "Budget",
+    "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
+    " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
+    "client": "Client",
+    "conversation": "CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter TokenBudget"
+    " ToolInteraction Turn default_policies to_wire_messages",
+    "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
+    " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
+    "memory": "WorkingMemory",
+    "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
+    "models": "Model resolve",
+    "names": "ModelName",
+    "retrying": "RetryPolicy",
+    "signatures": "ChainOfThought InputField Module OutputField Predict Signature signature using",
+    "toolbox": "ToolError tool",
+    "tools": "Tool ToolOutput",
+    "workflow": "Loop Stage ThinkPlanDoReflect",
+}
+_FROM = {"Usage": "clisup.core.usage"} | {
+    name: f"clisup.llm.{module}" for module, names in _NAMES.items() for name in names.split()
+}
+__all__ = [
+    "Authentication",
+    "BackendUnavailable",
+    "Block",
+    "Budget",
+    "BudgetExhausted",
+    "Cancelled",
+    "ChainOfThought",
+    "Chat",
+    "ChatOptions",
+    "Client",
+    "Completion",
+    "CompressFailedPlans",
+    "ContextOverflow",
+    "Conversation",
+    "Cost",
+    "DaemonUnavailable",
+    "DropCompletedToolCalls",
+    "Failed",
+    "FinishReason",
+    "Finished",
+    "ImageBlock",
+    "InputField",
+    "InvalidRequest",
+    "LLMError",
+    "LanguageModel",
+    "Loop",
+    "Message",
+    "MessageDone",
+    "Model",
+    "ModelName",
+    "ModelNotFound",
+    "Module",
+    "OutputField",
+    "Overloaded",
+    "Predict",
+    "Prompt",
+    "RateLimited",
+    "Refused",
+    "Retracted",
+    "RetryPolicy",
+    "SessionBudget",
+    "Signature",
+    "Stage",
+    "StreamEvent",
+    "StructureError",
+    "SubAgentDelegation",
+    "SummarizeSubAgentChatter",
+    "TaskChanged",
+    "TextBlock",
+    "TextDelta",
+    "ThinkPlanDoReflect",
+    "ThinkingBlock",
+    "ThinkingDelta",
+    "TimedOut",
+    "TokenBudget",
+    "Tool",
+    "ToolEnded",
+    "ToolError",
+    "ToolInteraction",
+    "ToolOutput",
+    "ToolResultBlock",
+    "ToolStarted",
+    "ToolUseBlock",
+    "Turn",
+    "Uncertain",
+    "Unsupported",
+    "Usage",
+    "Waiting",
+    "WorkingMemory",
+    "default_policies",
+    "resolve",
+    "signature",
+    "to_wire_messages",
+    "tool",
+    "using",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = import_module(_FROM[name])
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FROM})

@@ -29,12 +29,9 @@ def distinct(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
 
 def admit(budgets: Sequence[Budget], *, iterations: int = 1) -> SessionBudget | None:
     """What is left for a session to be held to; None: no limit. Raises `BudgetExhausted` where nothing is, and counts nothing."""
-    with ExitStack() as stack:
-        calls = []
-        for budget in budgets:
-            calls.append(budget.reserve(iterations=iterations))
-            stack.callback(calls[-1].release)
-        held = [call.session_budget() for call in calls]
+    for budget in budgets:
+        budget.check(iterations=iterations)
+    held = [budget.session_budget() for budget in budgets]
     if not any(one.to_wire() for one in held):
         return None
     return SessionBudget(

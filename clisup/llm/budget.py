@@ -114,10 +114,11 @@ class Budget:
         `usd` and `tokens` are held back until the call is settled, so that calls side by side cannot pass the limit together by
         more than what they were wrong about. Without them, each of them may begin while anything is left.
         """
+        if iterations < 0 or usd < 0 or tokens < 0:
+            raise UsageError("cannot reserve less than nothing", kind="usage", hint="give amounts of 0 and more")
         with self._lock:
             now = self._clock()
-            for budget, count in self._chain(iterations):
-                budget._refuse_where_used_up(now, count, usd, tokens)
+            self._refuse(now, iterations, usd, tokens)
             self._begin(now)
             for budget, count in self._chain(iterations):
                 budget._spent = replace(budget._spent, iterations=budget._spent.iterations + count)
@@ -132,6 +133,15 @@ class Budget:
     def settle(self, completion: Completion | None) -> None:
         """Count an answer that was not reserved with amounts; None: one whose use nobody knows."""
         self.charge(Spent.of(completion))
+
+    def check(self, *, iterations: int = 1) -> None:
+        """Raise `BudgetExhausted` where `reserve` would now; nothing is counted or held."""
+        with self._lock:
+            self._refuse(self._clock(), iterations, 0.0, 0)
+
+    def session_budget(self) -> SessionBudget:
+        """What is left, for the daemon to hold a session to: `ChatOptions(budget=...)`. That of a reservation has what it holds itself."""
+        return _for_session(self.left)
 
     def begin(self) -> None:
         """Have the seconds run from now on, here and above; the first reservation does so, too."""
@@ -170,6 +180,10 @@ class Budget:
     def _elapsed(self) -> float:
         running = 0.0 if self._began is None else self._clock() - self._began
         return self._spent.wall_s + running
+
+    def _refuse(self, now: float, iterations: int, usd: float, tokens: int) -> None:
+        for budget, count in self._chain(iterations):
+            budget._refuse_where_used_up(now, count, usd, tokens)
 
     def _refuse_where_used_up(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         limits, spent = self.limits, self._spent
@@ -265,12 +279,7 @@ class Reservation:
 
     def session_budget(self) -> SessionBudget:
         """What is left, for the daemon to hold the call to: `ChatOptions(budget=call.session_budget())`."""
-        left = self.left
-        return SessionBudget(
-            usd=None if left.usd is None else max(_LEAST_USD, left.usd),
-            tokens=None if left.tokens is None else max(1, left.tokens),
-            wall_s=None if left.wall_s is None else max(_LEAST_S, left.wall_s),
-        )
+        return _for_session(self.left)
 
     def settle(self, completion: Completion | None) -> None:
         """Count the answer; None: it failed on its way, and what it took is unknown. Raises `UsageError` the second time."""
@@ -295,3 +304,11 @@ class Reservation:
     ) -> None:
         if self._open:
             self.settle(None)
+
+
+def _for_session(left: Left) -> SessionBudget:
+    return SessionBudget(
+        usd=None if left.usd is None else max(_LEAST_USD, left.usd),
+        tokens=None if left.tokens is None else max(1, left.tokens),
+        wall_s=None if left.wall_s is None else max(_LEAST_S, left.wall_s),
+    )

@@ -65,6 +65,12 @@ class WorkingMemory:
         with self._lock:
             self._refresh()
 
+    @classmethod
+    def beside(cls, conversation: str | os.PathLike[str], **limits: int) -> WorkingMemory:
+        """The memory in the file beside a conversation's: `chat.memory.json` for `chat.json`."""
+        path = Path(conversation)
+        return cls(path.with_name(f"{path.stem}.memory.json"), **limits)
+
     def get(self, key: str, default: Any = None) -> Any:
         """The value, a copy of its own; `default` where there is none."""
         with self._lock:

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints, overload
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
@@ -41,6 +41,13 @@ R = TypeVar("R")
 
 class ToolError(Exception):
     """Raise it in a tool to tell the model what went wrong, in these words alone. Other exceptions are told with their class."""
+
+
+class _Around(NamedTuple):
+    """Where the decorator stands. Annotations that are texts may name classes of the function around, but of no other module."""
+
+    module: Mapping[str, Any]
+    names: Mapping[str, Any]
 
 
 class FunctionTool(Generic[P, R]):
@@ -115,14 +122,15 @@ def tool(
     The name is the function's, the description its docstring, of which `Args:` or `:param x:` describe the parameters; so does
     `Annotated[int, Field(description=..., ge=0)]`. Raises `UsageError` at once where the model could not be told how to call it.
     """
-    scope = sys._getframe(1).f_locals  # annotations as texts may name classes of the function around
+    frame = sys._getframe(1)
+    around = _Around(frame.f_globals, frame.f_locals)
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         doc = read_docstring(function.__doc__)
         chosen = name or str(getattr(function, "__name__", ""))
         told = description or doc.text
         _check(function, chosen, told, timeout_s)
-        arguments = _arguments_of(function, chosen, doc.parameters, scope)
+        arguments = _arguments_of(function, chosen, doc.parameters, around)
         return FunctionTool(function, name=chosen, description=told, arguments=arguments, timeout_s=timeout_s)
 
     return make if function is None else make(function)
@@ -144,9 +152,7 @@ def _check(function: Callable[..., Any], name: str, description: str, timeout_s:
         raise UsageError(f"cannot make a tool of {name or function!r}, because {problem}", kind="usage", hint=hint)
 
 
-def _arguments_of(
-    function: Callable[..., Any], name: str, told: Mapping[str, str], scope: Mapping[str, Any]
-) -> type[BaseModel]:
+def _arguments_of(function: Callable[..., Any], name: str, told: Mapping[str, str], around: _Around) -> type[BaseModel]:
     """The model of the call's arguments. Its fields have names of ours, for a parameter may be called `schema` or `_x`;
     the parameters' names are the aliases.
     """
@@ -155,8 +161,7 @@ def _arguments_of(
         return UsageError(f"cannot make a tool of {name}, because {why}", kind="usage", hint=hint)
 
     try:
-        plain = function.func if isinstance(function, functools.partial) else function
-        hints = get_type_hints(plain, localns=dict(scope), include_extras=True)
+        hints = _hints(function, around)
     except NameError as error:
         raise refuse(
             f"an annotation cannot be read: {error}", "import or define what it names before the function"
@@ -180,6 +185,13 @@ def _arguments_of(
             f"JSON cannot carry its arguments: {error.message}", "use types that pydantic has a JSON Schema of"
         ) from None
     return arguments
+
+
+def _hints(function: Callable[..., Any], around: _Around) -> dict[str, Any]:
+    plain = function.func if isinstance(function, functools.partial) else function
+    inner = inspect.unwrap(getattr(plain, "__func__", plain))
+    is_here = getattr(inner, "__globals__", None) is around.module
+    return get_type_hints(plain, localns=dict(around.names) if is_here else None, include_extras=True)
 
 
 def _field(parameter: inspect.Parameter, annotation: Any, told: str | None) -> Any:

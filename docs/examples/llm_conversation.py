@@ -11,9 +11,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from clisup.llm.chat import TextDelta, ToolStarted
-from clisup.llm.conversation import Conversation, DropCompletedToolCalls, TokenBudget
-from clisup.llm.models import resolve
+from clisup.llm import Conversation, DropCompletedToolCalls, TextDelta, TokenBudget, ToolStarted
 
 # What the demo backend is to do; a model of another backend reads it as a text.
 PROMPTS = [
@@ -25,7 +23,7 @@ PROMPTS = [
 
 async def main(model: str, path: Path) -> None:
     policies = [DropCompletedToolCalls(keep_turns=1), TokenBudget(limit=20_000)]
-    async with Conversation(resolve(model), policies=policies, path=path) as conversation:
+    async with Conversation(model, policies=policies, path=path) as conversation:
         for prompt in PROMPTS:
             print(f"\n> {prompt.splitlines()[0]}")
             async for event in conversation.stream(prompt):
@@ -35,7 +33,7 @@ async def main(model: str, path: Path) -> None:
                     print(f"\n[{event.name} {event.input}]")
             print(f"\n  ({conversation.context_tokens} tokens, chat {conversation.chats_opened})")
 
-    kept = Conversation(resolve(model), path=path)  # to read a conversation needs neither its block nor a daemon
+    kept = Conversation(model, path=path)  # to read a conversation needs neither its block nor a daemon
     for turn in kept.turns:
         for call in turn.calls:
             print(

@@ -11,9 +11,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from clisup.llm.conversation import Conversation, TokenBudget
-from clisup.llm.memory import WorkingMemory
-from clisup.llm.models import resolve
+from clisup.llm import Conversation, TokenBudget, WorkingMemory
 
 # The demo backend calls the tool by `@mcp`; a model of another backend decides by itself.
 PROMPTS = [
@@ -27,7 +25,7 @@ async def main(model: str, path: Path) -> None:
     memory = WorkingMemory(path)
     memory.set("plan/1", {"do": "read the log", "done": True})
     policies = [TokenBudget(limit=600, keep_turns=1)]  # so small that each turn is forgotten after the next one
-    async with Conversation(resolve(model), memory=memory, policies=policies) as conversation:
+    async with Conversation(model, memory=memory, policies=policies) as conversation:
         for prompt in PROMPTS:
             turn = await conversation.send(prompt)
             for call in turn.calls:

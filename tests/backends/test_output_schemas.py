@@ -13,6 +13,7 @@ from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.codex import CodexAdapter
 from clisup.backends.codex_exec import CodexExecAdapter
 from clisup.backends.codex_schema import strict_schema
+from clisup.backends.qwen import QwenAdapter
 from clisup.core.framing import Line
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -52,6 +53,16 @@ def test_codex_exec_gets_it_as_a_file() -> None:
     spec = CodexExecAdapter().launch(REQUEST)
     assert "--output-schema=/s/output-schema.json" in spec.argv
     assert json.loads(spec.files["output-schema.json"]) == SCHEMA
+
+
+def test_qwen_gets_it_as_a_file_and_says_the_value_in_its_result() -> None:
+    adapter = QwenAdapter()
+    spec = adapter.launch(REQUEST)
+    assert "--json-schema=@/s/qwen-output-schema.json" in spec.argv
+    assert json.loads(spec.files["qwen-output-schema.json"]) == SCHEMA
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": "{}", "structured_result": {"a": 1}}
+    end = adapter.decoder(Carried(), REQUEST).decode(line(result)).terminal
+    assert end is not None and end.structured == {"a": 1}
 
 
 @pytest.mark.parametrize(("text", "value"), [('{"a": 1}', {"a": 1}), ("words", None), ("[1]", None), ('{"a": ', None)])

@@ -18,6 +18,7 @@ from clisup.llm.workflow.records import (
     StageCompleted,
     StageFailed,
     StageStarted,
+    StepCompleted,
     WorkflowCompleted,
     WorkflowPaused,
     WorkflowStarted,
@@ -148,6 +149,13 @@ def test_while_it_runs_it_says_so(clisup: Callable[..., Any], tmp_path: Path) ->
     assert ran.out.startswith("research: running\n")
     assert ran.out.splitlines()[6].split() == ["1", "do", "1", "begun", "-", "-", "-", "-"]
     assert "next:" not in ran.out
+
+
+def test_the_steps_of_a_stage_that_is_not_done_are_named(show: Callable[..., Any]) -> None:
+    steps = [StepCompleted(at=AT, round=1, stage="do", attempt=1, step=name, result=None) for name in ("fetch", "sort")]
+    assert "steps of do that are done: fetch, sort\n" in show([*BEGUN, *steps])
+    assert show([*BEGUN, *steps], "--json")["steps"] == ["fetch", "sort"]
+    assert show(ENDED, "--json")["steps"] == []
 
 
 def test_what_is_no_trace_is_a_usage_error(clisup: Callable[..., Any], tmp_path: Path) -> None:

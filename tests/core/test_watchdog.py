@@ -283,3 +283,25 @@ def test_other_limits_hold_from_now_on_and_what_has_passed_counts() -> None:
     assert [dog.poll(at).action for at in (100, 101, 120)] == ["warn", "wait", "fire"]
     dog.renew(NEVER)
     assert dog.poll(10_000).next_at is None
+
+
+@pytest.mark.parametrize("phase", ["model", "tool", "background"])
+def test_a_cli_that_waits_for_a_clients_tool_is_not_silent(phase: Phase) -> None:
+    dog = Watchdog(Timeouts(model_idle=10, tool_idle=10, background=10), now=0, phase=phase)
+    dog.hold(held=True, now=1)
+    assert dog.poll(1000).action == "wait" and dog.timers(1000) == []
+    dog.hold(held=False, now=1000)
+    assert dog.poll(1000).next_at == 1008  # a new window, and its warning
+    assert dog.poll(1010).action == "fire"
+
+
+def test_the_time_of_the_whole_turn_goes_on_while_a_clients_tool_runs() -> None:
+    dog = Watchdog(Timeouts(tool_idle=10, turn=100), now=0, phase="tool")
+    dog.hold(held=True, now=0)
+    assert dog.poll(100).phase == "turn" and dog.poll(100).action == "fire"
+
+
+def test_a_process_that_does_not_leave_is_ended_also_where_a_call_is_open() -> None:
+    dog = Watchdog(Timeouts(linger=5), now=0, phase="linger")
+    dog.hold(held=True, now=0)
+    assert dog.poll(5).action == "fire"

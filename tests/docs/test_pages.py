@@ -13,6 +13,7 @@ import pytest
 
 from clisup.core.config import parse_config
 from clisup.rpc.methods import METHODS
+from clisup.rpc.tool_models import ToolCallParams
 from tests.docs.blocks import PAGES, ROOT, Block, anchors, blocks, links, name_of
 
 EVERY = [block for path in PAGES for block in blocks(path)]
@@ -66,11 +67,18 @@ def requests() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+OF_THE_DAEMON = {"tool/call": ToolCallParams}
+"""What it asks of a client."""
+
+
 @pytest.mark.parametrize(("at", "request_"), requests(), ids=lambda value: value if isinstance(value, str) else "")
-def test_a_request_is_one_that_the_daemon_takes(at: str, request_: dict[str, Any]) -> None:
+def test_a_request_is_one_that_the_daemon_takes_or_makes(at: str, request_: dict[str, Any]) -> None:
     assert set(request_) <= {"jsonrpc", "id", "method", "params"}, at
     params = {name: SESSION if value == "..." else value for name, value in request_.get("params", {}).items()}
-    METHODS[request_["method"]].params.model_validate(params)
+    if request_["method"] in OF_THE_DAEMON:
+        OF_THE_DAEMON[request_["method"]].model_validate(params)
+    else:
+        METHODS[request_["method"]].params.model_validate(params)
 
 
 @pytest.mark.parametrize("block", of("python"), ids=by_place)

@@ -24,7 +24,6 @@ from clisup.llm.testing.scripted import Asked
 from clisup.llm.workflow import Loop, Stage, StageRun, read_trace
 from clisup.llm.workflow import trace as trace_module
 
-STAGES = ("think", "do")
 ROUNDS = 2
 PLACES = (
     "before write",
@@ -85,11 +84,18 @@ def workflow(directory: Path, killer: Killer) -> dict[str, Any]:
         killer.at("after answer")
         return f"answer to {asked.prompt.text} after {len(asked.messages) - 1}"
 
-    async def stage(run: StageRun) -> str:
-        return (await run.ask(f"{run.stage} {run.round}")).text
+    async def think(run: StageRun) -> str:
+        return (await run.ask(f"think {run.round}")).text
+
+    async def do(run: StageRun) -> str:
+        async def begin() -> str:
+            return (await run.ask(f"begin {run.round}")).text
+
+        begun = await run.step("begin", begin)
+        return f"{begun}, {(await run.ask(f'end {run.round}')).text}"
 
     async def main() -> dict[str, Any]:
-        loop = Loop(*(Stage(name, stage) for name in STAGES), max_rounds=ROUNDS)
+        loop = Loop(Stage("think", think), Stage("do", do), max_rounds=ROUNDS)
         result = await loop.run(
             "the task",
             model=ScriptedModel(then=answer),
@@ -127,7 +133,10 @@ def recorded(directory: Path) -> list[str]:
     trace = directory / "trace"
     if not trace.exists() or b"\n" not in trace.read_bytes():
         return []
-    return [f"{one.stage} {one.round}" for one in read_trace(trace).completed]
+    progress = read_trace(trace)
+    prompts = {"think": ["think"], "do": ["begin", "end"]}
+    done = [f"{prompt} {one.round}" for one in progress.completed for prompt in prompts[one.stage]]
+    return [*done, *(f"{one.step} {one.round}" for one in progress.steps)]
 
 
 def asked(directory: Path) -> list[str]:

@@ -107,6 +107,23 @@ def test_a_call_that_never_began_gives_all_of_it_back() -> None:
     budget.reserve(usd=1.0)
 
 
+def test_to_look_counts_nothing() -> None:
+    budget = Budget(iterations=1, usd=1.0)
+    for _ in range(3):
+        budget.check()
+    assert budget.session_budget() == SessionBudget(usd=1.0)
+    budget.reserve(usd=1.0)
+    with pytest.raises(BudgetExhausted):
+        budget.check()
+    with pytest.raises(BudgetExhausted):
+        budget.check(iterations=0)
+
+
+def test_less_than_nothing_cannot_be_reserved() -> None:
+    with pytest.raises(UsageError, match="less than nothing"):
+        Budget().reserve(usd=-1.0)
+
+
 def test_a_reservation_is_settled_once() -> None:
     call = Budget().reserve()
     call.settle(answer())

@@ -18,6 +18,7 @@ from clisup.core.usage import Usage
 from clisup.errors import UsageError, WorldError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, Cost, Finished, SessionBudget, TextDelta
+from clisup.llm.client import Client
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.conversation.holding import HeldChat
@@ -30,9 +31,10 @@ from clisup.llm.conversation.policies import (
 )
 from clisup.llm.conversation.saving import MAX_FILE_BYTES, SavedConversation
 from clisup.llm.conversation.tokens import estimate_tokens
-from clisup.llm.failures import BackendUnavailable, BudgetExhausted, InvalidRequest, Overloaded
+from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOverflow, InvalidRequest, Overloaded
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
+from clisup.llm.retrying import RetryPolicy
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
 
 READ = ToolCall("read", {"path": "x"}, result="a long file " * 50)
@@ -224,6 +226,21 @@ async def test_a_second_task_is_refused_while_one_waits() -> None:
     assert [turn.text for turn in conversation.turns] == ["One."]
 
 
+async def test_of_two_tasks_that_begin_at_once_one_is_refused() -> None:
+    refused: list[str] = []
+
+    async def send(prompt: str) -> None:
+        try:
+            await conversation.send(prompt)
+        except InvalidRequest:
+            refused.append(prompt)
+
+    async with Conversation(ScriptedModel(then="Yes.")) as conversation, trio.open_nursery() as nursery:
+        nursery.start_soon(send, "First?")
+        nursery.start_soon(send, "Second?")
+    assert sorted([*refused, *(turn.prompt.text for turn in conversation.turns)]) == ["First?", "Second?"]
+
+
 async def test_cancelling_a_send_keeps_what_came_and_the_conversation() -> None:
     model = ScriptedModel(Reply("I begin.", READ, trio.sleep_forever), "Two.")
     async with Conversation(model) as conversation:
@@ -318,6 +335,59 @@ async def test_a_chat_that_ends_by_itself_is_replaced(monkeypatch: pytest.Monkey
         await conversation.send("Second?")
     assert len(opened) == 2
     assert seen(model.asked[1]) == ["First?", "One.", "Second?"]
+
+
+async def test_a_context_that_the_model_finds_too_long_is_halved_and_sent_once_more() -> None:
+    too_long = ContextOverflow("prompt is too long", kind="context_overflow")
+    model = ScriptedModel("x" * 3500, "y" * 3500, "z" * 3500, too_long, "Five.")
+    async with Conversation(model) as conversation:
+        for n in range(3):
+            await conversation.send(str(n))
+        before = conversation.context_tokens
+        assert (await conversation.send("Go on.")).text == "Five."
+    assert estimate_tokens(model.asked[4].messages) <= before * 0.6
+    assert seen(model.asked[4])[-1] == "Go on."
+    assert [turn.outcome for turn in conversation.turns] == ["completed"] * 3 + ["failed", "completed"]
+
+
+@pytest.mark.parametrize("policies", [None, ()])
+async def test_what_cannot_be_shortened_raises_that_it_is_too_long(policies: Any) -> None:
+    too_long = ContextOverflow("prompt is too long", kind="context_overflow")
+    model = ScriptedModel("One.", *([] if policies is None else ["x" * 3500]), then=too_long)
+    async with Conversation(model, policies=policies, history=[]) as conversation:
+        await conversation.send("First?")
+        if policies is not None:
+            await conversation.send("Second?")
+        with pytest.raises(ContextOverflow):
+            await conversation.send("Third?")
+    assert len(model.asked) == (2 if policies is None else 3)
+
+
+async def test_a_client_with_fallbacks_carries_the_conversation_over() -> None:
+    first = ScriptedModel("One.", Overloaded("busy", kind="overloaded"), name="scripted/first")
+    second = ScriptedModel("Two.", "Three.", name="scripted/second")
+    async with Conversation(Client(first, [second], retry=RetryPolicy(attempts=1))) as conversation:
+        await conversation.send("First?")
+        turn = await conversation.send("Second?")
+        await conversation.send("Third?")
+    assert (turn.model, turn.outcome) == ("scripted/second", "completed")
+    assert seen(second.asked[1]) == ["First?", "One.", "Second?", "Two.", "Third?"]
+
+
+async def test_it_is_told_line_by_line() -> None:
+    inner = ToolCall("read", {"path": "y"}, result=OSError("no\nsuch\x1b[31m file"))
+    agent = ToolCall("Agent", {"subagent_type": "Explore"}, result="word " * 200, inside=[inner, "Told."])
+    policies = [DropCompletedToolCalls(keep_turns=0), SummarizeSubAgentChatter(keep_turns=0)]
+    async with Conversation(ScriptedModel(Reply("I look.", READ, agent, "Seen.")), policies=policies) as conversation:
+        turn = await conversation.send("Look.")
+        await conversation.apply_policies()
+    tokens = estimate_tokens(conversation.messages)
+    assert str(conversation).splitlines() == [
+        f"turn {turn.id[:8]} completed, {tokens} tokens: Look.",
+        f'  read {{"path": "x"}} [left out]: {("a long file " * 50)[:97]}...',
+        f'  Agent (Explore) {{"subagent_type": "Explore"}} [summed up]: {("word " * 200)[:97]}...',
+        '    read {"path": "y"} [failed]: no such [31m file',
+    ]
 
 
 # -- budgets

@@ -161,6 +161,11 @@ def test_without_a_path_it_lives_in_the_process() -> None:
     assert memory.get("a") == 1
 
 
+def test_a_memory_lies_beside_its_conversation(tmp_path: Path) -> None:
+    WorkingMemory.beside(tmp_path / "chat.json", max_entries=3).set("a", 1)
+    assert WorkingMemory(tmp_path / "chat.memory.json").get("a") == 1
+
+
 def test_the_brief_names_the_keys_and_is_bounded() -> None:
     memory = WorkingMemory()
     assert memory.brief().endswith("It is empty.")

@@ -13,7 +13,7 @@ from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, Cost, FinishReason, SessionBudget
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, Failed, InvalidRequest, StructureError
 from clisup.llm.signatures import ChainOfThought, InputField, Module, OutputField, Predict, Signature, active, using
-from clisup.llm.testing import Reply, ScriptedModel
+from clisup.llm.testing import Reply, ScriptedModel, ToolCall
 
 
 class Capital(Signature):
@@ -67,6 +67,13 @@ async def test_what_is_never_put_right_is_an_error_with_its_last_words() -> None
         await Predict(Capital, model=model)(country="Italy")
     assert (e.value.text, e.value.problems) == ('{"city": "Rome"}', ("people: is missing",))
     model.assert_used_up()
+
+
+async def test_a_tool_that_was_called_on_the_way_is_told() -> None:
+    model = ScriptedModel(Reply(ToolCall("Bash", {"command": "rm x"}, result="ok"), "Done."), then="no")
+    with pytest.raises(StructureError) as caught:
+        await Predict(Capital, model=model)(country="Italy")
+    assert caught.value.side_effects
 
 
 async def test_no_repairs_is_one_answer() -> None:

@@ -116,6 +116,18 @@ async def test_a_class_of_the_function_around_may_be_named() -> None:
     assert await measure.run({"thing": {"size": 3}}) == ToolOutput("3")
 
 
+def test_a_function_of_another_module_is_read_by_its_own_names() -> None:
+    class Path:  # the function means another one
+        pass
+
+    source = (
+        "from __future__ import annotations\nfrom pathlib import Path\ndef size(path: Path) -> int:\n    'Its size.'\n"
+    )
+    module: dict[str, Any] = {}
+    exec(source, module)
+    assert tool(module["size"]).input_schema["properties"]["path"] == {"type": "string", "format": "path"}
+
+
 async def test_any_parameter_name_will_do() -> None:
     @tool
     def odd(schema: str, _hidden: int, model_config: str, copy: bool = False) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def test_the_options_are_those_of_the_conversation() -> None:
     assert model.asked[0].options.budget == SessionBudget(usd=2.0)
 
 
-async def test_what_cannot_run_says_why() -> None:
+async def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it has no stages"):
         Loop()
     with pytest.raises(UsageError, match="names of their own"):
@@ -147,7 +147,8 @@ async def test_what_cannot_run_says_why() -> None:
     with pytest.raises(UsageError, match="max_rounds is 0"):
         Loop(Stage("a", said("")), max_rounds=0)
     with pytest.raises(UsageError, match="because no model is set"):
-        await two().run()
+        await two().run(trace=tmp_path / "t")
+    assert not (tmp_path / "t").exists()
     with pytest.raises(UsageError, match="its task is no JSON"):
         await two().run(object(), model=ScriptedModel())
 
@@ -299,6 +300,71 @@ async def test_a_workflow_that_runs_cannot_be_run_beside_itself(tmp_path: Path) 
             await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
 
     await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
+
+
+async def test_a_step_that_is_done_is_not_done_again(tmp_path: Path) -> None:
+    fetched: list[int] = []
+
+    async def work(run: StageRun) -> Any:
+        async def fetch() -> tuple[str, int]:
+            fetched.append(run.attempt)
+            return (await run.ask("Fetch.")).text, run.attempt
+
+        found = await run.step("fetch", fetch)
+        return [*found, (await run.ask("Sort.")).text, run.attempt]
+
+    model = ScriptedModel(priced("found"), Overloaded("busy", kind="overloaded"), priced("sorted"))
+    budget = Budget()
+    with pytest.raises(Overloaded):
+        await Loop(Stage("work", work)).run(model=model, trace=tmp_path / "t")
+    result = await Loop(Stage("work", work)).run(model=model, trace=tmp_path / "t", budget=budget)
+    assert (result.result, fetched) == (["found", 1, "sorted", 2], [1])
+    assert [message.text for message in model.asked[-1].messages] == ["Fetch.", "found", "Sort."]
+    completed = lines(tmp_path / "t")[-2]
+    assert [message["content"][0]["text"] for message in completed["messages"]] == [
+        "Fetch.",
+        "found",
+        "Sort.",
+        "sorted",
+    ]
+    assert (budget.spent.usd, budget.spent.answers) == (0.5, 3)
+
+
+async def test_a_step_has_a_name_of_its_own_and_gives_json() -> None:
+    async def one() -> int:
+        return 1
+
+    async def odd() -> object:
+        return object()
+
+    async def twice(run: StageRun) -> int:
+        assert await run.step("one", one) == 1
+        with pytest.raises(UsageError, match="cannot record what step odd gave"):
+            await run.step("odd", odd)
+        with pytest.raises(UsageError, match="cannot do step one of stage work twice"):
+            await run.step("one", one)
+        return 2
+
+    loop = Loop(Stage("work", twice), max_rounds=2)  # in the next round it is another step
+    assert (await loop.run(model=ScriptedModel())).result == 2
+
+
+async def test_what_the_steps_of_a_dead_process_took_is_known(tmp_path: Path) -> None:
+    done: list[StageRun] = []
+
+    async def work(run: StageRun) -> int:
+        async def ask() -> str:
+            return (await run.ask("Hi")).text
+
+        await run.step("ask", ask)
+        done.append(run)
+        return 1
+
+    await Loop(Stage("work", work)).run(model=ScriptedModel(priced("a")), trace=tmp_path / "t")
+    died = (tmp_path / "t").read_bytes().splitlines(keepends=True)[:3]  # begun, stage, step
+    (tmp_path / "t").write_bytes(b"".join(died))
+    result = await Loop(Stage("work", work)).run(model=ScriptedModel(), trace=tmp_path / "t")
+    assert (result.spent.usd, result.spent.unknown_usd, done[-1].attempt) == (0.25, 1, 2)
 
 
 async def test_a_conversation_goes_on_after_a_structured_output_that_nothing_was_said_to(tmp_path: Path) -> None:

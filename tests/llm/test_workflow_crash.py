@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).with_name("crashing_workflow.py")
-ORDER = ["think 1", "do 1", "think 2", "do 2"]
+ORDER = ["think 1", "begin 1", "end 1", "think 2", "begin 2", "end 2"]
 SEEDS = 10
 END = {
     "outcome": "done",
     "rounds": [
-        {"think": "answer to think 1 after 0", "do": "answer to do 1 after 2"},
-        {"think": "answer to think 2 after 4", "do": "answer to do 2 after 6"},
+        {"think": "answer to think 1 after 0", "do": "answer to begin 1 after 2, answer to end 1 after 4"},
+        {"think": "answer to think 2 after 6", "do": "answer to begin 2 after 8, answer to end 2 after 10"},
     ],
 }
 
@@ -33,15 +33,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_every_place_was_tried(seen: list[dict[str, Any]]) -> None:
     places = [one["place"].rsplit(" ", 1)[0] for one in seen if "place" in one]
     counts = {place: places.count(place) for place in places}
-    # ten records; the directory is synced, too; four answers, and four stages to be told of
+    # twelve records; the directory is synced, too; six answers, and four stages to be told of
     assert counts == {
-        "before write": 10,
-        "half write": 10,
-        "after write": 10,
-        "before sync": 11,
-        "after sync": 11,
-        "before answer": 4,
-        "after answer": 4,
+        "before write": 12,
+        "half write": 12,
+        "after write": 12,
+        "before sync": 13,
+        "after sync": 13,
+        "before answer": 6,
+        "after answer": 6,
         "told": 4,
     }
 
@@ -50,7 +50,7 @@ def test_what_is_recorded_is_never_asked_for_again(seen: list[dict[str, Any]]) -
     for one in (one for one in seen if "place" in one):
         assert one["recorded"] == ORDER[: len(one["recorded"])], one
         assert one["asked_after"] == ORDER[len(one["recorded"]) :], one
-        assert len(one["asked_before"]) - len(one["recorded"]) in (0, 1), one  # the stage that it died in, at most
+        assert len(one["asked_before"]) - len(one["recorded"]) in (0, 1), one  # the answer that it died at, at most
 
 
 def test_the_end_is_as_if_nothing_had_been(seen: list[dict[str, Any]]) -> None:

@@ -13,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_notification, encode_result, read_frame
+from clisup.rpc.wire import (
+    Answer,
+    FrameReader,
+    Refusal,
+    Request,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+    read_frame,
+)
 
 LIMIT = 4096
 
@@ -334,3 +344,37 @@ def test_a_notification_holds_the_very_bytes_that_it_was_given() -> None:
     event = b'{"seq":1,  "odd" : "spacing"}'
     assert event in encode_notification("session/event", event)
     assert json.loads(encode_notification("session/event", event))["params"] == json.loads(event)
+
+
+# -- requests of the daemon, and the client's answers -----------------------------------------------------------------
+
+
+def test_a_request_of_ours_is_one_line_with_an_id() -> None:
+    line = encode_request("d1", "tool/call", b'{"a":1}')
+    assert json.loads(line) == {"jsonrpc": "2.0", "id": "d1", "method": "tool/call", "params": {"a": 1}}
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("head", [{}, {"jsonrpc": "2.0"}])
+def test_an_answer_of_the_clients_is_a_result_or_an_error_with_the_id(head: dict[str, Any]) -> None:
+    def read(**members: Any) -> Any:
+        return read_frame(json.dumps(head | members).encode())
+
+    assert read(id="d1", result=None) == Answer("d1", None, None)
+    assert read(id="d1", result={"content": "x"}) == Answer("d1", {"content": "x"}, None)
+    assert read(id=2, error={"message": "no"}) == Answer(2, None, {"message": "no"})
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"id": "d1"},
+        {"result": 1},
+        {"id": None, "result": 1},
+        {"id": "d1", "result": 1, "error": {}},
+        {"id": "d1", "result": 1, "more": 1},
+        {"id": "d1", "result": 1, "jsonrpc": "1.0"},
+    ],
+)
+def test_what_is_neither_a_request_nor_an_answer_is_refused(members: dict[str, Any]) -> None:
+    assert isinstance(read_frame(json.dumps(members).encode()), Refusal)

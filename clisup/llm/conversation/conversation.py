@@ -29,13 +29,15 @@ from clisup.llm.conversation.building import TurnBuilder, turns_of
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.holding import HeldChat, own_nursery
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
-from clisup.llm.conversation.policies import Policy, default_policies
+from clisup.llm.conversation.outline import outline
+from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
 from clisup.llm.conversation.saving import SavedConversation, read_conversation, write_conversation
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import WireFormat, to_wire_messages
-from clisup.llm.failures import BudgetExhausted, InvalidRequest, LLMError
+from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool
 
@@ -45,21 +47,22 @@ __all__ = ["Conversation"]
 class Conversation:
     """One conversation, in an `async with` block. `turns` are all that were had, oldest first; after the block they can still be read.
 
-    Before each prompt the `policies` edit the turns, in their order; None: `default_policies()`, `()`: none. Where what the model is to
-    see differs from what its chat has, a new chat is opened with the edited messages as its history; the same happens after a
-    turn that failed or was left. On backends with the capability `history` the model gets exactly those messages, elsewhere their text.
+    `model` is any `LanguageModel`, or the name of one for `resolve`. Before each prompt the `policies` edit the turns, in their
+    order; None: `default_policies()`, `()`: none. Where what the model is to see differs from what its chat has, a new chat is
+    opened with the edited messages as its history; the same happens after a turn that failed or was left. On backends with
+    the capability `history` the model gets exactly those messages, elsewhere their text.
 
     `memory` brings the tool `memory`, and its keys at the end of the system prompt. `agents` gives sub-agents a policy of their own,
     by kind (claude's `subagent_type`) or by the name of the tool that makes them. `budget` is for the whole conversation: a `Budget`
     of the program, or a `SessionBudget` that the daemon holds each session to what is left of.
 
-    With a `path` the turns are read from this file where it is there, and written to it after each turn. `turns` or messages in
+    With a `path` the turns are read from this file where it is there, and written to it after each turn. Messages or turns in
     `history` are what was said before; they may not be given together with a file that is there.
     """
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | str,
         *,
         system: str | None = None,
         tools: Sequence[Tool] = (),
@@ -74,7 +77,8 @@ class Conversation:
         session: Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._model, self._memory, self._budget = model, memory, budget
+        self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
+        self._memory, self._budget = memory, budget
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
@@ -137,6 +141,10 @@ class Conversation:
 
     # -- looking at it, and editing it by hand
 
+    def __str__(self) -> str:
+        """Its nodes, a line each, with their marks."""
+        return outline(self._turns)
+
     @property
     def turns(self) -> tuple[Turn, ...]:
         """All turns, with the marks of the last edit."""
@@ -193,7 +201,7 @@ class Conversation:
         return self._saved().to_json()
 
     @classmethod
-    def from_json(cls, text: str | bytes, model: LanguageModel, **options: Any) -> Conversation:
+    def from_json(cls, text: str | bytes, model: LanguageModel | str, **options: Any) -> Conversation:
         """Go on with a conversation that was saved. `options` are those of `Conversation`. Raises `UsageError` for what is none."""
         saved = SavedConversation.from_json(text)
         conversation = cls(model, **{"system": saved.system, **options}, history=saved.turns)
@@ -224,20 +232,43 @@ class Conversation:
         try:
             with ExitStack() as stack:
                 call = stack.enter_context(self._budget.reserve()) if isinstance(self._budget, Budget) else None
-                try:
-                    held = await self._ready(message, call)
-                except BaseException:
-                    if call is not None:
-                        call.release()  # nothing was asked
-                    raise
-                async with aclosing(self._turn(held, message, schema, call)) as events:
-                    async for event in events:
-                        self._awaiting = False
-                        yield event
-                        self._awaiting = True
+                again, asked = True, False
+                while again:
+                    held = await self._opened(message, call, asked)
+                    again, asked = False, True
+                    try:
+                        async with aclosing(self._turn(held, message, schema, call)) as events:
+                            async for event in events:
+                                self._awaiting = False
+                                yield event
+                                self._awaiting = True
+                    except ContextOverflow as error:
+                        again = self._shortened(error)
+                        if not again:
+                            raise
         finally:
             self._awaiting = False
             self._idle.set()
+
+    async def _opened(self, prompt: Message, call: Reservation | None, asked: bool) -> HeldChat:
+        try:
+            return await self._ready(prompt, call)
+        except BaseException:
+            if call is not None and not asked:
+                call.release()
+            raise
+
+    def _shortened(self, error: ContextOverflow) -> bool:
+        """The model finds the context too long: make it half as long, so that the prompt can be sent once more. Can it be?
+
+        Not where there are no policies (then nothing is edited), nor where a tool was called.
+        """
+        before = self.messages
+        if error.side_effects or not self._policies:
+            return False
+        half = TokenBudget(limit=max(1, estimate_tokens(before) // 2), down_to=1.0, keep_turns=1)
+        self._turns = half.edit(self._turns)
+        return self.messages != before
 
     async def _turn(
         self, held: HeldChat, prompt: Message, schema: Mapping[str, Any] | None, call: Reservation | None
@@ -326,7 +357,7 @@ class Conversation:
         """A stream that was left by `break` ends its turn in a task of trio's."""
         with trio.move_on_after(CLOSING_S):
             await self._idle.wait()
-        if not self._idle.is_set():
+        if self._awaiting or not self._idle.is_set():  # or another task was first
             raise _busy()
 
     def _now(self) -> str:
@@ -379,8 +410,12 @@ async def _next(events: AsyncIterator[StreamEvent], call: Reservation | None) ->
 
 async def _end(stream: weakref.ref[EventStream] | None) -> None:
     """End the turn of a stream that was left but is still known to somebody."""
-    if stream is not None and (left := stream()) is not None:
+    if stream is None or (left := stream()) is None:
+        return
+    try:
         await left.aclose()
+    except RuntimeError:  # it is being read
+        raise _busy() from None
 
 
 def _busy() -> InvalidRequest:

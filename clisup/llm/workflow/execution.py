@@ -16,11 +16,15 @@ from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import BudgetExhausted
+from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
 from clisup.llm.spending import Spent
-from clisup.llm.workflow.records import Failure, Progress, SpentRecord, StageCompleted, StageFailed, StageStarted
+from clisup.llm.workflow.progress import Progress
+from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
+from clisup.llm.workflow.records import Failure, SpentRecord, StageCompleted, StageFailed, StageStarted
 from clisup.llm.workflow.running import Running, now
-from clisup.llm.workflow.stages import RecordingChat, Stage, StageRun, WorkflowModel
+from clisup.llm.workflow.stages import Stage, StageRun
+from clisup.llm.workflow.steps import Steps
 
 __all__ = ["NOTED_RESULT_BYTES", "Definition", "Execution", "OnStage", "StageDone", "WorkflowResult"]
 
@@ -151,7 +155,7 @@ class Execution:
                 left = admit(active().budgets, iterations=0)
                 if self._definition.chat:
                     said = [message for one in self._progress.completed for message in one.messages]
-                    history = [*self._options.history, *said]
+                    history = [*self._options.history, *said, *self._said_in_steps()]
                     options = replace(self._options, history=history, budget=self._options.budget or left)
                     chat = RecordingChat(await stack.enter_async_context(self._model.chat(options)))
             except BudgetExhausted as error:
@@ -188,6 +192,8 @@ class Execution:
     async def _run_stage(
         self, stage: Stage, started: StageStarted, part: Budget, chat: RecordingChat | None
     ) -> JsonValue:
+        if chat is not None:
+            chat.begin(self._said_in_steps())
         this_round = self._rounds[-1] if len(self._rounds) == started.round else {}
         run = StageRun(
             task=self._progress.started.task,
@@ -199,11 +205,14 @@ class Execution:
             model=self._model,
             budget=part,
             shared=chat,
+            steps=Steps(self._running, started, part, chat),
         )
-        if chat is not None:
-            chat.begin()
         with using(self._model, budget=part):
             return stage.to_json(await stage.run(run))
+
+    def _said_in_steps(self) -> list[Message]:
+        """What the steps of the next stage have said in the conversation already."""
+        return [message for step in self._progress.steps for message in step.messages]
 
     async def _failed(self, started: StageStarted, error: BaseException, part: Budget) -> None:
         record = StageFailed(

@@ -11,8 +11,9 @@ from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.signatures import using
 from clisup.llm.workflow.execution import Definition, Execution, OnStage, WorkflowResult
+from clisup.llm.workflow.recording_chat import WorkflowModel
 from clisup.llm.workflow.running import Running
-from clisup.llm.workflow.stages import Stage, WorkflowModel
+from clisup.llm.workflow.stages import Stage
 
 __all__ = ["Loop"]
 
@@ -64,14 +65,14 @@ class Loop:
         another workflow or task, or where it is running, and `WorldError` where it cannot be written.
         """
         names = [stage.name for stage in self._definition.stages]
-        async with Running.open(self.name, names, task, trace) as running:
-            own = budget or Budget(name=self.name)
-            with using(model, budget=own) as here:
-                if here.model is None:
-                    raise UsageError(
-                        f"cannot run {self.name}, because no model is set",
-                        kind="usage",
-                        hint="run(..., model=resolve(...))",
-                    )
+        own = budget or Budget(name=self.name)
+        with using(model, budget=own) as here:
+            if here.model is None:
+                raise UsageError(
+                    f"cannot run {self.name}, because no model is set",
+                    kind="usage",
+                    hint="run(..., model=resolve(...))",
+                )
+            async with Running.open(self.name, names, task, trace) as running:
                 found = WorkflowModel(here.model, running.progress.started.run_id)
                 return await Execution(self._definition, running, found, own, on_stage, options or ChatOptions()).go()

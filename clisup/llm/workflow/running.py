@@ -14,22 +14,22 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from clisup.errors import UsageError
+from clisup.llm.spending import Spent
+from clisup.llm.workflow.progress import Progress, fold
 from clisup.llm.workflow.records import (
     Failure,
-    Progress,
     Record,
     SpentRecord,
     StageFailed,
     WorkflowCompleted,
     WorkflowPaused,
     WorkflowStarted,
-    fold,
 )
 from clisup.llm.workflow.trace import Trace
 
 __all__ = ["Running", "now"]
 
-_NOBODY_KNOWS = SpentRecord(answers=1, unknown_tokens=1, unknown_usd=1)
+_NOBODY_KNOWS = Spent(answers=1, unknown_tokens=1, unknown_usd=1)
 
 
 def now() -> str:
@@ -93,7 +93,9 @@ class Running:
         if died is not None:
             error = Failure(kind="crashed", message="the process ended in the middle of it")
             where = {"round": died.round, "stage": died.stage, "attempt": died.attempt}
-            await self.append(StageFailed(at=now(), error=error, spent=_NOBODY_KNOWS, **where))
+            told = [step.spent.spent() for step in self.progress.steps if step.attempt == died.attempt][-1:]
+            spent = SpentRecord.of(sum(told, _NOBODY_KNOWS))
+            await self.append(StageFailed(at=now(), error=error, spent=spent, **where))
 
 
 async def _begin(name: str, stages: Sequence[str], task: JsonValue, trace: Trace | None) -> Progress:

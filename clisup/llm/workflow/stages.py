@@ -2,110 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import trio
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from clisup.errors import ClisupError, UsageError
+from clisup.errors import UsageError
 from clisup.llm.asking import ask
 from clisup.llm.budget import Budget
-from clisup.llm.calls import ModelCalls
-from clisup.llm.chat import Chat, ChatOptions, Completion, Finished, LanguageModel, StreamEvent
-from clisup.llm.failures import LLMError
-from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.names import ModelName
+from clisup.llm.chat import Completion
+from clisup.llm.messages import Prompt
 from clisup.llm.signatures import Predict, Prediction, Signature, active
+from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
+from clisup.llm.workflow.steps import Steps
 
-__all__ = ["LABEL", "NOTE_S", "RecordingChat", "Stage", "StageFunction", "StageRun", "WorkflowModel"]
+__all__ = ["Stage", "StageFunction", "StageRun"]
 
-LABEL = "clisup.workflow"
-"""The label of all sessions of a workflow; its value is the run's id."""
-NOTE_S = 5.0
-"""How long a note to the daemon's event log may take."""
-
-_logger = logging.getLogger("clisup.llm.workflow")  # the program's own log, as that of clisup.llm.budget
 S = TypeVar("S", bound=Signature)
-
-
-class WorkflowModel(ModelCalls):
-    """The model of a workflow, as its stages have it: each session has the label `clisup.workflow`, so that it can be found."""
-
-    def __init__(self, model: LanguageModel, run_id: str) -> None:
-        self.model = model
-        self._labels = {LABEL: run_id}
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """As that of the model itself."""
-        options = options or ChatOptions()
-        return self.model.chat(replace(options, labels={**options.labels, **self._labels}))
-
-    async def end_what_died(self) -> None:
-        """A process before this one may have died: its sessions are the daemon's, and what runs there would be done twice."""
-        end = getattr(self.model, "end_sessions", None)
-        if end is not None and (ended := await end(self._labels)):
-            _logger.warning("ended %d sessions of the process before this one", ended)
-
-
-class RecordingChat:
-    """A chat that keeps what is said in it, for the trace: it is what a stage has as `chat`."""
-
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
-        self.messages: list[Message] = []
-        self.turn_ids: list[str] = []
-
-    @property
-    def model(self) -> ModelName:
-        """Who answers."""
-        return self._chat.model
-
-    @property
-    def session_id(self) -> str | None:
-        """The daemon's session, where there is one."""
-        return self._chat.session_id
-
-    def begin(self) -> None:
-        """A stage begins: what was said before is another one's."""
-        self.messages, self.turn_ids = [], []
-
-    async def note(self, code: str, message: str, data: dict[str, Any]) -> None:
-        """Into the session's event log, where the chat has one. In vain, it is logged: the trace has it all the same."""
-        note = getattr(self._chat, "note", None)
-        if note is None:
-            return
-        with trio.move_on_after(NOTE_S) as scope:
-            try:
-                await note(code, message, data=data)
-            except (LLMError, ClisupError, OSError) as error:
-                _logger.warning("cannot note %s in the event log: %s", message, error)
-        if scope.cancelled_caught:
-            _logger.warning("cannot note %s in the event log: it took longer than %g s", message, NOTE_S)
-
-    async def stream(
-        self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[StreamEvent]:
-        """As that of any chat; what is whole at its end is kept."""
-        async for event in self._chat.stream(prompt, output_schema=output_schema):
-            if isinstance(event, Finished):
-                completion = event.completion
-                self.messages += [*as_messages(prompt), *_answered(completion)]
-                self.turn_ids += [completion.turn_id] if completion.turn_id else []
-            yield event
-
-
-def _answered(completion: Completion) -> list[Message]:
-    """What an answer added, ending with a word of the model's: after its own structured output claude says none, and a history has to."""
-    messages = list(completion.messages or (completion.message,))
-    if messages[-1].role != "assistant":
-        said = completion.text if completion.structured is None else to_json(completion.structured).decode()
-        messages.append(Message.assistant(said or "Done."))
-    return messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +41,7 @@ class StageRun:
     model: WorkflowModel
     budget: Budget
     shared: RecordingChat | None
+    steps: Steps
 
     @property
     def chat(self) -> RecordingChat:
@@ -137,6 +53,13 @@ class StageRun:
                 hint="take chat=True",
             )
         return self.shared
+
+    async def step(self, name: str, work: Callable[[], Awaitable[object]]) -> Any:
+        """Do a part of the stage once: `await run.step("fetch", fetch)`. What it gives is JSON, and on disk before this returns.
+
+        Where a later attempt at the stage comes to the step of this name, it gets that, and `work` is not called.
+        """
+        return await self.steps.once(name, work)
 
     async def ask(self, prompt: Prompt) -> Completion:
         """The answer to a prompt in the workflow's conversation, within the budget."""

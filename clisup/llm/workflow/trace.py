@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from clisup.errors import UsageError, WorldError
-from clisup.llm.workflow.records import WRONG_LINE, Progress, Record, progress_of, read_line, to_line
+from clisup.llm.workflow.progress import Progress, progress_of
+from clisup.llm.workflow.records import WRONG_LINE, Record, read_line, to_line
 
 __all__ = ["MAX_RECORD_BYTES", "Progress", "Trace", "is_being_written", "read_trace"]
 

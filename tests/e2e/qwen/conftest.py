@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.lab import running
 from tests.e2e.qwen.lab import QwenLab, qwen_command
+from tests.e2e.scenarios import Scenario
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,7 +24,7 @@ def lab() -> Iterator[Callable[..., QwenLab]]:
     """Starts a lab for a scenario: `lab("text")`."""
     with ExitStack() as stack:
 
-        def start(scenario: str, **options: Any) -> QwenLab:
+        def start(scenario: str | Scenario, **options: Any) -> QwenLab:
             return stack.enter_context(running(QwenLab(scenario, **options)))
 
         yield start

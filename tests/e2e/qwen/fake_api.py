@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.e2e.fake_messages_api import FAKE_KEY, FakeMessagesAPI, Recorded
-from tests.e2e.qwen.scenarios import SCENARIOS, QwenScenario, error, whole
-from tests.e2e.scenarios import Reply
+from tests.e2e.qwen.scenarios import SCENARIOS, error, whole
+from tests.e2e.scenarios import Reply, Scenario
 
 __all__ = ["FAKE_KEY", "FakeChatAPI"]
 
@@ -21,7 +21,7 @@ class FakeChatAPI(FakeMessagesAPI):
     `main_requests` are all requests for a streamed completion: the CLI streams nothing else than the conversation.
     """
 
-    def __init__(self, scenario: QwenScenario | str, port: int = 0) -> None:
+    def __init__(self, scenario: Scenario | str, port: int = 0) -> None:
         super().__init__(SCENARIOS[scenario] if isinstance(scenario, str) else scenario, port)
 
     @property

@@ -63,6 +63,7 @@ class Session:
             tools=run.tools,
             setting_sources=run.sources,
             args=run.args,
+            output_schema=run.schema,
             scratch=str(self.root / "run"),
         )
 
@@ -114,6 +115,7 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
     launch |= {"permission_mode": run.mode} if run.mode else {}
     launch |= {"args": list(run.args)} if run.args else {}
     launch |= {"tools": list(run.tools)} if run.tools else {}
+    launch |= {"output_schema": run.schema} if run.schema else {}
     meta: dict[str, Any] = {
         "scenario": scenario.name,
         "note": scenario.note,

@@ -147,6 +147,9 @@ def remember(body: Body, n: int) -> Reply:
     return [*message(n, *text("You first said: ", asked[0] if asked else "(none)"))]
 
 
+SCHEMA: Body = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+
+
 @dataclass(frozen=True)
 class QwenRun:
     """One process of the CLI. `session`: new, resume or again (the last new id), unknown. `mcp`: its own servers."""
@@ -160,6 +163,7 @@ class QwenRun:
     mcp: Body | None = None
     tools: tuple[str, ...] = ()
     sources: str = "user"
+    schema: Body | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,14 @@ _ANSWERS = (
     ),
     QwenScenario("length", lambda body, n: [*message(n, *text("The answer ", "is"), finish="length")]),
     QwenScenario("refusal", lambda body, n: [*message(n, *text("I can"), finish="content_filter")]),
+    QwenScenario(
+        "structured",
+        in_turn(
+            use(*tool("structured_output", "bad", {"answer": "many"})),
+            use(*tool("structured_output", "good", {"answer": 42})),
+        ),
+        (QwenRun(schema=SCHEMA),),
+    ),
     QwenScenario("looks_like_an_error", say("[API Error: ", "is what the CLI writes.")),
 )
 _TOOLS = (

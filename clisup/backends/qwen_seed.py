@@ -1,0 +1,93 @@
+"""A history of the caller's as a chat file of qwen's own, which a resume goes on from (0.24.4). Pure.
+
+Measured: the API gets each message as it stands here; the CLI's reminders stand in front of the first message and of the new prompt.
+User messages that follow each other become one. An error is told by its text alone, for the API has no word for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from clisup.backends.seeds import Seed
+from clisup.core.history import HistoryBlock, HistoryText, HistoryToolResult, HistoryToolUse, is_blank, sendable
+
+__all__ = ["QwenSeed", "base_directory"]
+
+_ODD = re.compile(r"[^a-zA-Z0-9]")
+_ROLES = {"user": "user", "tool_result": "user", "assistant": "model"}
+Part = dict[str, Any]
+
+
+class QwenSeed:
+    """The rules of a written history. Thinking is left out: a signature is for another maker's model."""
+
+    def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
+        """Where the CLI itself would keep a session of this id that begins in `cwd`, a real path: it looks nowhere else."""
+        base = base_directory(env)
+        return f"{base}/projects/{_folder(cwd)}/chats/{native_session_id}.jsonl" if base is not None else None
+
+    def lines(self, seed: Seed) -> Iterator[bytes]:
+        """The file's lines, each with its newline. The same seed gives the same bytes."""
+        parent: str | None = None
+        names: dict[str, str] = {}
+        entries = (entry for role, said in sendable(seed.history) for entry in _entries(role, said, names))
+        for number, (kind, parts) in enumerate(entries):
+            own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
+            entry = {
+                "uuid": own,
+                "parentUuid": parent,
+                "sessionId": seed.native_session_id,
+                "timestamp": seed.at,
+                "type": kind,
+                "cwd": seed.cwd,
+                "message": {"role": _ROLES[kind], "parts": parts},
+            }
+            parent = own
+            text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+            yield text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str]) -> Iterator[tuple[str, list[Part]]]:
+    """A message as entries: what tools answered is one of its own, before the words beside it."""
+    blocks = [HistoryText(type="text", text=said)] if isinstance(said, str) else said
+    answers = [_answer(block, names) for block in blocks if isinstance(block, HistoryToolResult)]
+    if answers:
+        yield "tool_result", answers
+    if others := [part for block in blocks if (part := _part(block, names)) is not None]:
+        yield role, others
+
+
+def _part(block: HistoryBlock, names: dict[str, str]) -> Part | None:
+    if isinstance(block, HistoryText):
+        return {"text": block.text}
+    if isinstance(block, HistoryToolUse):
+        names[block.id] = block.name
+        return {"functionCall": {"id": block.id, "name": block.name, "args": block.input}}
+    return None
+
+
+def _answer(block: HistoryToolResult, names: Mapping[str, str]) -> Part:
+    parts = (
+        []
+        if isinstance(block.content, str)
+        else [p for p in block.content if isinstance(p, HistoryText) and not is_blank(p)]
+    )
+    text = block.content if isinstance(block.content, str) else "\n".join(part.text for part in parts)
+    response = {"error" if block.is_error else "output": text}
+    return {"functionResponse": {"id": block.tool_use_id, "name": names[block.tool_use_id], "response": response}}
+
+
+def base_directory(env: Mapping[str, str]) -> str | None:
+    """qwen's own directory; None where the environment tells of no absolute one."""
+    home = env.get("HOME")
+    base = env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or (f"{home}/.qwen" if home else None)
+    return base.rstrip("/") if base is not None and base.startswith("/") else None
+
+
+def _folder(cwd: str) -> str:
+    """Two dashes for what is two units in UTF-16, as JavaScript counts."""
+    return _ODD.sub(lambda odd: "-" * (1 + (odd[0] > "\uffff")), cwd)
