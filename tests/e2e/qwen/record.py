@@ -60,7 +60,6 @@ class Session:
             cwd=str(self.root / "cwd"),
             permission_mode=run.mode,
             mcp_config_file=str(mcp) if run.mcp is not None else None,
-            tools=run.tools,
             setting_sources=run.sources,
             args=run.args,
             output_schema=run.schema,
@@ -114,7 +113,6 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
     launch: dict[str, Any] = {"native_session_id": request.native_session_id, "resume": request.resume}
     launch |= {"permission_mode": run.mode} if run.mode else {}
     launch |= {"args": list(run.args)} if run.args else {}
-    launch |= {"tools": list(run.tools)} if run.tools else {}
     launch |= {"output_schema": run.schema} if run.schema else {}
     meta: dict[str, Any] = {
         "scenario": scenario.name,

@@ -161,7 +161,6 @@ class QwenRun:
     args: tuple[str, ...] = ()
     signal: Signal | None = None
     mcp: Body | None = None
-    tools: tuple[str, ...] = ()
     sources: str = "user"
     schema: Body | None = None
 
@@ -196,7 +195,6 @@ AT_ONCE = {"retry-after": "0.2"}  # the CLI waits as long as it is told, so a re
 TICKS = "for i in $(seq 30); do sleep 1; done; echo finished"
 OVERFLOW = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
-TOOLS_SERVER = {"command": "python3", "args": ["HERE/tool_server.py"], "timeout": 720_000}
 MCP = {"good": {"command": "python3", "args": ["HERE/mcp_server.py"]}, "bad": {"command": "/no/such/server"}}
 
 
@@ -247,21 +245,6 @@ _TOOLS = (
         "mcp",
         in_turn(use(*tool("mcp__good__add", "m", {"a": 2, "b": 3})), say("It is 5.")),
         (QwenRun(prompt="Add 2 and 3.", mode="yolo", mcp=MCP),),
-    ),
-    QwenScenario(
-        "tools",
-        in_turn(
-            use(
-                *tool("mcp__clisup__add", "add", {"a": 2, "b": 3}),
-                *tool("mcp__clisup__fail", "fail", {}, 1),
-                *tool("mcp__clisup__rendezvous", "one", {"n": 1}, 2),
-                *tool("mcp__clisup__rendezvous", "two", {"n": 2}, 3),
-                *tool("mcp__clisup__nothing", "none", {}, 4),
-            ),
-            say("Five."),
-        ),
-        (QwenRun(prompt=USE, mcp={"clisup": TOOLS_SERVER}, tools=("add", "fail", "rendezvous")),),
-        note="tools that the session's client runs",
     ),
     QwenScenario("slow_tool", in_turn(use(*shell("slow", TICKS)), say("done")), YOLO, recorded=False),
     QwenScenario(
