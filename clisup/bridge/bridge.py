@@ -34,8 +34,9 @@ RETRY_LIMIT_S = 2.0
 MAX_LINE = 64 * 1024 * 1024
 """Of one message of the CLI's. More is no message."""
 
-MAX_CALLS = 256
-"""Open at once; the daemon takes fewer. More are answered with an error here."""
+MAX_CALLS = 63
+"""Open at once, until the daemon says how many it takes. More are answered with an error here: a connection with too many requests
+is not read, and a cancellation has to be."""
 
 _CHUNK = 64 * 1024
 _NO_METHOD, _NO_PARAMS, _NO_JSON, _INTERNAL = -32601, -32602, -32700, -32603
@@ -171,9 +172,12 @@ class Daemon:
         if not data:
             self.lose("it closed the connection")
             return
-        for line in self._in.feed(data):
-            if self.socket is not None:
-                self._heard(json.loads(line))
+        try:
+            for line in self._in.feed(data):
+                if self.socket is not None:
+                    self._heard(json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self.lose("it says what is not understood")  # whatever serves there, it is no daemon of ours
 
     def _heard(self, frame: dict[str, Any]) -> None:
         error = frame.get("error")
@@ -199,7 +203,7 @@ class Bridge:
         self._lists: list[Any] = []  # requests for the tools that wait for the daemon
         self._calls: dict[str, _Call] = {}
         self._asked: dict[int, str] = {}  # request to the daemon -> call_id
-        self._max_frame = 16 * 1024 * 1024
+        self._max_frame, self._max_calls = 16 * 1024 * 1024, MAX_CALLS
 
     @property
     def wanted(self) -> bool:
@@ -256,8 +260,10 @@ class Bridge:
         use = meta.get("claudecode/toolUseId") or meta.get("callId")  # claude 2.1.329; codex 0.169.0
         asked = {"call_id": _uuid(), "name": name, "input": arguments or {}}
         call = _Call(id_, {**asked, "tool_use_id": use} if isinstance(use, str) else asked)
-        if len(self._calls) >= MAX_CALLS:
-            self._failed(call, "The tool was not run, because too many calls are open.")
+        if len(self._calls) >= self._max_calls:
+            self._failed(
+                call, f"The tool was not run, because {len(self._calls)} calls are open: wait for their results."
+            )
         elif len(json.dumps(call.params)) > self._max_frame - 1024:
             self._failed(call, f"The tool was not run, because its input is larger than {self._max_frame} bytes.")
         else:
@@ -281,7 +287,7 @@ class Bridge:
     def welcomed(self, result: dict[str, Any]) -> None:
         """The daemon knows us: what waits for it goes on, the calls by the ids that they have."""
         self._tools = [_tool(tool) for tool in result["tools"]]
-        self._max_frame = result["max_frame_bytes"]
+        self._max_frame, self._max_calls = result["max_frame_bytes"], result["max_calls"]
         lists, self._lists = self._lists, []
         for id_ in lists:
             self._result(id_, {"tools": self._tools})

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from clisup.backends.base import ApprovalAnswer
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
+from clisup.core.tool_calls import MAX_OPEN_CALLS
 from clisup.daemon.approvals import find_asking
 from clisup.daemon.clearing import Clearing
 from clisup.daemon.connection import Connection, Handlers
@@ -140,14 +141,14 @@ class _Handlers:
     async def session_new(self, connection: Connection, params: m.SessionNewParams) -> bytes:
         with trio.CancelScope(shield=True):  # what was asked for is done, also where the client has gone meanwhile
             session = await self._manager.open(params, connection.actor)
-        if session.tools is not None and session.state is not SessionState.CLOSED:
-            session.tools.serve(connection)
+        _serve_from_the_start(session, connection)
         native = session.ledger.native_session_id or session.spec.resume_native_id
         return _json(m.SessionNewResult(session_id=session.id, native_session_id=native))
 
     async def session_fork(self, connection: Connection, params: m.SessionForkParams) -> bytes:
         with trio.CancelScope(shield=True):
             session = await self._manager.fork(params, connection.actor)
+        _serve_from_the_start(session, connection)
         return _json(m.SessionForkResult(session_id=session.id, native_session_id=session.native_id))
 
     async def session_list(self, connection: Connection, params: m.SessionListParams) -> bytes:
@@ -260,9 +261,15 @@ class _Handlers:
 
     async def bridge_hello(self, connection: Connection, params: t.BridgeHelloParams) -> bytes:
         session, connection.bridge = desk_of_token(self._manager, params.token)
-        limit = self._daemon.config.daemon.max_frame_bytes
-        tools = connection.bridge.definitions()
-        return json.dumps({"session_id": session.id, "tools": tools, "max_frame_bytes": limit}).encode()
+        limits = self._daemon.config.daemon
+        hello = {
+            "session_id": session.id,
+            "tools": connection.bridge.definitions(),
+            "max_frame_bytes": limits.max_frame_bytes,
+            # One less than its connection has requests at once, so that a cancellation is read at any time.
+            "max_calls": max(1, min(MAX_OPEN_CALLS, limits.max_requests) - 1),
+        }
+        return json.dumps(hello).encode()
 
     async def bridge_call(self, connection: Connection, params: t.BridgeCallParams) -> bytes:
         if connection.bridge is None:
@@ -340,6 +347,12 @@ def make_handlers(daemon: Daemon) -> Handlers:
 
 def _json(result: m.Result) -> bytes:
     return result.model_dump_json().encode()
+
+
+def _serve_from_the_start(session: Session, connection: Connection) -> None:
+    """Who opens a session with tools is who runs them, until another one says so."""
+    if session.tools is not None and session.state is not SessionState.CLOSED:
+        session.tools.serve(connection)
 
 
 def _matches(session: Session, params: m.SessionListParams) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from clisup.llm.client import Client
     from clisup.llm.conversation import (
+        AgentPolicy,
         CompressFailedPlans,
         Conversation,
         DropCompletedToolCalls,
@@ -90,13 +91,14 @@ if TYPE_CHECKING:
         Module,
         OutputField,
         Predict,
+        Prediction,
         Signature,
         signature,
         using,
     )
     from clisup.llm.toolbox import ToolError, tool
     from clisup.llm.tools import Tool, ToolOutput
-    from clisup.llm.workflow import Loop, Stage, ThinkPlanDoReflect
+    from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
 
 # module of `clisup.llm` -> the names that are taken from it
 _NAMES = {
@@ -104,8 +106,8 @@ _NAMES = {
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
     " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
     "client": "Client",
-    "conversation": "CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter TokenBudget"
-    " ToolInteraction Turn default_policies to_wire_messages",
+    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter"
+    " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
     "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
     " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
     "memory": "WorkingMemory",
@@ -113,15 +115,16 @@ _NAMES = {
     "models": "Model resolve",
     "names": "ModelName",
     "retrying": "RetryPolicy",
-    "signatures": "ChainOfThought InputField Module OutputField Predict Signature signature using",
+    "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
     "toolbox": "ToolError tool",
     "tools": "Tool ToolOutput",
-    "workflow": "Loop Stage ThinkPlanDoReflect",
+    "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
 }
 _FROM = {"Usage": "clisup.core.usage"} | {
     name: f"clisup.llm.{module}" for module, names in _NAMES.items() for name in names.split()
 }
 __all__ = [
+    "AgentPolicy",
     "Authentication",
     "BackendUnavailable",
     "Block",
@@ -157,6 +160,7 @@ __all__ = [
     "OutputField",
     "Overloaded",
     "Predict",
+    "Prediction",
     "Prompt",
     "RateLimited",
     "Refused",
@@ -165,6 +169,8 @@ __all__ = [
     "SessionBudget",
     "Signature",
     "Stage",
+    "StageDone",
+    "StageRun",
     "StreamEvent",
     "StructureError",
     "SubAgentDelegation",
@@ -190,6 +196,7 @@ __all__ = [
     "Unsupported",
     "Usage",
     "Waiting",
+    "WorkflowResult",
     "WorkingMemory",
     "default_policies",
     "resolve",

@@ -76,6 +76,7 @@ class BridgeHelloResult(Result):
     session_id: str
     tools: list[ToolDefinition]
     max_frame_bytes: int
+    max_calls: int
 
 
 class BridgeCallParams(Params):

@@ -217,6 +217,20 @@ def test_a_session_without_tools_and_a_closed_one_are_not_served(daemon: Harness
     assert refusal(daemon.wire(), "tool/serve", session_id=OTHER) == "session_not_found"
 
 
+def test_a_fork_has_the_tools_with_a_token_of_its_own_and_is_served_by_who_made_it(session: Session) -> None:
+    client = session.client
+    client.call("session/prompt", session_id=session.id, prompt="hello", wait=True)
+    fork = client.call("session/fork", session_id=session.id)["session_id"]
+    path = session.daemon.state / "sessions" / fork / "private" / "tools.json"
+    token = json.loads(path.read_text())["token"]
+    assert token != session.token
+    bridge = session.daemon.wire()
+    assert [tool["name"] for tool in bridge.call("bridge/hello", token=token)["tools"]] == ["add", "slow"]
+    bridge.post("bridge/call", call_id="c1", name="add")
+    assert told(client)["session_id"] == fork
+    client.call("session/close", session_id=fork)
+
+
 # -- the end of a call without an answer
 
 

@@ -16,6 +16,8 @@ import mcp_types
 import pytest
 import trio
 from harness import Harness
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
@@ -193,6 +195,26 @@ async def test_a_token_that_is_no_ones_gives_errors_and_no_tools(daemon: Harness
             assert result.is_error and "of no open session" in text_of(result)
 
 
+async def test_more_calls_than_may_be_open_are_errors_and_a_cancellation_is_still_heard(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(daemon={"max_requests": 4})
+    async with served(daemon) as (session_id, desk):
+        with Raw(configured(daemon, session_id)) as raw:
+            raw.ask("tools/list", id_="list")
+            for number in range(5):
+                raw.say({"id": number, "method": "tools/call", "params": {"name": "hang"}})
+            for number in (3, 4):
+                answer = raw.hear()
+                assert answer["id"] == number and "3 calls are open" in answer["result"]["content"][0]["text"]
+            while len(desk.calls) < 3:
+                await trio.sleep(0.01)
+            raw.say({"method": "notifications/cancelled", "params": {"requestId": 0}})
+            await desk.dropped.wait()
+            desk.gate.set()
+            assert {(await trio.to_thread.run_sync(raw.hear))["id"] for _ in range(2)} == {1, 2}
+
+
 # -- a model's own tool, below the keeper
 
 
@@ -262,6 +284,15 @@ class Raw:
         self.process.stdout.close()
 
 
+_VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just({"name": "add"})
+_WORDS = st.sampled_from(["initialize", "tools/list", "tools/call", "ping", "notifications/cancelled", "x"])
+MESSAGES = st.recursive(
+    st.fixed_dictionaries(
+        {}, optional={"id": _VALUES, "method": _WORDS | _VALUES, "params": _VALUES, "result": _VALUES}
+    ),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
 ALONE = {"CLISUP_BRIDGE_SOCKET": "/nonexistent/s", "CLISUP_BRIDGE_TOKEN": "t"}
 
 
@@ -307,6 +338,15 @@ def test_a_long_call_is_put_together_and_too_long_a_one_is_told(serve: Callable[
             assert len(raw.hear()["result"]["content"][0]["text"]) == 3_000_000
             answer = raw.ask("tools/call", {"name": "add", "arguments": {"x": "y" * 5_000_000}})
             assert answer["result"]["isError"] and "larger than" in answer["result"]["content"][0]["text"]
+
+
+@settings(max_examples=200)
+@given(st.one_of(st.binary(max_size=60), MESSAGES.map(lambda value: json.dumps(value).encode())))
+def test_no_line_of_a_cli_ends_it(line: bytes) -> None:
+    said: list[dict[str, Any]] = []
+    made = bridge.Bridge("/nonexistent/s", "t", said.append)
+    made.line(line)
+    assert all(json.dumps(frame) for frame in said)
 
 
 def test_without_its_variables_it_says_so_and_goes() -> None:
