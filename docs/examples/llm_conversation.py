@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from clisup.llm.chat import TextDelta, ToolStarted
-from clisup.llm.conversation import Conversation, DropCompletedToolCalls, TokenBudget
+from clisup.llm import Conversation, DropCompletedToolCalls, TextDelta, TokenBudget, ToolStarted
 
 # What the demo backend is to do; a model of another backend reads it as a text.
 PROMPTS = [

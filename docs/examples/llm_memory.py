@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from clisup.llm.conversation import Conversation, TokenBudget
-from clisup.llm.memory import WorkingMemory
+from clisup.llm import Conversation, TokenBudget, WorkingMemory
 
 # The demo backend calls the tool by `@mcp`; a model of another backend decides by itself.
 PROMPTS = [

@@ -237,6 +237,12 @@ def test_one_edit_lasts_for_some_turns() -> None:
     assert 2 <= edits <= 15
 
 
+def test_the_last_turns_keep_their_results_where_the_limit_can_be_held_with_them() -> None:
+    made = tuple(turn(n, step(call(f"c{n}", answer="x" * 1400)), step("y" * 350)) for n in range(6))
+    after = TokenBudget(limit=size(made) // 2, down_to=0.1, keep_turns=2).edit(made)
+    assert [node.calls[0].include_in_context for node in after if node.include_in_context] == [True, True]
+
+
 def test_a_limit_below_what_must_stay_leaves_the_last_turn() -> None:
     made = (turn(1, step("a")), turn(2, step("x" * 9000, call("c", answer=LONG)), step("End.")))
     after = TokenBudget(limit=10, keep_turns=1).edit(made)

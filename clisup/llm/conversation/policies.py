@@ -149,8 +149,8 @@ class TokenBudget(_Policy):
     `down_to` that share of it, so that the next edit is some turns away.
 
     First the results of calls and reports of sub-agents go, then the model's words of a turn (all but `max_chars`), then whole turns:
-    each time those of the oldest turn first. The last `keep_turns` turns are touched after all others and only for the results of
-    their calls; what they said stays, also where the limit cannot be kept.
+    each time those of the oldest turn first. The last `keep_turns` turns are touched only where the limit cannot be held
+    without it, and only for the results of their calls; what they said stays, also where it cannot be held at all.
     """
 
     limit: int = Field(gt=0)
@@ -163,18 +163,18 @@ class TokenBudget(_Policy):
         sizes = [_size(turn) for turn in turns]
         if sum(sizes) + beside <= self.limit:
             return turns
-        goal = int(self.limit * self.down_to) - beside
+        most, goal = self.limit - beside, int(self.limit * self.down_to) - beside
         edited, old = list(turns), len(_before(turns, self.keep_turns))
-        passes: tuple[tuple[range, Callable[[Turn], Turn]], ...] = (
-            (range(old), _without_results),
-            (range(old), self._summed_up),
-            (range(old), _left_out),
-            (range(old, len(turns)), _without_results),
+        passes: tuple[tuple[range, Callable[[Turn], Turn], int], ...] = (
+            (range(old), _without_results, goal),
+            (range(old), self._summed_up, goal),
+            (range(old), _left_out, goal),
+            (range(old, len(turns)), _without_results, most),
         )
-        for places, shorten in passes:
+        for places, shorten, enough in passes:
             for place in places:
-                if sum(sizes) <= goal:
-                    return tuple(edited)
+                if sum(sizes) <= enough:
+                    break
                 edited[place] = shorten(edited[place])
                 sizes[place] = _size(edited[place])
         return tuple(edited)
