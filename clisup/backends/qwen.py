@@ -20,6 +20,7 @@ from clisup.backends.qwen_seed import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt
 from clisup.core.events import TurnError
 from clisup.core.structured import schema_text
+from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
 
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
@@ -66,6 +67,7 @@ class QwenAdapter:
     capabilities = Capabilities(
         history=True,
         structured=True,
+        tools=True,
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
         running_usage=True,
@@ -168,6 +170,8 @@ def _flags(request: LaunchRequest, reach: Reach) -> list[str]:
         flags.append(f"--mcp-config={argv_path('mcp_config_file', request.mcp_config_file)}")
     if request.output_schema is not None:
         flags.append(f"--json-schema=@{request.scratch}/{_SCHEMA}")
+    if request.tools:
+        flags.append(f"--allowed-tools=mcp__{BRIDGE_SERVER}")
     mode = request.permission_mode
     if mode is not None:
         check_mode("qwen", mode, PERMISSION_MODES)

@@ -132,7 +132,8 @@ def _exited(event: _Event) -> str:
 def _completed(event: _Event) -> str:
     denied = f"denied: {', '.join(event['denied'])}" if event.get("denied") else None
     used = f"{tokens(event.get('usage'))} tokens"
-    paid = cost(event["cost_usd"]) if event.get("cost_usd") is not None else None
+    estimated = " (estimated)" if event.get("cost_source") == "estimated" else ""
+    paid = cost(event["cost_usd"]) + estimated if event.get("cost_usd") is not None else None
     took = f"after {duration(event['duration_s'])}" if event.get("duration_s") is not None else None
     unsure = f"delivery uncertain ({evidence_words(event.get('evidence'))})" if event.get("delivery") else None
     return _some(event["outcome"], took, used, paid, denied, error_words(event.get("error")), unsure)

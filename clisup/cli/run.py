@@ -53,6 +53,12 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
     type=click.Path(exists=True, dir_okay=False),
     help="A PNG, JPEG, GIF or WebP file for the model to see before PROMPT; may be given again.",
 )
+@click.option(
+    "--output-schema",
+    "schema",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file with the JSON Schema of an object: print the answer as one line of JSON that is of it, and nothing else.",
+)
 @click.option("--expand", is_flag=True, help="Let the CLI take /commands, @files and $skills in the prompt as its own.")
 @click.option(
     "--no-wait-limit",
@@ -65,6 +71,7 @@ def command(
     prompt: str | None,
     as_json: bool,
     images: tuple[str, ...],
+    schema: str | None,
     expand: bool,
     refuse_limited: bool,
     session: str | None,
@@ -87,15 +94,16 @@ def command(
       clisup run -b claude --image shot.png "What is wrong on this page?"
       clisup run -b claude --live "Tidy up the tests."
       clisup run -b codex --budget-usd 0.5 "Find the bug."
+      clisup run -b claude --output-schema port.json "At which port does it listen?" | jq .port
     """
     said = _with_images(_prompt_text(prompt), images)
+    output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
     with Client.connect(name="clisup-run") as client:
         session_id = _session(client, session, options)
         about = client.call("session/get", session_id=session_id)
         path = client.path
-    turn = Turn(
-        path, session_id, about["backend"], said, Screen(), expand=expand, refuse_limited=refuse_limited, json=as_json
-    )
+    turn = Turn(path, session_id, about["backend"], said, Screen(), expand=expand, refuse_limited=refuse_limited,
+                json=as_json, output_schema=output_schema)  # fmt: skip
     return turn.run(about["next_seq"] - 1)
 
 
@@ -169,7 +177,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
         "model": options["model"],
         "permission_mode": options["permission_mode"],
         "system_prompt": _text_file(options["system_prompt_file"]),
-        "mcp_config": _json_file(options["mcp_config"]),
+        "mcp_config": _json_file(options["mcp_config"], '{"mcpServers": {...}}'),
         "labels": _labels(options["labels"]),
         "budget": _budget(options),
         **fixed,
@@ -200,7 +208,7 @@ def _text_file(path: str | None) -> str | None:
         raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
 
 
-def _json_file(path: str | None) -> dict[str, Any] | None:
+def _json_file(path: str | None, hint: str) -> dict[str, Any] | None:
     text = _text_file(path)
     if text is None:
         return None
@@ -209,5 +217,5 @@ def _json_file(path: str | None) -> dict[str, Any] | None:
     except ValueError as error:
         raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint='{"mcpServers": {...}}')
+        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint=hint)
     return value

@@ -11,6 +11,7 @@ from clisup.cli.describe import error_words, evidence_words
 from clisup.cli.failure import TurnEnded
 from clisup.cli.interrupting import Interrupting
 from clisup.cli.showing import Screen, Showing
+from clisup.cli.terminal import clip
 from clisup.client.coming_back import RECONNECT_S, prompt_surely
 from clisup.client.following import Follower
 from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
@@ -19,6 +20,7 @@ from clisup.explained import TURN_ERRORS, doctor_hint
 __all__ = ["Turn", "exit_code_of_turn"]
 
 _Event = dict[str, Any]
+_ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_completed")
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
 _HINTS = {
@@ -52,6 +54,7 @@ class Turn:
     expand: bool = False
     refuse_limited: bool = False
     json: bool = False
+    output_schema: dict[str, Any] | None = None
 
     def run(self, cursor: int) -> int:
         """Send the prompt and show its turn; the exit code. Raises `TurnEnded` and what the daemon refuses."""
@@ -74,8 +77,11 @@ class Turn:
 
     def _send(self) -> str:
         """The turn's id."""
-        params = {"session_id": self.session_id, "prompt": self.prompt} | ({"expand": True} if self.expand else {})
+        params: _Event = {"session_id": self.session_id, "prompt": self.prompt} | (
+            {"expand": True} if self.expand else {}
+        )
         params |= {"when_limited": "refuse"} if self.refuse_limited else {}
+        params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         if accepted["delivery"] == "queued":
             self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")
@@ -93,7 +99,8 @@ class Turn:
             if event.get("turn_id") not in (turn_id, None):
                 continue
             if not self.json:
-                showing.take(event)
+                if self.output_schema is None or event["type"] not in _ANSWER:
+                    showing.take(event)
                 if event["type"] in _APPROVALS:
                     asker.take(event)
             if event["type"] == "turn_completed":
@@ -105,6 +112,8 @@ class Turn:
         if not self.json:
             self.screen.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
         if end["outcome"] == "completed":
+            if self.output_schema is not None and not self.json:
+                self._print_value(end)
             return self._allowed(end)
         if end.get("delivery") == "uncertain":
             raise self._uncertain(end)
@@ -117,6 +126,18 @@ class Turn:
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
                         code=_EXIT_CODES[end["outcome"]], hint=hint,
                         doctor=doctor_hint(TURN_ERRORS.get(kind), self.backend))  # fmt: skip
+
+    def _print_value(self, end: _Event) -> None:
+        """The answer by the schema, alone on stdout. Raises `TurnEnded` where the model gave none."""
+        import json
+
+        if end.get("structured") is None:
+            raise TurnEnded(
+                f"cannot give an answer by the schema, because the model answered in words: {clip(end['text'], 300)}",
+                code=EXIT_TURN_FAILED,
+                hint=f"say in the prompt what is wanted, and go on with: clisup run --session {self.session_id}",
+            )
+        self.screen.write(json.dumps(end["structured"], ensure_ascii=False, separators=(",", ":")) + "\n")
 
     def _uncertain(self, end: _Event) -> TurnEnded:
         """Neither sent again nor called done: whether it may be sent again is the reader's to say."""

@@ -100,7 +100,7 @@ METRICS: tuple[Metric, ...] = (
     _times("clisup_turn_first_event_seconds", "From a turn's start to the first event of its CLI.", lambda t: t.first_event_came),
     _times("clisup_turn_process_start_seconds", "From a turn's start to its CLI's process, where it needed a new one.", lambda t: t.process_came),
     _by_backend("clisup_tokens_total", "Tokens of ended turns as the CLIs report them; reasoning is a part of output, input is without the cached ones.", lambda t: _each(t.tokens), "kind"),
-    _by_backend("clisup_cost_usd_total", "Cost of ended turns in US dollars, of those CLIs that report it.", lambda t: _one(t.cost_usd)),
+    _by_backend("clisup_cost_usd_total", "Cost of ended turns in US dollars, as their CLIs report it, else estimated; of unknown models nothing.", lambda t: _one(t.cost_usd)),
     _by_backend("clisup_tool_calls_total", "Tool calls that the CLIs told of.", lambda t: _one(t.tool_calls)),
     _by_backend("clisup_tool_errors_total", "Tool results that were errors.", lambda t: _one(t.tool_errors)),
     _by_backend("clisup_backend_retries_total", "Model requests that the CLIs repeated by themselves.", lambda t: _one(t.retries)),

@@ -148,6 +148,7 @@ class SessionTrace:
             "clisup.turn.origin": turn.origin,
             "clisup.turn.outcome": outcome,
             "clisup.turn.cost_usd": event.get("cost_usd"),
+            "clisup.turn.cost_source": event.get("cost_source") if event.get("cost_usd") is not None else None,
             "clisup.turn.tools": len(turn.tools) + turn.left_out,
         }
         said = {

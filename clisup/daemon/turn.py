@@ -34,6 +34,7 @@ MAX_RUNS = (
     3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
 )
 PREVIEW = 200
+LONG_WORD = 4096  # a path may be as long
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
     "exit_code": None,
@@ -289,7 +290,7 @@ class TurnRunner:
         return ProcessStarted(
             pid=word["pid"],
             start_time=word.get("start_time"),
-            argv=tuple(self._session.redact(part) for part in intent.get("argv", ())),
+            argv=tuple(self._session.redact(_short(part)) for part in intent.get("argv", ())),
             env_names=tuple(intent.get("env_names", ())),
             env_attested=word.get("env_attested"),
             cgroup=intent.get("cgroup"),
@@ -303,6 +304,11 @@ _CANCELLED = TurnCompleted(
     outcome="interrupted",
     error=TurnError(kind="cancelled", message="the turn was interrupted before its CLI was started"),
 )
+
+
+def _short(word: str) -> str:
+    """A word of a command line as it is shown: an output schema may be one of 96 KiB."""
+    return word if len(word) <= LONG_WORD else f"{word[:PREVIEW]}... ({len(word)} characters)"
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:

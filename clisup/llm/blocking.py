@@ -121,6 +121,9 @@ class BlockingModel:
     def __str__(self) -> str:
         return str(self.model)
 
+    def __repr__(self) -> str:
+        return f"BlockingModel({self.model!r})"
+
     @contextmanager
     def chat(self, options: ChatOptions | None = None) -> Iterator[BlockingChat]:
         """A chat that ends with the block."""

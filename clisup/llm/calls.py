@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from types import TracebackType
+from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
 
 from clisup.llm.chat import Chat, ChatOptions, Completion, SessionBudget
 from clisup.llm.messages import Message, Prompt, as_messages
@@ -13,7 +14,7 @@ from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured, ask
 from clisup.llm.tools import Tool
 
-__all__ = ["CallOptions", "ModelCalls"]
+__all__ = ["CallOptions", "ModelCalls", "StreamBlock"]
 
 _T = TypeVar("_T")
 
@@ -46,16 +47,17 @@ class ModelCalls:
         async with self.stream(prompt, **options) as events:
             return await events.finish()
 
-    @asynccontextmanager
-    async def stream(
-        self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]
-    ) -> AsyncIterator[EventStream]:
+    def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> StreamBlock:
         """The events of one answer, within a block; leaving it early interrupts the turn.
 
         async with model.stream("Hi") as events:
             async for event in events: ...
         """
         said, opened = _opened(prompt, options)
+        return StreamBlock(self._stream(said, opened))
+
+    @asynccontextmanager
+    async def _stream(self, said: Message, opened: ChatOptions) -> AsyncIterator[EventStream]:
         async with self.chat(opened) as chat, stream_of(chat, said) as events:
             yield events
 
@@ -93,6 +95,28 @@ class ModelCalls:
         said, opened = _opened(prompt, options)
         async with self.chat(opened) as chat:
             return await ask(chat, said, Shape.of(schema), repairs=repairs)
+
+
+class StreamBlock:
+    """What `ModelCalls.stream` gives: its block holds the chat open that the events come from."""
+
+    def __init__(self, block: AbstractAsyncContextManager[EventStream]) -> None:
+        self._block = block
+
+    async def __aenter__(self) -> EventStream:
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, traceback)
+
+    def __aiter__(self) -> Never:
+        """Only to say what is meant: a chat's stream can be iterated over at once, a model's needs its block."""
+        raise TypeError(
+            "cannot iterate over a model's stream without its block; write "
+            "`async with model.stream(...) as events:` and iterate over `events`"
+        )
 
 
 def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[Message, ChatOptions]:

@@ -55,6 +55,9 @@ class Client(ModelCalls):
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on
 
+    def __repr__(self) -> str:
+        return f"Client({', '.join(map(_name, self.models))})"
+
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """A chat that outlives the failure of a model."""
         return self._chat(options or ChatOptions())

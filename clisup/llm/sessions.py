@@ -57,9 +57,7 @@ async def open_chat(name: ModelName, options: ChatOptions, settings: SessionSett
         with as_llm_errors():
             client = await stack.enter_async_context(open_client(settings.socket, name=CLIENT_NAME))
             chat = await _planned(client, name, options, settings)
-            stack.push_async_callback(
-                chat.close
-            )  # before it is opened: cancelled in between, nobody knows whether it is
+            stack.push_async_callback(chat.close)  # first: who is cancelled while it opens does not know whether it is
             await chat.open()
             if options.tools:
                 await stack.enter_async_context(_served(client, chat.session.id, options.tools))
@@ -93,9 +91,14 @@ async def _planned(
     if options.budget is not None:
         params["budget"] = options.budget.to_wire()
     params |= options.session
-    opening = _Opening(name.backend, options.cwd or os.getcwd(), params)
+    opening = _Opening(name.backend, _directory(options.cwd), params)
     seed = () if "history" in params else tuple(options.history)
     return SessionChat(client, opening, name, settings, seed, None if "system_prompt" in params else options.system)
+
+
+def _directory(cwd: str | None) -> str:
+    """The daemon takes none that depends on where a program happens to be."""
+    return os.path.abspath(cwd or ".")
 
 
 async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Shape(Generic[T]):
             plain = plain_schema(adapter.json_schema(by_alias=True))
         except PydanticUserError as error:
             raise UsageError(
-                f"cannot ask for {schema!r}, because pydantic makes no JSON Schema of it: {error.message}"
+                f"cannot ask for {schema!r}, because pydantic makes no JSON Schema of it: {error.message.splitlines()[0]}"
             ) from None
         return _shape(plain, lambda value: _validated(adapter, value))
 

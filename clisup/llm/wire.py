@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.reading import BRIDGE_PREFIX
 
 __all__ = ["history_to_wire", "prompt_to_wire"]
@@ -27,7 +27,8 @@ def prompt_to_wire(prompt: Message) -> str | list[dict[str, Any]]:
 
 
 def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The messages with all that an API would take: texts without a character, and messages that hold nothing, are left out.
+    """The messages with all that an API would take. Left out are texts without a character, thinking without its maker's signature, and
+    messages of which nothing stays: codex tells each reasoning as a message of its own.
 
     Calls of tools that are `ours` get the name by which the CLI has them, or the model would go on calling one that it has not.
     """
@@ -39,7 +40,7 @@ def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> l
 
 
 def _block(block: Block, ours: Collection[str]) -> dict[str, Any] | None:
-    if isinstance(block, TextBlock) and not block.text:
+    if (isinstance(block, TextBlock) and not block.text) or (isinstance(block, ThinkingBlock) and not block.signature):
         return None
     wire: dict[str, Any] = block.model_dump(mode="json", exclude_none=True)
     if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):

@@ -19,6 +19,8 @@ from clisup.backends.codex import CodexAdapter
 from clisup.backends.codex_exec import CodexExecAdapter
 from clisup.backends.codex_mcp import toml_value
 from clisup.backends.demo import DemoAdapter
+from clisup.backends.qwen import PERMISSION_MODES as QWEN_MODES
+from clisup.backends.qwen import QwenAdapter
 from clisup.core.framing import Line
 from clisup.errors import UsageError
 
@@ -54,9 +56,16 @@ def test_claude_allows_the_whole_server_in_every_mode_and_nothing_else(
     assert [word for word in argv if "llowed" in word] == ["--allowedTools=mcp__clisup"]
 
 
+@pytest.mark.parametrize("mode", [None, *QWEN_MODES])
+@pytest.mark.parametrize("sources", ["user", "", "project"])
+def test_qwen_allows_the_whole_server_too(mode: str | None, sources: str) -> None:
+    argv = QwenAdapter().launch(replace(ASKED, permission_mode=mode, setting_sources=sources)).argv
+    assert [word for word in argv if "llowed" in word] == ["--allowed-tools=mcp__clisup"]
+
+
 def test_without_tools_nobody_is_allowed_anything() -> None:
-    argv = ClaudeAdapter().launch(replace(ASKED, tools=())).argv
-    assert not [word for word in argv if "llowed" in word]
+    for adapter in (ClaudeAdapter(), QwenAdapter()):
+        assert not [word for word in adapter.launch(replace(ASKED, tools=())).argv if "llowed" in word]
 
 
 def opened(request: LaunchRequest) -> dict[str, Any]:

@@ -47,6 +47,8 @@ def test_a_type_of_a_newer_daemon_is_shown_as_it_is() -> None:
          "signal 9, ended by watchdog:model, 1 processes had outlived it"),
         ({"type": "turn_completed", "outcome": "completed", "duration_s": 2.31, "usage": {"output_tokens": 1200}, "cost_usd": 0.01},
          "completed, after 2.3 s, 1.2k tokens, $0.0100"),
+        ({"type": "turn_completed", "outcome": "completed", "usage": {"output_tokens": 5}, "cost_usd": 0.01, "cost_source": "estimated"},
+         "completed, 5 tokens, $0.0100 (estimated)"),
         ({"type": "turn_completed", "outcome": "failed", "delivery": "uncertain", "evidence": {"transcript": "missing"}},
          "failed, - tokens, delivery uncertain (it has no transcript of this session)"),
         ({"type": "gap", "from_seq": 1, "to_seq": 7, "reason": "retention"}, "events 1 to 7 were removed by retention"),

@@ -417,6 +417,39 @@ def test_images_go_before_the_prompt_each_as_what_its_bytes_say(
     assert params["prompt"] == [*blocks, {"type": "text", "text": "What?"}]
 
 
+def schema_file(tmp_path: Path) -> list[str]:
+    (tmp_path / "port.json").write_text('{"type": "object"}')
+    return ["--output-schema", str(tmp_path / "port.json")]
+
+
+def test_an_answer_by_a_schema_is_one_line_of_json_and_nothing_else(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "I look."}])
+        daemon.emit("tool_use", tool_use_id="u", name="StructuredOutput", input={"port": 80})
+        end(daemon, text='{"port": 80}', structured={"port": 80, "why": "\u00fc"})
+
+    plays(daemon, scene)
+    code, out, _ = clisup("run", "-b", "demo", *schema_file(tmp_path), "At which port?")
+    assert (code, out) == (0, '{"port":80,"why":"\u00fc"}\n')
+    assert daemon.calls("session/prompt")[0]["output_schema"] == {"type": "object"}
+
+
+def test_words_in_the_place_of_a_value_are_a_failure(clisup: Run, daemon: FakeDaemon, tmp_path: Path) -> None:
+    plays(daemon, answered)
+    code, out, err = clisup("run", "-b", "demo", *schema_file(tmp_path), "At which port?")
+    assert (code, out) == (1, "") and "Hello." in err and "--session" in err
+
+
+def test_a_schema_that_is_no_object_is_refused_before_a_session_is_opened(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "list.json").write_text("[1]")
+    code, _, err = clisup("run", "-b", "demo", "--output-schema", str(tmp_path / "list.json"), "What?")
+    assert code == 2 and "JSON object" in err and not daemon.calls("session/new")
+
+
 def test_a_file_that_is_no_image_is_refused_before_a_session_is_opened(
     clisup: Run, daemon: FakeDaemon, tmp_path: Path
 ) -> None:

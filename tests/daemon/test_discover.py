@@ -18,6 +18,9 @@ UNTRIED = {
     "daemon/shutdown": "it would end the daemon that the tests of this file share",
     "daemon/restart": "the same; its answer is tested in test_restart_in_place.py",
     "approval/respond": "a test of its own: it takes a CLI that asks",
+    **dict.fromkeys(
+        ("tool/serve", "tool/result", "bridge/hello", "bridge/call"), "a test of its own: it takes a session with tools"
+    ),
 }
 
 
@@ -101,6 +104,28 @@ def test_every_prompt_that_is_not_waited_for_is_answered_as_the_document_says(
         answer = session.call("prompt", prompt="hello", key="once")
         assert answer["delivery"] == delivery
         validator.validate(answer)
+
+
+def test_the_way_of_a_tools_call_is_as_the_document_says(daemon: Harness, told: dict[str, Any]) -> None:
+    tool = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}, "timeout_s": 9.0}
+    with daemon.wire() as client, daemon.wire() as bridge:
+        params = {"backend": "demo", "cwd": str(daemon.cwd), "tools": [tool]}
+        session_id = client.call("session/new", **params)["session_id"]
+        kept = daemon.state / "sessions" / session_id / "private" / "tools.json"
+        answers = {
+            "tool/serve": client.call("tool/serve", session_id=session_id),
+            "bridge/hello": bridge.call("bridge/hello", token=json.loads(kept.read_text())["token"]),
+        }
+        asked = bridge.post("bridge/call", call_id="c1", name="add", tool_use_id="u1")
+        notified = client.frame()
+        answers["session/get"] = client.call("session/get", session_id=session_id)
+        answers["tool/result"] = client.call("tool/result", session_id=session_id, call_id="c1", content="4")
+        answers["bridge/call"] = bridge.answer(asked)
+        client.call("session/close", session_id=session_id)
+    for name, answer in answers.items():
+        Draft202012Validator(schema_of(told, name)).validate(answer)
+    entry = next(entry for entry in told["x-notifications"] if entry["name"] == "tool/call")
+    assert {param["name"] for param in entry["params"]} == set(notified["params"])
 
 
 def test_approvals_are_listed_and_answered_as_the_document_says(daemon: Harness, told: dict[str, Any]) -> None:

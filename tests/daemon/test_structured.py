@@ -73,6 +73,8 @@ def test_what_is_no_schema_of_an_object_or_too_long_is_refused(daemon: Harness) 
     long = {"type": "object", "description": "x" * 100_000}
     assert "98304" in refused("invalid_params", lambda: session.ask("words", output_schema=long)).message
     session.ask("words", output_schema={"type": "object", "description": "x" * 90_000})
+    (started,) = session.events("process_started")
+    assert max(map(len, started["argv"])) < 4200 and any("characters)" in word for word in started["argv"])
 
 
 def test_a_steered_prompt_has_no_schema_of_its_own(daemon: Harness) -> None:

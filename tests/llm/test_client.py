@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from harness import Harness
+from harness import Harness, until
 
 from clisup.llm.chat import ChatOptions, Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
 from clisup.llm.client import Client
@@ -229,6 +229,20 @@ async def test_real_backends_fall_back_and_the_history_goes_along(
             events = [event async for event in chat.stream("@recall")]
             assert str(chat.model) == "other" and chat.session_id != first
     assert "My name is Ada." in str(events)
+
+
+async def test_a_client_that_is_cancelled_leaves_no_process_and_no_session(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    client = Client(resolve("demo", socket=daemon.socket, cwd=str(daemon.cwd)))
+    with trio.fail_after(90):
+        with trio.CancelScope() as scope:
+            async with client.chat() as chat:
+                async for _ in chat.stream("@stream 5\n@stall"):
+                    scope.cancel()
+        assert scope.cancelled_caught
+    until(lambda: not daemon.leftovers(), "its process lives")
+    assert daemon.call("session/list")["sessions"] == []
+    assert daemon.call("session/list", state="closed")["sessions"] == []
 
 
 async def test_names_are_resolved_and_a_backend_that_is_not_there_is_passed_over(

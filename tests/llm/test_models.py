@@ -13,10 +13,12 @@ from harness import Harness, until
 
 from clisup.errors import UsageError
 from clisup.llm.chat import (
+    ChatOptions,
     Finished,
     FinishReason,
     MessageDone,
     Retracted,
+    SessionBudget,
     TextDelta,
     ToolEnded,
     ToolStarted,
@@ -24,6 +26,7 @@ from clisup.llm.chat import (
 )
 from clisup.llm.failures import (
     BackendUnavailable,
+    BudgetExhausted,
     Cancelled,
     DaemonUnavailable,
     Failed,
@@ -33,7 +36,7 @@ from clisup.llm.failures import (
     RateLimited,
     Refused,
 )
-from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock
+from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Model, resolve
 from clisup.llm.names import ModelName
 from clisup.llm.toolbox import tool
@@ -137,14 +140,19 @@ async def test_payloads_that_are_too_large_for_events_come_whole(serve: Callable
     assert done.messages[1].content == (ToolResultBlock(tool_use_id=done.messages[0].content[-1].id, content=result),)
 
 
-async def test_a_prompt_may_hold_images_and_a_conversation_its_past(daemon: Harness) -> None:
+async def test_a_prompt_may_hold_images_and_a_conversation_its_past(
+    daemon: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = ImageBlock.of(PNG, "image/png")
     async with bounded():
+        monkeypatch.chdir(daemon.root)
+        there = await resolve("demo", socket=daemon.socket, cwd="work").complete("@bash pwd")
         with_image = await demo(daemon).complete([TextBlock(text="@images"), image])
         history = [Message.user("My name is Ada."), Message.assistant("Hello Ada."), Message.user("@recall")]
         with_past = await demo(daemon).complete(history)
         with pytest.raises(InvalidRequest, match="tool_result"):
             await demo(daemon).complete(Message.user([ToolResultBlock(tool_use_id="a", content="b")]))
+    assert str(daemon.cwd) in str(there.messages)
     assert "1" in with_image.text
     assert "My name is Ada." in with_past.text
 
@@ -315,6 +323,68 @@ async def test_a_turn_with_a_tool_at_work_is_left_like_any_other(daemon: Harness
     assert ended.is_set()
     until(lambda: not processes(daemon), "its process lives")
     assert sessions(daemon) == []
+
+
+async def test_a_session_is_held_to_its_budget(daemon: Harness) -> None:
+    async with bounded(), demo(daemon).chat(ChatOptions(budget=SessionBudget(usd=1.0))) as chat:
+        [_ async for _ in chat.stream("@cost 1.5")]  # its answer is there: nothing to end
+        with pytest.raises(BudgetExhausted) as refused:
+            [_ async for _ in chat.stream("Hi")]
+    assert (refused.value.kind, refused.value.data["which"]) == ("budget_exhausted", "usd")
+    limit = SessionBudget(tokens=10)
+    async with bounded():
+        with pytest.raises(BudgetExhausted) as ended:
+            await demo(daemon).complete("@usage 100 1\n@tool Read => x\n@stall", budget=limit)
+    assert (ended.value.kind, ended.value.side_effects) == ("budget", True)
+
+
+async def test_a_model_is_asked_side_by_side(daemon: Harness) -> None:
+    model, texts = demo(daemon), {}
+
+    async def ask(n: int) -> None:
+        texts[n] = (await model.complete(f"number {n}")).text
+
+    async with bounded(), trio.open_nursery() as nursery:
+        for n in range(8):
+            nursery.start_soon(ask, n)
+    assert texts == {n: f"You said: number {n}" for n in range(8)}
+    assert sessions(daemon) == []
+
+
+async def test_a_history_as_codex_tells_it_is_taken(daemon: Harness) -> None:
+    """Reasoning, text and calls are messages of their own there; an API takes no empty ones."""
+    call = ToolUseBlock(id="c1", name="shell", input={"a": 1})
+    history = [
+        Message.user("My name is Ada."),
+        Message.assistant([ThinkingBlock(text="Hm.")]),
+        Message.assistant("Let me see."),
+        Message.assistant([call]),
+        Message.user([ToolResultBlock(tool_use_id="c1", content="")]),
+        Message.assistant([ThinkingBlock(text="So."), TextBlock(text="")]),
+        Message.assistant("Hello Ada."),
+    ]
+    async with bounded():
+        done = await demo(daemon).complete("@recall", history=history)
+    assert "My name is Ada." in done.text
+
+
+async def test_a_backend_that_takes_no_history_reads_it_as_text(
+    daemon: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(client: object, backend: str) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    monkeypatch.setattr("clisup.llm.sessions._capabilities", nothing)
+    image = ImageBlock.of(PNG, "image/png")
+    history = [Message.user([TextBlock(text="My name is Ada."), image]), Message.assistant("Hello.")]
+    async with bounded(), demo(daemon).chat(ChatOptions(system="Be brief.", history=history)) as chat:
+        first, second = [
+            [event async for event in chat.stream(prompt)][-1].completion.text  # type: ignore[union-attr]
+            for prompt in ("Who am I?", "And now?")
+        ]
+    told = ["Be brief.", "<user>\nMy name is Ada.\n[an image, image/png]\n</user>", "<assistant>\nHello.", "Who am I?"]
+    assert all(words in first for words in told) and "Ada" not in second
 
 
 async def test_a_chat_writes_notes_into_its_journal(daemon: Harness) -> None:

@@ -196,6 +196,13 @@ async def test_a_stream_that_is_left_is_told_apart_and_its_turn_is_not_in_the_co
     assert len(model.asked[1].messages) == 1
 
 
+async def test_a_models_stream_without_its_block_says_what_is_missing() -> None:
+    await trio.lowlevel.checkpoint()
+    with pytest.raises(TypeError, match=r"async with model\.stream"):
+        async for _ in ScriptedModel("one").stream("go"):
+            pass
+
+
 async def test_a_part_may_be_waited_for() -> None:
     go, model = trio.Event(), ScriptedModel()
     model.steps = (Reply("one", go.wait, "two"),)

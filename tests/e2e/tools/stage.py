@@ -20,9 +20,16 @@ from tests.e2e.codex import fake_api as codex
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import Scenario as CodexScenario
 from tests.e2e.lab import ClaudeLab, Lab, running
+from tests.e2e.qwen import scenarios as qwen
+from tests.e2e.qwen.lab import QwenLab
 
 KINDS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live")
+"""Those that give the same events for the same calls, to the letter."""
+
 REAL = KINDS[:4]
+EVERY = (*KINDS, "qwen")
+"""qwen writes a tool's error and its images as texts of its own."""
+
 LIMIT_S = 120.0
 Call = tuple[str, dict[str, Any]]
 Scripted = Sequence[Call]
@@ -144,6 +151,20 @@ def _codex(kind: str, stage: Stage, script: Sequence[Scripted], config: str) -> 
     return CodexLab(CodexScenario("tools", respond, kinds=(kind,)), kind=kind, config=config)
 
 
+def _qwen(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
+    def deltas(message: int, place: int, call: Call) -> list[claude.Body]:
+        name, arguments = call
+        if name == "!":
+            return qwen.shell(f"{message}{place}", arguments["command"], place)
+        return qwen.tool(f"mcp__clisup__{name}", f"{message}{place}", arguments, place)
+
+    said = [
+        qwen.use(*[delta for place, call in enumerate(calls) for delta in deltas(number, place, call)])
+        for number, calls in enumerate(script)
+    ]
+    return QwenLab(claude.Scenario("tools", claude.in_turn(*said, qwen.say("Done."))), config=config)
+
+
 def _demo(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
     def line(call: Call) -> str:
         name, arguments = call
@@ -161,6 +182,7 @@ _LABS: dict[str, Callable[[Stage, Sequence[Scripted], str], Lab]] = {
     "claude": _claude,
     "codex": partial(_codex, "codex"),
     "codex-exec": partial(_codex, "codex-exec"),
+    "qwen": _qwen,
     "demo": _demo,
 }
 

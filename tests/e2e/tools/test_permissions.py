@@ -9,6 +9,7 @@ import trio
 
 from clisup.backends.claude import PERMISSION_MODES as CLAUDE_MODES
 from clisup.backends.codex import PERMISSION_MODES as CODEX_MODES
+from clisup.backends.qwen import PERMISSION_MODES as QWEN_MODES
 from clisup.client.aio import open_client
 from clisup.llm.serving import serving
 from tests.e2e.tools.stage import ADD, LIMIT_S, Stage, ended, interactions
@@ -18,6 +19,7 @@ Start = Callable[..., Stage]
 CALL = ("add", {"a": 2, "b": 3})
 MODES = [(kind, mode) for kind in ("claude", "claude-live") for mode in CLAUDE_MODES]
 MODES += [(kind, mode) for kind in ("codex", "codex-exec") for mode in CODEX_MODES]
+MODES += [("qwen", mode) for mode in QWEN_MODES]
 
 
 @pytest.mark.parametrize(("kind", "mode"), MODES)

@@ -11,7 +11,7 @@ import trio
 
 from clisup.client.aio import open_client
 from clisup.llm.serving import serving
-from tests.e2e.tools.stage import ADD, KINDS, LIMIT_S, PICTURE, REAL, Arguments, Given, Stage, ended, interactions
+from tests.e2e.tools.stage import ADD, LIMIT_S, PICTURE, REAL, Arguments, Given, Stage, ended, interactions
 
 pytestmark = pytest.mark.e2e
 Start = Callable[..., Stage]
@@ -44,7 +44,6 @@ def test_a_call_that_takes_too_long_is_an_error_for_the_model_and_the_turn_goes_
     assert (ended(events)["outcome"], ended(events)["text"]) == ("completed", "Done.")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_call_outlives_a_kill_of_the_daemon_and_is_run_once(stage: Start, kind: str) -> None:
     here = stage(kind, [[("slow", {})]])
     runs: list[Arguments] = []
@@ -80,7 +79,7 @@ def test_a_call_outlives_a_kill_of_the_daemon_and_is_run_once(stage: Start, kind
 
 
 def test_a_call_names_the_tool_use_that_events_name(stage: Start, kind: str) -> None:
-    """Not so with codex exec, whose events have ids of their own."""
+    """Not so with codex exec, whose events have ids of their own; qwen tells a server no id."""
     here = stage(kind, [[("add", {"a": 2, "b": 3})]])
     told: list[dict[str, Any]] = []
 
@@ -96,7 +95,7 @@ def test_a_call_names_the_tool_use_that_events_name(stage: Start, kind: str) -> 
     events = here.lab.events(trio.run(play))
     (call,) = [frame["params"] for frame in told if frame["method"] == "tool/call"]
     (use,) = [e for e in events if e["type"] == "tool_use"]
-    assert (call["tool_use_id"] == use["tool_use_id"]) is (kind != "codex-exec")
+    assert (call["tool_use_id"] == use["tool_use_id"]) is (kind not in ("codex-exec", "qwen"))
     assert call["turn_id"] == ended(events)["turn_id"]
 
 
