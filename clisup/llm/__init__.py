@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clisup.core.usage import Usage
     from clisup.llm.budget import Budget
+    from clisup.llm.calls import ModelCalls
     from clisup.llm.chat import (
         Chat,
         ChatOptions,
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     )
     from clisup.llm.models import Model, resolve
     from clisup.llm.names import ModelName
-    from clisup.llm.retrying import RetryPolicy
+    from clisup.llm.retrying import Fallback, Retry, RetryPolicy
     from clisup.llm.signatures import (
         ChainOfThought,
         InputField,
@@ -96,6 +97,8 @@ if TYPE_CHECKING:
         signature,
         using,
     )
+    from clisup.llm.streams import EventStream
+    from clisup.llm.structured import Structured
     from clisup.llm.toolbox import ToolError, tool
     from clisup.llm.tools import Tool, ToolOutput
     from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
 # module of `clisup.llm` -> the names that are taken from it
 _NAMES = {
     "budget": "Budget",
+    "calls": "ModelCalls",
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
     " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
     "client": "Client",
@@ -114,8 +118,10 @@ _NAMES = {
     "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
     "models": "Model resolve",
     "names": "ModelName",
-    "retrying": "RetryPolicy",
+    "retrying": "Fallback Retry RetryPolicy",
     "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
+    "streams": "EventStream",
+    "structured": "Structured",
     "toolbox": "ToolError tool",
     "tools": "Tool ToolOutput",
     "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
@@ -142,7 +148,9 @@ __all__ = [
     "Cost",
     "DaemonUnavailable",
     "DropCompletedToolCalls",
+    "EventStream",
     "Failed",
+    "Fallback",
     "FinishReason",
     "Finished",
     "ImageBlock",
@@ -154,6 +162,7 @@ __all__ = [
     "Message",
     "MessageDone",
     "Model",
+    "ModelCalls",
     "ModelName",
     "ModelNotFound",
     "Module",
@@ -165,6 +174,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "Retracted",
+    "Retry",
     "RetryPolicy",
     "SessionBudget",
     "Signature",
@@ -173,6 +183,7 @@ __all__ = [
     "StageRun",
     "StreamEvent",
     "StructureError",
+    "Structured",
     "SubAgentDelegation",
     "SummarizeSubAgentChatter",
     "TaskChanged",
