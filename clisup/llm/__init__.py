@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clisup.core.usage import Usage
     from clisup.llm.budget import Budget
+    from clisup.llm.calls import ModelCalls
     from clisup.llm.chat import (
         Chat,
         ChatOptions,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from clisup.llm.client import Client
     from clisup.llm.conversation import (
+        AgentPolicy,
         CompressFailedPlans,
         Conversation,
         DropCompletedToolCalls,
@@ -83,45 +85,52 @@ if TYPE_CHECKING:
     )
     from clisup.llm.models import Model, resolve
     from clisup.llm.names import ModelName
-    from clisup.llm.retrying import RetryPolicy
+    from clisup.llm.retrying import Fallback, Retry, RetryPolicy
     from clisup.llm.signatures import (
         ChainOfThought,
         InputField,
         Module,
         OutputField,
         Predict,
+        Prediction,
         Signature,
         signature,
         using,
     )
+    from clisup.llm.streams import EventStream
+    from clisup.llm.structured import Structured
     from clisup.llm.toolbox import ToolError, tool
     from clisup.llm.tools import Tool, ToolOutput
-    from clisup.llm.workflow import Loop, Stage, ThinkPlanDoReflect
+    from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
 
 # module of `clisup.llm` -> the names that are taken from it
 _NAMES = {
     "budget": "Budget",
+    "calls": "ModelCalls",
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
     " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
     "client": "Client",
-    "conversation": "CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter TokenBudget"
-    " ToolInteraction Turn default_policies to_wire_messages",
+    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter"
+    " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
     "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
     " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
     "memory": "WorkingMemory",
     "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
     "models": "Model resolve",
     "names": "ModelName",
-    "retrying": "RetryPolicy",
-    "signatures": "ChainOfThought InputField Module OutputField Predict Signature signature using",
+    "retrying": "Fallback Retry RetryPolicy",
+    "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
+    "streams": "EventStream",
+    "structured": "Structured",
     "toolbox": "ToolError tool",
     "tools": "Tool ToolOutput",
-    "workflow": "Loop Stage ThinkPlanDoReflect",
+    "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
 }
 _FROM = {"Usage": "clisup.core.usage"} | {
     name: f"clisup.llm.{module}" for module, names in _NAMES.items() for name in names.split()
 }
 __all__ = [
+    "AgentPolicy",
     "Authentication",
     "BackendUnavailable",
     "Block",
@@ -139,7 +148,9 @@ __all__ = [
     "Cost",
     "DaemonUnavailable",
     "DropCompletedToolCalls",
+    "EventStream",
     "Failed",
+    "Fallback",
     "FinishReason",
     "Finished",
     "ImageBlock",
@@ -151,22 +162,28 @@ __all__ = [
     "Message",
     "MessageDone",
     "Model",
+    "ModelCalls",
     "ModelName",
     "ModelNotFound",
     "Module",
     "OutputField",
     "Overloaded",
     "Predict",
+    "Prediction",
     "Prompt",
     "RateLimited",
     "Refused",
     "Retracted",
+    "Retry",
     "RetryPolicy",
     "SessionBudget",
     "Signature",
     "Stage",
+    "StageDone",
+    "StageRun",
     "StreamEvent",
     "StructureError",
+    "Structured",
     "SubAgentDelegation",
     "SummarizeSubAgentChatter",
     "TaskChanged",
@@ -190,6 +207,7 @@ __all__ = [
     "Unsupported",
     "Usage",
     "Waiting",
+    "WorkflowResult",
     "WorkingMemory",
     "default_policies",
     "resolve",

@@ -57,7 +57,7 @@ def resolve(
     """The model "backend/model", as in "claude/opus"; a backend alone is the model that it takes by itself.
 
     Nothing is asked of the daemon yet. `socket` is where it is, if not in its usual place. `cwd` is the directory that the CLI
-    works in, else the program's own. `keep=True` leaves sessions for `clisup history`, else each is deleted at its chat's end.
+    works in, else the program's own. `keep=True` leaves sessions for `clisup logs`, else each is deleted at its chat's end.
     While the account is limited, `when_limited="wait"` waits for its end, however long; else `RateLimited` is raised.
     `session` are further params of `session/new` (docs/protocol.md): `permission_mode`, `timeouts`, `mode` ...
     Raises `UsageError` for a name of another form.

@@ -142,7 +142,7 @@ class SessionChat:
 
     @property
     def session_id(self) -> str:
-        """The daemon's session: `clisup logs` and `clisup history` take it."""
+        """The daemon's session: `clisup logs` takes it."""
         return self.session.id
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:

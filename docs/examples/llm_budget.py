@@ -10,10 +10,7 @@ import sys
 
 import trio
 
-from clisup.llm.budget import Budget
-from clisup.llm.failures import BudgetExhausted
-from clisup.llm.models import resolve
-from clisup.llm.signatures import Predict, Signature, signature, using
+from clisup.llm import Budget, BudgetExhausted, Predict, Signature, resolve, signature, using
 
 AT_ONCE = 4
 

@@ -9,9 +9,8 @@ import sys
 
 import trio
 
-from clisup.llm.client import Client
-from clisup.llm.failures import LLMError
-from clisup.llm.retrying import Fallback, Retry, RetryPolicy
+from clisup.llm import Client, LLMError, RetryPolicy
+from clisup.llm.retrying import Fallback, Retry
 
 
 def tell_retry(retry: Retry) -> None:

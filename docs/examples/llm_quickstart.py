@@ -9,9 +9,7 @@ import sys
 
 import trio
 
-from clisup.llm.chat import Finished, TextDelta, ToolEnded, ToolStarted, Waiting
-from clisup.llm.failures import LLMError
-from clisup.llm.models import resolve
+from clisup.llm import Finished, LLMError, TextDelta, ToolEnded, ToolStarted, Waiting, resolve
 
 
 async def main(name: str, prompts: list[str]) -> int:

@@ -13,8 +13,7 @@ from typing import Literal
 
 import trio
 
-from clisup.llm.models import resolve
-from clisup.llm.signatures import ChainOfThought, InputField, Module, OutputField, Predict, Signature, using
+from clisup.llm import ChainOfThought, InputField, Module, OutputField, Predict, Signature, resolve, using
 
 
 class Triage(Signature):

@@ -2,7 +2,7 @@
 
     python llm_structured.py claude/haiku invoice-*.txt
 
-claude and codex are asked by their own structured output, other backends in words; what does not fit is sent back, twice at most.
+claude, codex and qwen are asked by their own structured output, other backends in words; what does not fit is sent back, twice at most.
 """
 
 import sys
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from clisup.llm import blocking
-from clisup.llm.failures import StructureError
+from clisup.llm import StructureError, blocking
 
 
 class Invoice(BaseModel):

@@ -9,10 +9,8 @@ import pytest
 import trio
 from pydantic import BaseModel
 
+from clisup.llm import Client, Overloaded, RetryPolicy
 from clisup.llm.calls import ModelCalls
-from clisup.llm.client import Client
-from clisup.llm.failures import Overloaded
-from clisup.llm.retrying import RetryPolicy
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
 
 # -- the program

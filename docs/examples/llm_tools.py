@@ -7,8 +7,7 @@ import sys
 
 import trio
 
-from clisup.llm import resolve, tool
-from clisup.llm.chat import ChatOptions, ToolEnded, ToolStarted
+from clisup.llm import ChatOptions, ToolEnded, ToolStarted, resolve, tool
 
 STOCK = {"bolts": 40, "nuts": 12}
 

@@ -10,9 +10,7 @@ import sys
 
 import trio
 
-from clisup.llm.budget import Budget
-from clisup.llm.models import resolve
-from clisup.llm.workflow import Loop, Stage, StageDone, StageRun
+from clisup.llm import Budget, Loop, Stage, StageDone, StageRun, resolve
 
 
 async def write(run: StageRun) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
+from commands import environment, run
 from harness import Harness
 from session_probe import SessionProbe
 
@@ -103,13 +106,13 @@ def test_a_turn_whose_last_word_is_said_is_not_ended_any_more(daemon: Harness) -
 
 
 def test_time_in_turns_is_limited_and_time_between_them_is_not(daemon: Harness) -> None:
-    session = daemon.new(budget={"wall_s": 1.5})
+    session = daemon.new(budget={"wall_s": 5.0})
     session.ask("@sleep 0.5\nhello")
     before = session.get()["budget"]["used"]["wall_s"]
-    assert 0.5 <= before < 1.5
+    assert before >= 0.5
     end = session.end_of(session.prompt("@stall"))
     assert (end["outcome"], end["error"]["kind"]) == ("failed", "budget")
-    assert session.get()["budget"]["used"]["wall_s"] >= 1.5
+    assert session.get()["budget"]["used"]["wall_s"] >= 5
 
 
 def test_a_turns_cost_is_estimated_while_it_runs_and_what_the_cli_reports_counts_at_its_end(
@@ -140,10 +143,12 @@ def test_a_killed_turn_has_an_estimated_cost_where_its_model_has_a_price_and_non
             assert (used["usd"], used["unpriced"], summary["cost_usd"]) == (None, 1, None)
 
 
-def test_prompts_that_wait_end_without_a_start(daemon: Harness) -> None:
+def test_prompts_that_wait_end_without_a_start(daemon: Harness, tmp_path: Path) -> None:
     session = daemon.new(budget={"tokens": 1500})
-    first = session.prompt(long_work(3, last="@stall"))
+    gate = tmp_path / "go"
+    first = session.prompt(f"@wait-file {gate}\n{long_work(3, last='@stall')}")
     waiting = [session.prompt("next"), session.prompt("and next")]
+    gate.touch()
     assert session.end_of(first)["error"]["kind"] == "budget"
     for turn in waiting:
         end = session.end_of(turn)
@@ -184,7 +189,7 @@ def test_what_was_used_survives_kills_and_nothing_is_counted_twice(daemon: Harne
     assert (used["usd"], used["tokens"], used["turns"]) == (0.75, 135, 2)
 
 
-def test_a_turn_is_held_to_its_budget_by_the_daemon_after_a_kill_too(daemon: Harness, tmp_path: Any) -> None:
+def test_a_turn_is_held_to_its_budget_by_the_daemon_after_a_kill_too(daemon: Harness, tmp_path: Path) -> None:
     session = daemon.new(budget={"tokens": 3500})
     gate = tmp_path / "go"
     turn = session.prompt(long_work(1, last=f"@wait-file {gate}\n{long_work(3, padding=0, last='@stall')}"))
@@ -280,7 +285,7 @@ def test_a_steered_prompt_is_refused_where_the_turn_is_being_ended_for_its_budge
 
 
 def test_what_a_running_turn_has_used_is_known_again_also_over_segments_of_the_journal(
-    serve: Callable[..., Harness], tmp_path: Any
+    serve: Callable[..., Harness], tmp_path: Path
 ) -> None:
     daemon = serve(daemon={"segment_bytes": 65536})
     session = daemon.new(budget={"tokens": 10_000_000})
@@ -349,3 +354,16 @@ def test_a_budget_is_shown_without_a_daemon_too(serve: Callable[..., Harness]) -
     assert json.loads(shown.stdout)["budget"] == told
     assert "used up" in run(daemon, "status", session.id).stdout
     daemon.start()
+
+
+def test_the_example_works_until_its_budget_is_used_up_and_raises_it_once(daemon: Harness) -> None:
+    """docs/examples/session_budget.py."""
+    program = Path(__file__).resolve().parents[2] / "docs" / "examples" / "session_budget.py"
+    prompts = ["@usage 90 20\nFirst.", "@usage 10 5\nSecond.", long_work(2, last="@stall")]
+    command = [sys.executable, str(program), "demo", "100", *prompts]
+    ran = subprocess.run(command, env=environment(daemon), cwd=daemon.cwd, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    assert lines[:3] == ["First. (110 tokens)", "110 of 100 tokens used: twice as many, once", "Second. (15 tokens)"]
+    assert lines[3].startswith("ended in the middle: the turn was ended: the session's budget of 200 tokens is used up")
+    assert int(lines[4].split()[2]) >= 2000

@@ -180,7 +180,8 @@ class Scene:
     def copy_examples(self, target: Path | None = None) -> None:
         """The programs of docs/examples, where the page has its reader put them."""
         for path in (ROOT / "docs" / "examples").iterdir():
-            shutil.copy(path, target or self.work)
+            if path.is_file():  # whoever ran or checked them may have left byte code
+                shutil.copy(path, target or self.work)
 
     def write_program(self, page: str, name: str) -> None:
         """The first Python program of a page, saved as it says; and the Python of an installed clisup."""

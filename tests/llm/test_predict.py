@@ -48,6 +48,9 @@ async def test_a_backend_with_structured_output_is_asked_with_the_schema() -> No
     schema = model.asked[0].output_schema
     assert schema is not None
     assert list(schema["properties"]) == ["city", "people"]
+    prompt = model.asked[0].prompt.text
+    assert "Answer with these fields:\n- city (text)\n- people (integer)" in prompt
+    assert "JSON" not in prompt  # the backend says that in its own way
 
 
 async def test_an_answer_that_does_not_fit_is_put_right_in_the_same_chat() -> None:
@@ -94,6 +97,16 @@ async def test_a_schema_that_the_backend_will_not_take_is_asked_for_in_words() -
     model = ScriptedModel(InvalidRequest("bad schema", kind="invalid_request"), ROME, structured=True)
     assert (await Predict(Capital, model=model)(country="Italy")).city == "Rome"
     assert [asked.output_schema is None for asked in model.asked] == [False, True]
+    assert ["JSON Schema" in asked.prompt.text for asked in model.asked] == [False, True]
+
+
+async def test_a_chat_that_loses_its_structured_output_is_told_the_form_in_words() -> None:
+    wrong = Reply('{"city": "Rome"}')
+    model = ScriptedModel(wrong, InvalidRequest("no more", kind="unsupported"), wrong, ROME, structured=True)
+    assert (await Predict(Capital, model=model)(country="Italy")).people == 3
+    prompts = [asked.prompt.text for asked in model.asked]
+    assert ["people: is missing" in prompt for prompt in prompts] == [False, True, True, True]
+    assert ["JSON Schema" in prompt for prompt in prompts] == [False, False, True, False]
 
 
 async def test_reasoning_comes_first_and_is_kept() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from harness import ENVIRONMENT, PATIENCE_S, Harness
+
+from tests.docs.blocks import Block, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -60,3 +64,55 @@ def test_a_workflow_ends_and_is_not_asked_twice(
     assert "round 1, write: from the trace\nround 1, check: from the trace\ndone ($" in again.stdout
     never = run("llm_workflow.py", "demo", "u.jsonl", "1", "@text Too many words.")
     assert (never.returncode, "max_rounds ($" in never.stdout) == (1, True), never.stderr
+
+
+# what stands around a page's program, and what it says with the demo backend in the place of the others
+BEFORE_AND_AFTER: dict[str, list[tuple[str, str, str]]] = {
+    "tool-decorator.md": [
+        (
+            "rates = lambda day: {'EUR': 2.0}",
+            "import trio; print(trio.run(exchange.run, {'amount': '3', 'to': 'EUR'}).content)",
+            '{"EUR":6.0}\n',
+        ),
+        ("", "", "ToolOutput(content='8', is_error=False)\n"),
+    ],
+    "signatures.md": [
+        ("", "", "bug 1\n"),
+        (
+            "",
+            "import trio; from clisup.llm import *; desk = Desk(); desk.model = resolve('demo')\nprint(trio.run(lambda: desk('x')))",
+            "demo\n",
+        ),
+        ("", "import trio; trio.run(test_a_wrong_answer_is_put_right)", ""),
+    ],
+    "budgets.md": [
+        ("import trio; texts = ['@cost 0.5']", "trio.run(main)", "*$0.5000, * tokens, 1 iteration, * s\n"),
+        (
+            "import trio",
+            "from clisup.llm import resolve\nprint(trio.run(ask, resolve('demo'), 'Hi').text, budget.spent.answers)",
+            "You said: Hi 1\n",
+        ),
+    ],
+    "workflows.md": [("", "", "max_rounds demo $*")],
+}
+SHOWN = [
+    (block, *around)
+    for page, all_around in BEFORE_AND_AFTER.items()
+    for block, around in zip(
+        [block for block in blocks(ROOT / "docs" / "llm" / page) if block.language == "python"], all_around, strict=True
+    )
+]
+
+
+@pytest.mark.parametrize(("block", "before", "after", "says"), SHOWN, ids=lambda part: getattr(part, "at", ""))
+def test_what_a_page_shows_works(
+    serve: Callable[..., Harness], tmp_path: Path, block: Block, before: str, after: str, says: str
+) -> None:
+    env = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "CLISUP_SOCKET": serve().socket}
+    program = re.sub(r'"claude/\w+"', '"demo"', f"{before}\n{block.text}\n{after}")
+    command = [sys.executable, "-W", "error", "-c", program]
+    ran = subprocess.run(
+        command, env=env, cwd=tmp_path, text=True, capture_output=True, timeout=PATIENCE_S * 2, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert fnmatch(ran.stdout, says), ran.stdout

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -62,7 +62,7 @@ class DropCompletedToolCalls(_Policy):
     """
 
     keep_turns: int = Field(default=1, ge=0)
-    leave: str = Field(default="nothing", pattern="^(nothing|call)$")
+    leave: Literal["nothing", "call"] = "nothing"
     exclude: frozenset[str] = frozenset()
     at_least_tokens: int = Field(default=0, ge=0)
 

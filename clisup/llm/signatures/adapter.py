@@ -23,7 +23,7 @@ from clisup.llm.signatures.signature import (
     schema_of_outputs,
 )
 
-__all__ = ["Answered", "NotWhatWasAsked", "check_inputs", "prompt_of", "read_answer", "repair_prompt"]
+__all__ = ["Answered", "NotWhatWasAsked", "check_inputs", "form_of", "prompt_of", "read_answer", "repair_prompt"]
 
 _MAX_PROBLEMS = 20
 """So many problems are told of one answer: a list of a thousand wrong items is told by its first."""
@@ -67,8 +67,11 @@ def prompt_of(
     *,
     examples: Sequence[Signature] = (),
     reasoning: bool = False,
+    in_words: bool = True,
 ) -> Prompt:
-    """The whole question. Images among the inputs go along as blocks; all else is in the text."""
+    """The whole question. Images among the inputs go along as blocks; all else is in the text. Without `in_words` the form of the
+    answer is not told: the backend is given the schema beside the prompt.
+    """
     images = [value for value in inputs.values() if isinstance(value, ImageBlock)]
     parts = [instructions_of(signature)]
     for example in examples:
@@ -76,7 +79,7 @@ def prompt_of(
         given = _inputs(signature, {name: getattr(example, name) for name in inputs_of(signature)})
         parts.append(f"<example>\n{given}\n<answer>\n{outputs}\n</answer>\n</example>")
     parts.append(_inputs(signature, inputs))
-    parts.append(_wanted(signature, reasoning))
+    parts.append(form_of(signature, reasoning=reasoning, in_words=in_words))
     text = "\n\n".join(part for part in parts if part)
     return [TextBlock(text=text), *images] if images else text
 
@@ -97,21 +100,25 @@ def _fenced(name: str, value: Any) -> str:
     return f"<{name}>\n{text}\n</{name}>"
 
 
-def _wanted(signature: type[Signature], reasoning: bool) -> str:
-    lines = ["Answer with one JSON object and nothing else. Its fields:"]
+def form_of(signature: type[Signature], *, reasoning: bool, in_words: bool) -> str:
+    """What the answer has to look like; `in_words`, with the JSON Schema."""
+    lines = ["Answer with one JSON object and nothing else. Its fields:" if in_words else "Answer with these fields:"]
     if reasoning:
         lines.append("- reasoning (text): think step by step here, before all else")
     for name, field in outputs_of(signature).items():
         about = f": {field.description}" if field.description else ""
         lines.append(f"- {name} ({kind_of(field)}){about}")
+    if not in_words:
+        return "\n".join(lines)
     schema = json.dumps(schema_of_outputs(signature, reasoning=reasoning), ensure_ascii=False, separators=(",", ":"))
     return "\n".join([*lines, f"It must fit this JSON Schema: {schema}"])
 
 
-def repair_prompt(problems: Sequence[str]) -> str:
-    """What is said to an answer that does not fit."""
+def repair_prompt(problems: Sequence[str], *, form: str = "") -> str:
+    """What is said to an answer that does not fit; with the `form_of` the answer where it was not told before."""
     told = "\n".join(f"- {problem}" for problem in problems)
-    return f"That is not what was asked for:\n{told}\nGive the whole JSON object again, put right, and nothing else."
+    again = f"\n\n{form}" if form else "\nGive the whole JSON object again, put right, and nothing else."
+    return f"That is not what was asked for:\n{told}{again}"
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -13,7 +13,7 @@ from clisup.llm.budget import Budget
 from clisup.llm.chat import Chat, ChatOptions, Completion, FinishReason, LanguageModel
 from clisup.llm.failures import InvalidRequest, StructureError
 from clisup.llm.messages import Prompt, ToolUseBlock
-from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, prompt_of, read_answer, repair_prompt
+from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, form_of, prompt_of, read_answer, repair_prompt
 from clisup.llm.signatures.module import Module, active, using
 from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
 from clisup.llm.signatures.signature import signature as read_signature
@@ -122,10 +122,18 @@ class Predict(Module, Generic[S]):
 
     async def _ask(self, chat: Chat, given: dict[str, Any]) -> Prediction[S]:
         reasoning = self.reasoning and "reasoning" not in outputs_of(self.signature)
-        prompt = prompt_of(self.signature, given, examples=self.examples, reasoning=reasoning)
         schema: dict[str, Any] | None = schema_of_outputs(self.signature, reasoning=reasoning)
         completions: list[Completion] = []
+        problems: Sequence[str] = ()
+
+        def prompt(in_words: bool) -> Prompt:
+            if completions:  # the chat may have gone on to a model that knows no schema beside the prompt
+                late = form_of(self.signature, reasoning=reasoning, in_words=True) if in_words and native else ""
+                return repair_prompt(problems, form=late)
+            return prompt_of(self.signature, given, examples=self.examples, reasoning=reasoning, in_words=in_words)
+
         while True:
+            native = schema is not None
             completion, schema = await _ask_structured(chat, prompt, schema)
             completions.append(completion)
             try:
@@ -133,7 +141,7 @@ class Predict(Module, Generic[S]):
             except NotWhatWasAsked as error:
                 if len(completions) > self.repairs or completion.finish_reason is FinishReason.REFUSAL:
                     raise self._given_up(completions, error) from None
-                prompt = repair_prompt(error.problems)
+                problems = error.problems
             else:
                 thought = getattr(read.value, "reasoning", None) if self.reasoning and not reasoning else read.reasoning
                 return Prediction(cast("S", read.value), thought, tuple(completions))
@@ -154,17 +162,17 @@ def _called(completion: Completion) -> bool:
 
 
 async def _ask_structured(
-    chat: Chat, prompt: Prompt, schema: dict[str, Any] | None
+    chat: Chat, prompt: Callable[[bool], Prompt], schema: dict[str, Any] | None
 ) -> tuple[Completion, dict[str, Any] | None]:
-    """Ask with the backend's own structured output where it has one. The schema that comes back is for the next prompt."""
+    """Ask with the backend's own structured output where it has one, else in words. The schema that comes back is for the next prompt."""
     budgets = active().budgets
     if schema is not None:
         try:
-            return await ask(chat, prompt, budgets=budgets, output_schema=schema), schema
+            return await ask(chat, prompt(False), budgets=budgets, output_schema=schema), schema
         except InvalidRequest as error:  # `Unsupported`, or the schema says more than the model's API takes
             if error.side_effects:
                 raise
-    return await ask(chat, prompt, budgets=budgets), None
+    return await ask(chat, prompt(True), budgets=budgets), None
 
 
 class ChainOfThought(Predict[S]):
