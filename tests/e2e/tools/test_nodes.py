@@ -39,7 +39,12 @@ async def test_every_cli_gives_the_same_nodes_for_the_same_calls(stage: Start, k
         async with Conversation(model(here), tools=[ADD, FAIL, TWO_TEXTS]) as conversation:
             turn = await conversation.send(here.prompt)
     assert all(isinstance(call, ToolInteraction) and call.ours and call.at and call.ended_at for call in turn.calls)
-    assert essences(turn.steps) == SAME
+    if kind.startswith(
+        "codex"
+    ):  # it tells calls outside of messages: one that is over before the next begins is a step of its own
+        assert sum(essences(turn.steps), []) == sum(SAME, [])
+    else:
+        assert essences(turn.steps) == SAME
     assert (turn.text, turn.outcome) == ("Done.", "completed")
 
 
