@@ -190,7 +190,7 @@ def _check_roles(number: int, role: str, blocks: Sequence[HistoryBlock]) -> None
 def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> None:
     """Each call of the message before has its one answer in this one, and nothing else is answered."""
     given: set[str] = set()  # a message may hold a hundred thousand, and all clients wait while it is looked through
-    loose = []
+    loose: list[str] = []
     for id_ in answered:
         (given.add if id_ in asked and id_ not in given else loose.append)(id_)
     if missing := [id_ for id_ in asked if id_ not in given]:
