@@ -34,6 +34,7 @@ def test_both_clients_have_their_examples() -> None:
 
 
 TOO_LONG_TO_SHOW = {"approvals_webhook.py"}
+ELSEWHERE = {"session_budget.py": "budgets.md"}  # pages beside the how-tos that lead to one
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,9 @@ TOO_LONG_TO_SHOW = {"approvals_webhook.py"}
 def test_a_page_shows_a_whole_program_as_it_is_or_leads_to_it(program: str) -> None:
     pages = [PAGE, *(path.read_text() for path in (ROOT / "docs" / "how-to").glob("*.md"))]
     shown = sum(f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in page for page in pages)
+    if program in ELSEWHERE:
+        assert f"(examples/{program})" in (ROOT / "docs" / ELSEWHERE[program]).read_text()
+        return
     led_to = any(f"(../examples/{program})" in page for page in pages)
     assert (shown, led_to) == (0, True) if program in TOO_LONG_TO_SHOW else shown == 1
 

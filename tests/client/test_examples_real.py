@@ -99,6 +99,7 @@ ELSEWHERE = {
     "fleet.py": "tests/docs/test_fleet.py",
     "approvals_webhook.py": "tests/docs/test_webhook.py",
     "ci_job.sh": "tests/docs/test_ci_job.py",
+    "session_budget.py": "tests/daemon/test_budgets.py",
 }
 
 

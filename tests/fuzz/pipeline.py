@@ -20,6 +20,7 @@ from clisup.core.journal import Source, encode_snapshot, event_seq, event_slice,
 from clisup.core.ledger import Ledger
 from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
+from clisup.core.spending import SPENDING
 from clisup.core.spill import spill
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
@@ -168,6 +169,10 @@ def _check_ledger(daemon: _Daemon, *, snapshot: bool) -> None:
     again = Ledger()
     for record in records:
         again.apply(record, max_keys=10)
+    if again.current is not None:  # as `Recorder.load` reads them again, for the running turn alone
+        for event in (record.event for record in records):
+            if event is not None and event["type"] in SPENDING and event["seq"] >= again.current.began_seq:
+                again.spend(event)
     promise(again == daemon.recorder.ledger, "the journal gives the same ledger")
     if snapshot:
         (record,) = read_lines(encode_snapshot(again.snapshot()))
