@@ -20,6 +20,7 @@ import trio
 
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
+from clisup.llm.conversation.context import NO_ANSWER, sound
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
@@ -173,10 +174,20 @@ class ClientChat:
             raise RuntimeError("the chat has no model at present: the last one failed, and the next was not asked yet")
         return self._held
 
+    def _history(self) -> tuple[Message, ...]:
+        """What was said, as every backend takes it: some CLIs count the ids of calls anew in each turn, and an answer may have had no
+        word at its end. What the caller gave is left as it is.
+        """
+        if len(self.messages) == len(self._options.history):
+            return self.messages
+        last = self.messages[-1]
+        ended = last.role == "assistant" and last.text
+        return sound(self.messages if ended else (*self.messages, Message.assistant(NO_ANSWER)))
+
     async def _chat(self) -> Chat:
         """The chat that answers, opened with all that was said where it is not open yet."""
         if self._held is None:
-            options = replace(self._options, history=self.messages)
+            options = replace(self._options, history=self._history())
             self._held = await self._nursery.start(_hold, self._client.models[self._place], options)
         return self._held.chat
 
