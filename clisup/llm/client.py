@@ -78,10 +78,11 @@ class Client(ModelCalls):
 
 @dataclass(slots=True)
 class _Held:
-    """A chat that a task of its own holds open: until `over` is set, or the nursery ends."""
+    """A chat that a task of its own holds open: until `over` is set, or the nursery ends. `lost`: it ended by itself."""
 
     chat: Chat
     over: trio.Event
+    lost: bool = False
 
 
 class ClientChat:
@@ -186,7 +187,8 @@ class ClientChat:
 
     async def _chat(self) -> Chat:
         """The chat that answers, opened with all that was said where it is not open yet."""
-        if self._held is None:
+        if self._held is None or self._held.lost:
+            self._held = None
             options = replace(self._options, history=self._history())
             self._held = await self._nursery.start(_hold, self._client.models[self._place], options)
         return self._held.chat
@@ -194,10 +196,16 @@ class ClientChat:
 
 async def _hold(model: LanguageModel, options: ChatOptions, task_status: trio.TaskStatus[_Held]) -> None:
     """In a task of its own: it may be opened in the middle of somebody's loop, and has to be closed where it was opened."""
-    async with model.chat(options) as chat:
-        held = _Held(chat, trio.Event())
-        task_status.started(held)
-        await held.over.wait()
+    held: _Held | None = None
+    try:
+        async with model.chat(options) as chat:
+            held = _Held(chat, trio.Event())
+            task_status.started(held)
+            await held.over.wait()
+    except LLMError:
+        if held is None:
+            raise
+        held.lost = True  # what its stream raises is planned for; here it would end the whole chat
 
 
 async def _tell(whom: Callable[[Any], Awaitable[None] | None] | None, what: Retry | Fallback) -> None:

@@ -277,9 +277,9 @@ class Conversation:
         builder = TurnBuilder(prompt, id=uuid.uuid4().hex, at=self._now(), agents=self._agents, taken=taken)
         events = held.chat.stream(prompt, output_schema=schema)
         held.context = None  # until it is known how it ends
-        done, error = False, None
+        done, error, in_words = False, None, None
         try:
-            while (event := await _next(events, call)) is not None:
+            while (event := await _next(events, None if done else call)) is not None:
                 builder.add(event)
                 if isinstance(event, Finished):
                     done = True
@@ -289,8 +289,11 @@ class Conversation:
                     held.context = context_of(self._turns)
                     await self._save_own()
                     if schema is not None and event.completion.structured is None:
-                        raise _no_value(event.completion)
+                        in_words = event.completion
+                        continue
                 yield event
+            if in_words is not None:
+                raise _no_value(in_words)
         except LLMError as failure:
             error = failure
             raise
