@@ -39,7 +39,7 @@ from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolUseBlock, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools import Tool
+from clisup.llm.tools import Tool, check_tools
 
 __all__ = ["Conversation"]
 
@@ -80,6 +80,7 @@ class Conversation:
         self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
         self._memory, self._budget = memory, budget
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
+        check_tools(self._tools)
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, dict(labels or {}), dict(session or {})
