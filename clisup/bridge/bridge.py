@@ -38,6 +38,9 @@ MAX_CALLS = 63
 """Open at once, until the daemon says how many it takes. More are answered with an error here: a connection with too many requests
 is not read, and a cancellation has to be."""
 
+MAX_DEPTH = 199
+"""Levels of what is said of a call. The daemon takes 200 in a frame, and around this is the frame itself."""
+
 _CHUNK = 64 * 1024
 _NO_METHOD, _NO_PARAMS, _NO_JSON, _INTERNAL = -32601, -32602, -32700, -32603
 _GONE = "The tool could not be run, because the supervisor of this session is gone."
@@ -264,6 +267,8 @@ class Bridge:
             self._failed(
                 call, f"The tool was not run, because {len(self._calls)} calls are open: wait for their results."
             )
+        elif (reason := _unspeakable(call.params)) is not None:
+            self._failed(call, f"The tool was not run, because its call {reason}: mend it and call again.")
         elif len(json.dumps(call.params)) > self._max_frame - 1024:
             self._failed(call, f"The tool was not run, because its input is larger than {self._max_frame} bytes.")
         else:
@@ -360,6 +365,25 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
     if block["type"] == "image":
         return {"type": "image", "data": block["data"], "mimeType": block["media_type"]}
     return {"type": "text", "text": block["text"]}
+
+
+def _unspeakable(params: Any) -> str | None:
+    """Why the daemon would not take these as JSON, and then could not even say which call they are of. None where it does."""
+    level = [params]
+    for _ in range(MAX_DEPTH):
+        level = [inner for node in level for inner in (node.values() if isinstance(node, dict) else node)]
+        level = [inner for inner in level if isinstance(inner, dict | list)]
+        if not level:
+            break
+    else:
+        return f"is nested more than {MAX_DEPTH} levels deep"
+    try:
+        json.dumps(params, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return "has half a surrogate pair in it, which is no character"
+    except ValueError:
+        return "has a number in it that JSON does not know"
+    return None
 
 
 def _uuid() -> str:

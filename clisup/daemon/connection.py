@@ -48,6 +48,7 @@ READ_LIMIT = 64 * 1024
 HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing
 MAX_UNSENT = 8  # answers of a connection that wait to be sent: with more it is not read
 PROVE_LIMIT_S = 10.0  # for what a CLI started to say whose bridge it is
+MAX_HEARD = 1024  # requests of ours whose answer is remembered: a client may answer by `tool/result` instead, for ever
 LAST_WORD_S = 1.0  # for the refusal that ends a connection: its client may not read
 RETRY_AFTER_S = 1
 _log = structlog.get_logger()
@@ -278,6 +279,8 @@ class Connection:
         """Send a request; `heard` is called with its answer, if one comes. `params` is JSON already."""
         self._asked += 1
         self._heard[id_ := f"d{self._asked}"] = heard
+        if len(self._heard) > MAX_HEARD:
+            del self._heard[next(iter(self._heard))]
         self._say(encode_request(id_, method, params))
 
     def tell(self, method: str, params: bytes) -> None:

@@ -75,8 +75,7 @@ class Session:
         self._waits_for: str | None = None
         self._draining = self._closing = self._left = False
         self._closed: trio.Event | None = None  # there while somebody waits for it
-        self._failures = 0
-        self._last_turn = 0
+        self._failures = self._last_turn = 0
         self.prompts = PromptDesk(self)
         self.steering = Steering(self)
         self.controls = Controls(self)
@@ -355,8 +354,7 @@ class Session:
             if self._runner is not None:
                 self._runner.cancelled = True
             return
-        why = {"actor": actor.model_dump()} if actor else {}
-        self.run.end(reason, ladder_for(mode, self.timeouts), **why)
+        self.run.end(reason, ladder_for(mode, self.timeouts), **({"actor": actor.model_dump()} if actor else {}))
 
     def _drop_queued(self, turn: Turn, actor: Actor) -> None:
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
@@ -394,6 +392,8 @@ class Session:
         with suppress(WorldError):  # the daemon stops
             await self.sync()
         self.advance(Cause.CLOSE)
+        if self.tools is not None:
+            self.tools.close()
         self.services.opened.leave(self)
         self.dir.forget_secrets()
         LOG.forget_brought(self.id)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ToolDesk", "ToolServer", "answer_json", "desk_of_token", "serve_tools", "tool_answer"]
 
+_CLOSED = refused("The tool was not run to its end, because its session is closed.")
 _log = structlog.get_logger()
 
 
@@ -98,6 +99,16 @@ class ToolDesk:
             self._server = None
             self._serving()
 
+    def close(self) -> None:
+        """The session is closed. Who served it must not hold it for as long as its connection lasts."""
+        for call in self.calls:
+            self.calls.settle(call.call_id, _CLOSED)
+            self._ended(call, "gone")
+        if self._server is not None:
+            self._server.serves.discard(self)
+            self._server = None
+        self._stir()
+
     def _serving(self) -> None:
         served = self._server is not None
         self.calls.serving(served=served, wait_s=self.limits.wait_s, now=trio.current_time())
@@ -107,6 +118,8 @@ class ToolDesk:
 
     async def call(self, params: BridgeCallParams) -> ToolAnswer:
         """Have the tool run, and wait for its answer. Cancelling it drops the call, unless another one waits for it."""
+        if self._session.state is SessionState.CLOSED:  # the token ends with it, also where a bridge has said it before
+            return _CLOSED
         if (refusal := self.calls.refusal(params.call_id, params.name)) is not None:
             return refusal
         known = self.calls.get(params.call_id) is not None

@@ -75,6 +75,16 @@ def test_no_secret_leaves_with_a_recording_and_all_else_stays(serve: Callable[..
     assert [event["type"] for event in kept] == [event["type"] for event in live]
 
 
+def test_neither_a_sessions_bridge_nor_its_mcp_servers_lose_their_secrets_to_a_recording(daemon: Harness) -> None:
+    servers = {"mcpServers": {"notes": {"command": "/bin/true", "env": {"NOTES_KEY": BROUGHT}}}}
+    session = daemon.new(tools=[{"name": "add", "input_schema": {"type": "object"}}], mcp_config=servers)
+    token = json.loads((session.dir / "private" / "tools.json").read_text())["token"]
+    session.ask(f"@text Look: {token} {BROUGHT}")
+    text = everything(record(daemon, session))
+    assert token not in text and BROUGHT not in text
+    assert "Look: [redacted] [redacted]" in text
+
+
 def test_a_recording_is_the_output_byte_for_byte_where_nothing_is_secret(daemon: Harness) -> None:
     session = daemon.new()
     session.ask('Hello.\n@unknown\n@tool Read {"file": "a"}\nBye.\n@stream 5 20')

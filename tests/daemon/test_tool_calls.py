@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
 from harness import Harness, until
 from wire import Wire
 
+from clisup.core.config import Config
 from clisup.core.tool_calls import MAX_OPEN_CALLS
+from clisup.daemon.tool_calls import ToolDesk
 from clisup.errors import ClisupError
 
 ADD = {"name": "add", "description": "Adds two numbers.", "input_schema": {"type": "object"}}
@@ -358,6 +362,40 @@ def test_the_token_is_in_private_files_alone_and_ends_with_the_session(daemon: H
     session.close()
     assert not (directory / "private").exists()
     assert refusal(daemon.wire(), "bridge/hello", token=token) == "permission_denied"
+
+
+def test_a_closed_session_ends_its_calls_and_takes_none_from_a_bridge_that_is_still_there(daemon: Harness) -> None:
+    session = Session(daemon)
+    bridge, client = session.bridge(), session.client
+    id_ = bridge.post("bridge/call", call_id="c1", name="add")
+    call = told(client)
+    client.call("session/close", session_id=session.id)
+    assert told(client, "tool/cancelled") == {
+        "session_id": session.id, "call_id": "c1", "reason": "gone", "request": None,
+    }  # fmt: skip
+    answer(client, call, content="late")
+    assert bridge.answer(id_)["is_error"] is True
+    later = bridge.call("bridge/call", call_id="c2", name="add")
+    assert later["is_error"] is True and "closed" in later["content"]
+
+
+def test_a_client_holds_nothing_of_the_sessions_that_it_has_closed() -> None:
+    class Client:
+        def __init__(self) -> None:
+            self.serves: set[ToolDesk] = set()
+
+    closed = SimpleNamespace(dir=SimpleNamespace(read_tools=lambda: [ADD]))
+    closed.services = SimpleNamespace(config=Config())
+    client: Any = Client()
+
+    async def main() -> None:
+        desk = ToolDesk(cast("Any", closed))
+        desk.serve(client)
+        assert client.serves == {desk}
+        desk.close()
+
+    trio.run(main)
+    assert client.serves == set()
 
 
 def test_a_session_of_the_same_params_is_served_by_who_asked_last(daemon: Harness) -> None:

@@ -75,7 +75,7 @@ def test_a_tool_is_really_called_by_the_id_of_its_block(demo: Demo, config: str)
 
 def test_a_request_of_the_server_is_answered(demo: Demo, config: str) -> None:
     demo.run('@mcp add {"a": 1, "b": 1}', config, ALLOWED)
-    assert {"answered": "mine", "error": -32601} in log(demo)
+    assert demo.eventually(lambda: {"answered": "mine", "error": -32601} in log(demo))
 
 
 def test_what_the_tool_calls_an_error_is_one(demo: Demo, config: str) -> None:
@@ -167,7 +167,7 @@ def test_a_call_that_is_interrupted_is_cancelled(demo: Demo, config: str, how: s
     run = talk.end(None if how == "interrupt" else signal.SIGINT)
     (result,) = results(run)
     assert result["is_error"] and run.results[-1]["terminal_reason"] == "aborted_tools"
-    assert [entry for entry in log(demo) if "cancelled" in entry]
+    assert demo.eventually(lambda: bool([entry for entry in log(demo) if "cancelled" in entry]))
 
 
 def test_a_server_that_dies_fails_the_call_and_all_later_ones(demo: Demo, config: str) -> None:

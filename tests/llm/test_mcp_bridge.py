@@ -215,6 +215,25 @@ async def test_more_calls_than_may_be_open_are_errors_and_a_cancellation_is_stil
             assert {(await trio.to_thread.run_sync(raw.hear))["id"] for _ in range(2)} == {1, 2}
 
 
+@pytest.mark.parametrize("odd", ['"\\ud83d"', "NaN", "1e999", "[" * 250 + "]" * 250])
+async def test_a_call_that_cannot_be_passed_on_fails_alone(daemon: Harness, odd: str) -> None:
+    async with served(daemon) as (session_id, desk):
+        with Raw(configured(daemon, session_id)) as raw:
+            raw.say({"id": 1, "method": "tools/call", "params": {"name": "hang", "arguments": {"a": 6}}})
+            while not desk.calls:
+                await trio.sleep(0.01)
+            raw.say(
+                f'{{"id": 2, "method": "tools/call", "params": {{"name": "add", "arguments": {{"a": {odd}}}}}}}'.encode()
+                + b"\n"
+            )
+            refused = await trio.to_thread.run_sync(raw.hear)
+            assert (refused["id"], refused["result"]["isError"]) == (2, True)
+            assert "mend it" in refused["result"]["content"][0]["text"]
+            desk.gate.set()
+            answered = await trio.to_thread.run_sync(raw.hear)
+            assert (answered["id"], answered["result"]["content"][0]["text"]) == (1, "6")
+
+
 # -- a model's own tool, below the keeper
 
 

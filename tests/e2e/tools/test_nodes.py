@@ -32,6 +32,10 @@ def essences(steps: tuple[Step, ...]) -> list[list[tuple[str, dict[str, Any], st
     return [sorted((call.essence for call in step.calls), key=str) for step in steps if step.calls]
 
 
+def flat(steps: list[list[tuple[str, dict[str, Any], str, bool]]]) -> list[tuple[str, dict[str, Any], str, bool]]:
+    return sorted((call for step in steps for call in step), key=str)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_cli_gives_the_same_nodes_for_the_same_calls(stage: Start, kind: str) -> None:
     here = stage(kind, SCRIPT)
@@ -39,7 +43,11 @@ async def test_every_cli_gives_the_same_nodes_for_the_same_calls(stage: Start, k
         async with Conversation(model(here), tools=[ADD, FAIL, TWO_TEXTS]) as conversation:
             turn = await conversation.send(here.prompt)
     assert all(isinstance(call, ToolInteraction) and call.ours and call.at and call.ended_at for call in turn.calls)
-    assert essences(turn.steps) == SAME
+    got = essences(turn.steps)
+    if kind.startswith("codex"):  # calls come outside of messages: what makes a step, and its order, is when they ran
+        assert flat(got) == flat(SAME)
+    else:
+        assert got == SAME
     assert (turn.text, turn.outcome) == ("Done.", "completed")
 
 
