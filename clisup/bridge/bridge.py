@@ -373,9 +373,7 @@ def _unspeakable(params: Any) -> str | None:
     for _ in range(MAX_DEPTH):
         level = [inner for node in level for inner in (node.values() if isinstance(node, dict) else node)]
         level = [inner for inner in level if isinstance(inner, dict | list)]
-        if not level:
-            break
-    else:
+    if level:
         return f"is nested more than {MAX_DEPTH} levels deep"
     try:
         json.dumps(params, ensure_ascii=False, allow_nan=False).encode()

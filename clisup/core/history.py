@@ -189,11 +189,15 @@ def _check_roles(number: int, role: str, blocks: Sequence[HistoryBlock]) -> None
 
 def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> None:
     """Each call of the message before has its one answer in this one, and nothing else is answered."""
-    if missing := [id_ for id_ in asked if id_ not in answered]:
+    given: set[str] = set()  # a message may hold a hundred thousand, and all clients wait while it is looked through
+    loose: list[str] = []
+    for id_ in answered:
+        (given.add if id_ in asked and id_ not in given else loose.append)(id_)
+    if missing := [id_ for id_ in asked if id_ not in given]:
         raise ValueError(
             f"message {number} has no tool_result for the tool_use {missing[0]!r} of the message before it"
         )
-    if loose := [id_ for at, id_ in enumerate(answered) if id_ not in asked or id_ in answered[:at]]:
+    if loose:
         raise ValueError(
             f"message {number} has a tool_result for {loose[0]!r}, which the message before it does not ask for"
         )

@@ -104,8 +104,7 @@ class Budgets:
         if self.limits is None or (breach := breach_of(self.limits, self.used())) is None:
             return False
         done = TurnCompleted(outcome="failed", error=error_of(breach, started=False))
-        await session.recorder.record_surely(lambda: [session.completion(done, {}, turn_id=turn.id)])
-        session.dir.drop_prompt(turn.id)
+        await session.gate.end(turn, done)
         return True
 
     # -- during a turn

@@ -65,13 +65,22 @@ class Gate:
         await self._hold(turn, held)
         return False
 
+    async def end(self, turn: Turn, done: TurnCompleted) -> None:
+        """End a turn that has not begun. Not where a client took it back while the disk refused: a turn ends once."""
+        session = self._session
+
+        def items() -> list[Item]:
+            return [session.completion(done, {}, turn_id=turn.id)] if session.ledger.turn(turn.id) is not None else []
+
+        await session.recorder.record_surely(items)
+        session.dir.drop_prompt(turn.id)
+
     async def _hold(self, turn: Turn, held: Held) -> None:
         """Wait a while, or end the turn where its prompt asked for that."""
         session = self._session
         prompt = await session.services.storage.surely(lambda: session.dir.load_prompt(turn.id))
         if (prompt or {}).get("when_limited") == "refuse":
-            await session.recorder.record_surely(lambda: [session.completion(_refused(held), {}, turn_id=turn.id)])
-            session.dir.drop_prompt(turn.id)
+            await self.end(turn, _refused(held))
             return
         self.account.wait(session)
         if self._told != (turn.id, held.until):

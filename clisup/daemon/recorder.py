@@ -172,8 +172,9 @@ class Recorder:
         return events, lines
 
     async def record_surely(self, make: Callable[[], list[Item]]) -> None:
-        """Journal what must not be left out. While the disk refuses, it waits and tries again."""
-        await self._storage.surely(lambda: self._record(make()))
+        """Journal what must not be left out. While the disk refuses, it waits and tries again, with what `make` gives by then:
+        it may be nothing any more."""
+        await self._storage.surely(lambda: self._record(items) if (items := make()) else None)
 
     def _fold_all(self, entries: Sequence[Entry], seq: int, ts: str) -> None:
         """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""

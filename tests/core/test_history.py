@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.core.history import MAX_MESSAGES, History, HistoryMessage, sendable
+from clisup.core.history import MAX_MESSAGES, History, HistoryMessage, _check_answers, sendable
 
 HISTORY: TypeAdapter[list[HistoryMessage]] = TypeAdapter(History)
 USE = {"type": "tool_use", "id": "u1", "name": "Grep", "input": {}}
@@ -92,3 +92,21 @@ def test_images_are_found_in_results_of_tools_too() -> None:
     messages = [user(png), model(USE), user({**RESULT, "content": [png, text("x")]}), model("b")]
     checked = HISTORY.validate_python(messages)
     assert [image.size for message in checked for image in message.images] == [10, 10]
+
+
+def test_a_message_of_many_results_is_looked_through_once() -> None:
+    """A frame holds more than a hundred thousand of them: each with each would hold every client up for minutes."""
+    compared = 0
+
+    class Id(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    many = 400
+    _check_answers(2, dict.fromkeys(Id(f"u{n}") for n in range(many)), [Id(f"u{n}") for n in range(many)])
+    assert compared < 10 * many
