@@ -46,11 +46,23 @@ async def ask(
 ) -> Completion:
     """The whole answer. Raises `BudgetExhausted` before, or when a limit of `wall_s` passes in the middle; and `LLMError`s."""
     with ExitStack() as stack:
-        calls = [stack.enter_context(budget.reserve()) for budget in budgets]
+        calls = [stack.enter_context(call) for call in _reserved(budgets)]
         completion = await _within(chat, prompt, output_schema, calls)
         for call in calls:
             call.settle(completion)
         return completion
+
+
+def _reserved(budgets: Sequence[Budget]) -> list[Reservation]:
+    """Of all of them or of none: where one refuses, nothing was asked, and the others have counted nothing."""
+    calls: list[Reservation] = []
+    try:
+        calls.extend(budget.reserve() for budget in budgets)  # those before a refusal are in it
+    except BudgetExhausted:
+        for call in calls:
+            call.release()
+        raise
+    return calls
 
 
 async def _within(

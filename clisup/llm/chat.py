@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from clisup.core.usage import Usage
 from clisup.llm.messages import Message, Prompt, ToolResultBlock
 from clisup.llm.names import ModelName
-from clisup.llm.tools import Tool
+from clisup.llm.tools import Tool, check_tools
 
 __all__ = [
     "Chat",
@@ -225,6 +225,9 @@ class ChatOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
     """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
+
+    def __post_init__(self) -> None:
+        check_tools(self.tools)
 
 
 class LanguageModel(Protocol):

@@ -20,6 +20,7 @@ import trio
 
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
+from clisup.llm.conversation.context import NO_ANSWER, sound
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
@@ -77,10 +78,11 @@ class Client(ModelCalls):
 
 @dataclass(slots=True)
 class _Held:
-    """A chat that a task of its own holds open: until `over` is set, or the nursery ends."""
+    """A chat that a task of its own holds open: until `over` is set, or the nursery ends. `lost`: it ended by itself."""
 
     chat: Chat
     over: trio.Event
+    lost: bool = False
 
 
 class ClientChat:
@@ -173,20 +175,37 @@ class ClientChat:
             raise RuntimeError("the chat has no model at present: the last one failed, and the next was not asked yet")
         return self._held
 
+    def _history(self) -> tuple[Message, ...]:
+        """What was said, as every backend takes it: some CLIs count the ids of calls anew in each turn, and an answer may have had no
+        word at its end. What the caller gave is left as it is.
+        """
+        if len(self.messages) == len(self._options.history):
+            return self.messages
+        last = self.messages[-1]
+        ended = last.role == "assistant" and last.text
+        return sound(self.messages if ended else (*self.messages, Message.assistant(NO_ANSWER)))
+
     async def _chat(self) -> Chat:
         """The chat that answers, opened with all that was said where it is not open yet."""
-        if self._held is None:
-            options = replace(self._options, history=self.messages)
+        if self._held is None or self._held.lost:
+            self._held = None
+            options = replace(self._options, history=self._history())
             self._held = await self._nursery.start(_hold, self._client.models[self._place], options)
         return self._held.chat
 
 
 async def _hold(model: LanguageModel, options: ChatOptions, task_status: trio.TaskStatus[_Held]) -> None:
     """In a task of its own: it may be opened in the middle of somebody's loop, and has to be closed where it was opened."""
-    async with model.chat(options) as chat:
-        held = _Held(chat, trio.Event())
-        task_status.started(held)
-        await held.over.wait()
+    held: _Held | None = None
+    try:
+        async with model.chat(options) as chat:
+            held = _Held(chat, trio.Event())
+            task_status.started(held)
+            await held.over.wait()
+    except LLMError:
+        if held is None:
+            raise
+        held.lost = True  # what its stream raises is planned for; here it would end the whole chat
 
 
 async def _tell(whom: Callable[[Any], Awaitable[None] | None] | None, what: Retry | Fallback) -> None:

@@ -78,6 +78,11 @@ class Authentication(LLMError):
 class RateLimited(LLMError):
     """The account's limit is reached; `retry_after_s` where the backend says when it ends."""
 
+    @property
+    def retry_after(self) -> float | None:
+        """`retry_after_s`, by the name that the header of HTTP and other clients have for it; seconds."""
+        return self.retry_after_s
+
 
 class Overloaded(LLMError):
     """The model's server, the network or the daemon has too much to do."""

@@ -7,6 +7,7 @@ whole, and every word of it was a delta before.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -241,10 +242,21 @@ class TurnReader:
             evidence=end.evidence or {},
         )
 
+    def _unsaid(self, end: TurnCompleted, last: str) -> str:
+        """What the CLI gives as its answer and was in no message. A value is given by a tool, whose result would be the last message: no
+        history may end with that.
+        """
+        if end.structured is not None and not self._ends_with_text():
+            return end.text or json.dumps(end.structured, ensure_ascii=False, separators=(",", ":"))
+        return "" if last or not end.text else end.text
+
+    def _ends_with_text(self) -> bool:
+        return bool(self._messages) and self._messages[-1].role == "assistant" and bool(self._messages[-1].text)
+
     def _completion(self, end: TurnCompleted, finish_reason: FinishReason) -> Completion:
         said = [message for message in self._messages if message.role == "assistant"]
-        if end.text and not (said and said[-1].text):  # what the CLI gives as its answer was in no message
-            said.append(Message.assistant(end.text))
+        if answer := self._unsaid(end, said[-1].text if said else ""):
+            said.append(Message.assistant(answer))
             self._messages.append(said[-1])
         cost = None
         if end.cost_usd is not None and end.cost_source != "unknown":

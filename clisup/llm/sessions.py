@@ -17,7 +17,6 @@ import trio
 
 from clisup.client.aio import AsyncClient, open_client
 from clisup.client.aio_event_stream import AsyncTurn
-from clisup.client.aio_session import AsyncSession
 from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key
 from clisup.client.events import Gap
 from clisup.client.options import PromptOptions
@@ -130,10 +129,20 @@ class SessionChat:
         self._name, self._settings = name, settings
         self._seed, self._system = tuple(seed), system
         self._current: weakref.ref[EventStream] | None = None
+        self._unsure = False  # is it there? nobody waited for the answer
 
     async def open(self) -> None:
         """Open the session. Raises `ClisupError`."""
-        await self._client.open(self._opening.backend, self._opening.cwd, **self._opening.params)
+        try:
+            await self._open(self._client)
+        except ClisupError:
+            raise
+        except BaseException:  # cancelled, mostly
+            self._unsure = True
+            raise
+
+    async def _open(self, client: AsyncClient) -> None:
+        await client.open(self._opening.backend, self._opening.cwd, **self._opening.params)
 
     @property
     def model(self) -> ModelName:
@@ -157,16 +166,22 @@ class SessionChat:
             await self.session.note(code, message, data=None if data is None else dict(data))
 
     async def close(self) -> None:
-        """End the session, and what runs in it; bounded by `CLOSING_S`. A daemon that stays away ends it by its own rules."""
+        """End the session, and what runs in it; bounded by `CLOSING_S`. A daemon that stays away ends it by its own rules.
 
-        async def close(session: AsyncSession) -> None:
+        Whose opening was cancelled may be in the making: it is asked for by its id again, and is there then.
+        """
+
+        async def close(client: AsyncClient) -> None:
+            if self._unsure:
+                await self._open(client)
+            session = client.attach(self.session.id)
             await session.close()
             if not self._settings.keep:
                 await session.delete()
 
         await self._at_last(close)
 
-    async def _at_last(self, what: Callable[[AsyncSession], Awaitable[None]]) -> None:
+    async def _at_last(self, what: Callable[[AsyncClient], Awaitable[None]]) -> None:
         """Do it on a connection of its own, shielded and bounded: who is cancelled has no other that is read any longer.
 
         It is begun anew when the daemon is restarting. A refusal is the end of it: there is nothing left to end.
@@ -175,7 +190,7 @@ class SessionChat:
             while True:
                 try:
                     async with open_client(self._settings.socket, name=CLIENT_NAME) as client:
-                        return await what(client.attach(self.session.id))
+                        return await what(client)
                 except ClisupError as error:
                     if not may_come_back(error):
                         return None
@@ -211,7 +226,8 @@ class SessionChat:
         key: then it is known, and never runs twice.
         """
 
-        async def interrupt(session: AsyncSession) -> None:
+        async def interrupt(client: AsyncClient) -> None:
+            session = client.attach(self.session.id)
             accepted = turn.accepted or await session.prompt(said, wait=False, **asked)
             await session.interrupt(accepted.turn_id)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
 
-__all__ = ["Tool", "ToolOutput"]
+__all__ = ["Tool", "ToolOutput", "check_tools"]
 
 
 class ToolOutput(NamedTuple):
@@ -38,3 +39,14 @@ class Tool(Protocol):
 
     async def run(self, arguments: dict[str, Any]) -> ToolOutput:
         """Run it. Never raises but for cancellation: what goes wrong is an `is_error` output that the model can read."""
+
+
+def check_tools(tools: Sequence[Any]) -> None:
+    """Raise `UsageError` where one of them is no tool: most often a function that nobody decorated."""
+    for tool in tools:
+        if not all(hasattr(tool, name) for name in ("name", "description", "input_schema", "timeout_s", "run")):
+            called = getattr(tool, "__name__", repr(tool))
+            raise UsageError(
+                f"cannot offer {called} as a tool, because it is none",
+                hint=f"decorate it with @tool, or give tool({called})",
+            )

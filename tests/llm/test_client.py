@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from harness import Harness, until
 
-from clisup.llm.chat import ChatOptions, Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
+from clisup.llm.chat import Chat, ChatOptions, Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
 from clisup.llm.client import Client
 from clisup.llm.failures import (
     Authentication,
@@ -26,6 +28,7 @@ from clisup.llm.failures import (
 )
 from clisup.llm.messages import Message
 from clisup.llm.models import resolve
+from clisup.llm.nurseries import open_plain_nursery
 from clisup.llm.retrying import Fallback, Retry, RetryPolicy, falls_back
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
 
@@ -203,6 +206,42 @@ async def test_a_stream_of_a_client_that_is_left_is_left_below() -> None:
         async for _ in chat.stream("2"):
             pass
     assert [asked.outcome for asked in model.asked] == ["left", "finished"]
+
+
+async def test_a_chat_that_ends_by_itself_is_opened_again_with_what_was_said() -> None:
+    """As where the daemon stayed away too long for the tools that were served."""
+
+    class Frail(ScriptedModel):
+        ends, ended = trio.Event(), trio.Event()
+
+        @asynccontextmanager
+        async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
+            try:
+                async with super()._chat(options) as chat, open_plain_nursery() as nursery:
+                    nursery.start_soon(self._end)
+                    yield chat
+            finally:
+                self.ended.set()
+
+        async def _end(self) -> None:
+            await self.ends.wait()
+            if self.opened == 1:
+                raise Failed("gone", kind="daemon_not_running")
+
+    model = Frail("One.", "Two.")
+    async with Client(model).chat() as chat:
+        [_ async for _ in chat.stream("first")]
+        model.ends.set()
+        await model.ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        events = [event async for event in chat.stream("second")]
+    assert ends(events)[0].text == "Two."
+    assert [message.text for message in model.asked[1].messages] == ["first", "One.", "second"]
+
+
+def test_a_limit_says_when_it_ends_by_the_name_that_others_have_for_it() -> None:
+    assert RateLimited("limit", kind="rate_limit", retry_after_s=3.0).retry_after == 3.0
+    assert RateLimited("limit", kind="rate_limit").retry_after is None
 
 
 async def test_a_cancelled_pause_is_cancelled() -> None:

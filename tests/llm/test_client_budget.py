@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from clisup.core.usage import Usage
 from clisup.errors import UsageError
+from clisup.llm.asking import ask
 from clisup.llm.budget import Budget
 from clisup.llm.chat import Completion, Cost, SessionBudget
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.messages import Message
 from clisup.llm.names import ModelName
 from clisup.llm.spending import Left, Spent
+from clisup.llm.testing import ScriptedModel
 
 
 def answer(*, tokens: int | None = 0, usd: float | None = 0.0) -> Completion:
@@ -348,3 +350,16 @@ def test_four_threads_count_every_one_of_many_calls() -> None:
     for thread in threads:
         thread.join(60)
     assert (budget.spent.iterations, budget.spent.tokens, len(refused)) == (3000, 3000, 1000)
+
+
+async def test_where_one_of_several_budgets_refuses_the_others_count_nothing() -> None:
+    first, second, spare = (
+        Budget(iterations=10, unknown="refuse", usd=1),
+        Budget(iterations=1),
+        ScriptedModel("one", "two"),
+    )
+    async with spare.chat() as chat:
+        await ask(chat, "Hi", budgets=[second])
+        with pytest.raises(BudgetExhausted):
+            await ask(chat, "Hi", budgets=[first, second])
+    assert (first.spent.iterations, first.spent.answers, len(spare.asked)) == (0, 0, 1)

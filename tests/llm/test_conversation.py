@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from clisup.core.usage import Usage
 from clisup.errors import UsageError, WorldError
 from clisup.llm.budget import Budget
-from clisup.llm.chat import ChatOptions, Cost, Finished, SessionBudget, TextDelta
+from clisup.llm.chat import Chat, ChatOptions, Cost, Finished, SessionBudget, StreamEvent, TextDelta
 from clisup.llm.client import Client
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
@@ -35,7 +35,7 @@ from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOver
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
 from clisup.llm.retrying import RetryPolicy
-from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
+from clisup.llm.testing import Asked, Reply, ScriptedChat, ScriptedModel, ToolCall
 
 READ = ToolCall("read", {"path": "x"}, result="a long file " * 50)
 
@@ -411,6 +411,28 @@ async def test_a_programs_seconds_cut_an_answer_short(autojump_clock: trio.testi
         with pytest.raises(BudgetExhausted, match="cut short"):
             await conversation.send("One.")
     assert conversation.turns[-1].error_kind == "budget_exhausted"
+
+
+async def test_an_answer_that_is_whole_is_not_cut_short_by_who_takes_its_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Polite(ScriptedChat):
+        async def _events(self, prompt: Any, output_schema: Any) -> AsyncGenerator[StreamEvent, None]:
+            async for event in super()._events(prompt, output_schema):
+                yield event
+            await trio.lowlevel.checkpoint()  # as the stream of a session does at its end
+
+    class Model(ScriptedModel):
+        @asynccontextmanager
+        async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
+            yield Polite(self, options)
+
+    budget = Budget(wall_s=5, clock=trio.current_time)
+    async with Conversation(Model("Done."), budget=budget) as conversation:
+        async for event in conversation.stream("One."):
+            if isinstance(event, Finished):
+                await trio.sleep(60)
+    assert conversation.turns[-1].outcome == "completed"
 
 
 async def test_a_new_session_gets_what_earlier_ones_left_of_the_budget() -> None:

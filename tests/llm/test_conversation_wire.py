@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from conversation_samples import MESSAGES, call, result, step, turn, turns
 from hypothesis import given, settings
 
+from clisup.errors import UsageError
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.conversation.wire import to_wire_messages
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -146,3 +148,8 @@ def test_an_empty_result_is_not_an_empty_message() -> None:
         Message.user([result("a", "")]),
     ]
     assert to_wire_messages(messages, "openai")[2]["content"] == "(no text)"
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="because there are anthropic and openai"):
+        to_wire_messages([Message.user("Hi")], "gemini")  # type: ignore[arg-type]

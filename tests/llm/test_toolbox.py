@@ -15,6 +15,8 @@ import trio
 from pydantic import BaseModel, Field
 
 from clisup.errors import UsageError
+from clisup.llm.chat import ChatOptions
+from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.toolbox import MAX_OUTPUT_CHARS, ToolError, tool
 from clisup.llm.tools import Tool, ToolOutput
@@ -380,3 +382,16 @@ async def test_a_text_without_end_is_cut_and_says_so() -> None:
 
     answer = await shout.run({})
     assert str(answer.content).endswith("\n... cut here: 7 more characters")
+
+
+@pytest.mark.parametrize(
+    "offer", [lambda tools: ChatOptions(tools=tools), lambda tools: Conversation("demo", tools=tools)]
+)
+def test_a_function_that_nobody_decorated_is_no_tool(offer: Any) -> None:
+    def plain(a: int) -> int:
+        """Something."""
+        return a
+
+    with pytest.raises(UsageError, match=r"cannot offer plain as a tool, because it is none; decorate it with @tool"):
+        offer([plain])
+    offer([tool(plain)])

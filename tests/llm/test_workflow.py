@@ -16,7 +16,7 @@ from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, Cost, SessionBudget
 from clisup.llm.failures import Overloaded
-from clisup.llm.messages import Message
+from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
 from clisup.llm.signatures import OutputField, Predict, Signature, using
 from clisup.llm.testing import Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.llm.workflow import Loop, Reflection, Stage, StageDone, StageRun, ThinkPlanDoReflect
@@ -534,3 +534,15 @@ async def test_a_cycle_that_is_never_done_stops() -> None:
     answers = ["T", {"steps": ["a"]}, "D", {"done": False, "answer": "no"}] * 2
     result = await ThinkPlanDoReflect(max_rounds=2).run("x", model=ScriptedModel(*answers))  # type: ignore[arg-type]
     assert (result.outcome, result.result) == ("max_rounds", "no")
+
+
+async def test_a_workflow_goes_on_though_its_cli_counted_the_ids_of_calls_anew(tmp_path: Path) -> None:
+    answers = [Reply(ToolCall("Read", result=text), text) for text in ("d1", "c1")]
+    with pytest.raises(Overloaded):
+        await two().run("t", model=ScriptedModel(*answers, Overloaded("busy", kind="overloaded")), trace=tmp_path / "t")
+    model = ScriptedModel("d2", "c2")
+    await two().run("t", model=model, trace=tmp_path / "t")
+    blocks = [block for message in model.asked[0].options.history for block in message.content]
+    calls = [block.id for block in blocks if isinstance(block, ToolUseBlock)]
+    assert len(calls) == len(set(calls)) == 2
+    assert [block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock)] == calls

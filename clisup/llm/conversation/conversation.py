@@ -23,7 +23,7 @@ import trio
 from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.llm.budget import Budget, Reservation
-from clisup.llm.chat import ChatOptions, Cost, Finished, LanguageModel, SessionBudget, StreamEvent
+from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, LanguageModel, SessionBudget, StreamEvent
 from clisup.llm.conversation.allowance import left_of
 from clisup.llm.conversation.building import TurnBuilder, turns_of
 from clisup.llm.conversation.context import context_of
@@ -34,12 +34,12 @@ from clisup.llm.conversation.policies import Policy, TokenBudget, default_polici
 from clisup.llm.conversation.saving import SavedConversation, read_conversation, write_conversation
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import WireFormat, to_wire_messages
-from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError
+from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.memory import WorkingMemory
-from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.messages import Message, Prompt, ToolUseBlock, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools import Tool
+from clisup.llm.tools import Tool, check_tools
 
 __all__ = ["Conversation"]
 
@@ -80,6 +80,7 @@ class Conversation:
         self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
         self._memory, self._budget = memory, budget
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
+        check_tools(self._tools)
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, dict(labels or {}), dict(session or {})
@@ -277,9 +278,9 @@ class Conversation:
         builder = TurnBuilder(prompt, id=uuid.uuid4().hex, at=self._now(), agents=self._agents, taken=taken)
         events = held.chat.stream(prompt, output_schema=schema)
         held.context = None  # until it is known how it ends
-        done, error = False, None
+        done, error, in_words = False, None, None
         try:
-            while (event := await _next(events, call)) is not None:
+            while (event := await _next(events, None if done else call)) is not None:
                 builder.add(event)
                 if isinstance(event, Finished):
                     done = True
@@ -288,7 +289,12 @@ class Conversation:
                     self._record(builder, held, None)
                     held.context = context_of(self._turns)
                     await self._save_own()
+                    if schema is not None and event.completion.structured is None:
+                        in_words = event.completion
+                        continue
                 yield event
+            if in_words is not None:
+                raise _no_value(in_words)
         except LLMError as failure:
             error = failure
             raise
@@ -416,6 +422,17 @@ async def _end(stream: weakref.ref[EventStream] | None) -> None:
         await left.aclose()
     except RuntimeError:  # it is being read
         raise _busy() from None
+
+
+def _no_value(answer: Completion) -> StructureError:
+    called = any(isinstance(block, ToolUseBlock) for message in answer.messages for block in message.content)
+    return StructureError(
+        "the model answered in words, and a value was asked for",
+        text=answer.text,
+        problems=("there is no value in the answer",),
+        hint="the turn is in the conversation: ask for the value again",
+        side_effects=called,
+    )
 
 
 def _busy() -> InvalidRequest:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from clisup.errors import UsageError
 from clisup.llm.conversation.context import context_of, sound
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -29,7 +30,10 @@ def to_wire_messages(
     They are made `sound` first. A system prompt is none of them: Anthropic takes it beside them, for OpenAI put
     `{"role": "system", ...}` before them. With `"anthropic"` the last `markers` blocks that are marked by `cache` get
     `cache_control`; `"openai"` has no such markers, and no thinking. Thinking without a signature goes nowhere.
+    Raises `UsageError` for another format.
     """
+    if format not in get_args(WireFormat):
+        raise UsageError(f"cannot write messages as {format!r}, because there are {' and '.join(get_args(WireFormat))}")
     parts = list(conversation)
     turns = [part for part in parts if isinstance(part, Turn)]
     messages = context_of(turns) if turns else tuple(part for part in parts if isinstance(part, Message))

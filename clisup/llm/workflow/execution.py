@@ -15,6 +15,7 @@ from pydantic_core import to_json, to_jsonable_python
 from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
+from clisup.llm.conversation.context import sound
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
@@ -155,7 +156,8 @@ class Execution:
                 left = admit(active().budgets, iterations=0)
                 if self._definition.chat:
                     said = [message for one in self._progress.completed for message in one.messages]
-                    history = [*self._options.history, *said, *self._said_in_steps()]
+                    said += self._said_in_steps()  # another CLI may have said it, which counts the ids of calls anew
+                    history = sound([*self._options.history, *said]) if said else self._options.history
                     options = replace(self._options, history=history, budget=self._options.budget or left)
                     chat = RecordingChat(await stack.enter_async_context(self._model.chat(options)))
             except BudgetExhausted as error:
