@@ -68,7 +68,7 @@ class Manager:
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
         self.opening = trio.Lock()
-        self._forking: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
+        self._making: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
         slots = Slots(config.daemon.max_running or default_max_running())
         keepers, cgroups = KeeperStarts(compile_keeper(state_dir)), CgroupHome.find()
         storage = Storage(state_dir)
@@ -178,6 +178,8 @@ class Manager:
             if params.history
             else _digest(session_id, params)
         )
+        while (made := self._making.get(session_id)) is not None:
+            await made.wait()
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
@@ -187,11 +189,31 @@ class Manager:
             if params.resume_native_id is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(self.services.looks, backend, params.env or {}, params.resume_native_id, own)
+        if params.history:
+            return await self._open_seeded(session_id, params, digest, actor)
         async with self.opening:  # get-or-create is one step
             if session_id in self._sessions:
                 return self._same(session_id, digest)
             self._check(session_id, params, self.backends.get(params.backend))
             return await self._create(session_id, params, digest, actor)
+
+    async def _open_seeded(
+        self, session_id: str, params: SessionNewParams, digest: str, actor: Actor | None
+    ) -> Session:
+        """The same with a history: to write a long one takes seconds, for which nobody else waits."""
+        while True:
+            async with self.opening:
+                if session_id in self._sessions:
+                    return self._same(session_id, digest)
+                if (made := self._making.get(session_id)) is None:
+                    self._check(session_id, params, self.backends.get(params.backend))
+                    self._making[session_id] = trio.Event()
+                    break
+            await made.wait()
+        try:
+            return await self._create(session_id, params, digest, actor)
+        finally:
+            self._making.pop(session_id).set()
 
     def _same(self, session_id: str, digest: str) -> Session:
         session = self._sessions[session_id]
@@ -225,14 +247,14 @@ class Manager:
                 kind="storage_failed",
                 hint="choose another id; nothing of the old one was changed",
             )
-        if session_id in self._forking:
+        if session_id in self._making:
             raise UsageError(
-                f"cannot open session {session_id}, because a fork of this id is being made",
+                f"cannot open session {session_id}, because one of this id is being made",
                 kind="session_busy",
                 hint="try again in a moment, or choose another id",
             )
         limit = self.config.daemon.max_sessions
-        if len(self.services.opened) + len(self._forking) >= limit:
+        if len(self.services.opened) + len(self._making) >= limit:
             raise UsageError(
                 f"cannot open a session, because {limit} are open",
                 kind="limit_exceeded",
@@ -313,19 +335,19 @@ class Manager:
         session_id = params.session_id_new or str(uuid.uuid4())
         asked = {"fork": params.session_id, "at_turn": params.at_turn}
         digest = params_digest(session_id, asked)
-        while (made := self._forking.get(session_id)) is not None:
+        while (made := self._making.get(session_id)) is not None:
             await made.wait()
         if session_id in self._sessions:
             return self._same(session_id, digest)
         self._check_room(session_id)
         check_cwd(source.spec.cwd)
         self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
-        self._forking[session_id] = trio.Event()
+        self._making[session_id] = trio.Event()
         try:
             spec, copy = await make_fork(source, session_id, digest, params.at_turn, actor)
             return self._begin_written(spec, copy)
         finally:
-            self._forking.pop(session_id).set()
+            self._making.pop(session_id).set()
 
     def _begin_written(self, spec: SessionSpec, copy: CopyInProgress) -> Session:
         try:

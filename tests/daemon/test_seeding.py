@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import signal
 import uuid
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Harness
+from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
@@ -258,3 +259,16 @@ def test_a_disk_that_refuses_leaves_nothing_and_the_next_try_works(serve: Callab
         refused("storage_failed", lambda: daemon.new(session_id=wanted, history=TALK))
         assert not list(projects(daemon).glob("*")) and not (daemon.state / "sessions" / wanted).exists()
     assert known_to_the_cli(daemon.new(session_id=wanted, history=TALK)) == AS_SENT[:2]
+
+
+def test_a_long_history_that_is_written_holds_up_no_other_session(daemon: Harness) -> None:
+    """Asked for first, it takes as long as a hundred of the others; asked for twice meanwhile, it is made once."""
+    wanted, text = str(uuid.uuid4()), "x" * 1000
+    long = [{"role": role, "content": text} for _ in range(5000) for role in ("user", "assistant")]
+    with daemon.wire() as slow, daemon.wire() as again, daemon.wire() as quick:
+        for wire in (slow, again):
+            wire.post("session/new", backend="demo", cwd=str(daemon.cwd), session_id=wanted, history=long)
+        until(lambda: (daemon.state / "sessions" / wanted).exists())  # it is being written
+        quick.call("session/new", backend="demo", cwd=str(daemon.cwd))
+        assert not select.select([slow.socket], [], [], 0)[0]
+        assert [wire.frame()["result"]["session_id"] for wire in (slow, again)] == [wanted] * 2
