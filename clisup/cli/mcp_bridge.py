@@ -18,7 +18,7 @@ def command() -> int:
     \b
     Example:
       export CLISUP_BRIDGE_SOCKET=... CLISUP_BRIDGE_TOKEN=...      # private/bridge.json of the session has them
-      echo '{"id":1,"method":"tools/list"}' | clisup mcp-bridge
+      clisup mcp-bridge < messages.jsonl                           # one of them: {"id":1,"method":"tools/list"}
     """
     from clisup.bridge.bridge import main
 

@@ -16,7 +16,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.files import make_private_dir, read_json, storage_error, sync_directory, write_json
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["CopyInProgress", "parts_of", "read_lines", "write_session"]
+__all__ = ["CopyInProgress", "parts_of", "read_lines", "write_new", "write_session"]
 
 LINE_LIMIT = 64 * 1024 * 1024  # a longer line comes in pieces, which are no lines to whoever reads them
 _SUFFIX = ".clisup-fork"  # no CLI takes a file of this name for a transcript
@@ -42,7 +42,7 @@ def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[b
             yield rewrite(file.read(end - start))
 
 
-def _write_new(lines: Iterable[bytes], path: str) -> None:
+def write_new(lines: Iterable[bytes], path: str) -> None:
     """Write lines to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`, also where to get them fails."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -65,7 +65,7 @@ def write_session(
     """
     copy = CopyInProgress(directory)
     try:
-        _write_new(lines, copy.begin(folder))
+        write_new(lines, copy.begin(folder))
         copy.publish()
         record()
         failpoint("fork.created")
