@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,8 +20,11 @@ demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in 
 	@$(BIN)/clisup demo
 
 # Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
-test: $(READY) lint  ## linters, types, the import contract and the tests
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+test: $(READY) lint  ## linters, types, the import contract and the tests, in three minutes
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "not e2e and not long"
+
+test-long: $(READY)  ## the tests with whole daemons: kills, restarts, full disks, every command of the docs (ten minutes)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "long and not e2e"
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
