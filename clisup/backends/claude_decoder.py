@@ -194,7 +194,9 @@ class ClaudeDecoder:
         """The same, with the rare frames that only tell something. Raises ValueError and RecursionError, too."""
         if type(frame) is System and (key := "system/" + frame.subtype) in PLAIN:
             value = decode_any(data)
-            return RARE[key](value) if isinstance(value, dict) else None
+            if not isinstance(value, dict) or too_deep(data, value):
+                return None
+            return RARE[key](value)
         return self._told(frame, data)
 
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:

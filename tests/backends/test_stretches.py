@@ -152,6 +152,7 @@ FRAMES = st.one_of(
     ),
     st.sampled_from([
         {"type": "system", "subtype": "status", "status": "requesting"}, {"type": "system", "subtype": "status", "status": {}},
+        {"type": "system", "subtype": "status", "more": json.loads("[" * 300 + "]" * 300)},
         {"type": "system", "subtype": "thinking_tokens"}, {"type": "system", "subtype": "new"}, {"type": "system"}, {"type": "new"},
         {"type": "result", "subtype": "success", "is_error": False}, {"type": "system", "subtype": "init", "session_id": "s"},
     ]),
@@ -162,4 +163,22 @@ FRAMES = st.one_of(
 @given(st.lists(FRAMES, max_size=30))
 def test_whatever_the_frames_both_ways_give_the_same_journal(frames: Sequence[object]) -> None:
     data = b"".join(json.dumps(frame, separators=(",", ":")).encode() + b"\n" for frame in frames)
+    assert by_stretch(ClaudeDecoder(Carried(0.0)), data)[0] == by_line(ClaudeDecoder(Carried(0.0)), data)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"system","subtype":"status","status":"x","more":' + b"[" * 300 + b"]" * 300 + b"}",
+        b'{"type":"system","subtype":"status","status":"x","type":"result","is_error":false}',
+        b'{"type":"system","subtype":"status","status":"x","type":"keep_alive"}',
+        b'{"type":"system","subtype":"thinking_tokens","subtype":"status"}',
+        b'{"type":"system","subtype":"status","subtype":"thinking_tokens"}',
+        b'{"type":"system","subtype":"status","status":"x","n":123456789012345678901234567890}',
+        b'{"type":"system","subtype":"status","status":"x","n":"\xff"}',
+        b'{"type":"system","subtype":"status","status":"\\ud83d"}',
+    ],
+)
+def test_a_status_of_an_odd_shape_is_the_same_either_way(line: bytes) -> None:
+    data = line + b"\n"
     assert by_stretch(ClaudeDecoder(Carried(0.0)), data)[0] == by_line(ClaudeDecoder(Carried(0.0)), data)

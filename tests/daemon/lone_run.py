@@ -1,0 +1,193 @@
+"""A `Run` with a journal in memory and nobody around it: no keeper, no session, no disk. What it makes of bytes can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+from clisup.backends.base import Adapter, Carried, LaunchRequest
+from clisup.core.config import LimitsConfig
+from clisup.core.drift import FrameSample
+from clisup.core.events import (
+    ApprovalRequested,
+    ContentDelta,
+    ProcessStarted,
+    PromptAccepted,
+    TurnCompleted,
+    TurnStarted,
+)
+from clisup.core.framing import Line
+from clisup.core.journal import read_lines
+from clisup.core.ladder import ladder_for
+from clisup.core.ledger import Turn
+from clisup.core.redact import Redactor
+from clisup.core.terminal import Terminal
+from clisup.core.watchdog import Timeouts
+from clisup.daemon.recorder import Entry, Item, Recorder
+from clisup.daemon.run import Run
+from clisup.daemon.run_parts import RunSettings
+from clisup.daemon.sink import Place
+from clisup.host.session_dir import RunDir, SessionDir
+
+__all__ = ["LoneRun"]
+
+SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
+
+
+class _Journal:
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self.lines = list(lines)
+        self.first_seq = 1
+
+    @property
+    def next_seq(self) -> int:
+        return len(self.lines) + 1
+
+    def wants_snapshot(self, _more: int) -> bool:
+        return False
+
+    def append(self, lines: list[bytes], _count: int, _snapshot: dict[str, Any] | None) -> None:
+        self.lines += lines
+
+
+class _Storage:
+    stopping = False
+
+    def watched(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _RunDir(RunDir):
+    def save_blob(self, name: str, data: object) -> None:
+        """Blobs are told by the names that the events give them."""
+
+
+class _Sink:
+    """Turns as those of a session, and a word in `told` for each step of theirs."""
+
+    def __init__(self, recorder: Recorder, carried: Carried) -> None:
+        self._recorder = recorder
+        self._carried = carried
+        self.told: list[object] = []
+
+    @property
+    def turn(self) -> Turn:
+        turn = self._recorder.ledger.held
+        assert turn is not None, "a run belongs to a turn, or waits for one"
+        return turn
+
+    @property
+    def carried(self) -> Carried:
+        return Carried(self._carried.cost_usd, self._carried.usage, frozenset(self.turn.background))
+
+    def record(self, entries: Sequence[Entry]) -> int:
+        return self._recorder.record(entries)
+
+    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
+        memo = {"begin": place, "background": sorted(background)}
+        return [Item(TurnCompleted(outcome="completed", usage=terminal.usage), self.turn.id, memo=memo)]
+
+    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
+        memo = {"begin": place, "background": sorted(background), "pid": self.turn.pid}
+        started = TurnStarted(run=1, origin="backend", prompt_ids=prompt_ids)
+        return [Item(started, f"t{self._recorder.ledger.turns + 1}", memo=memo)]
+
+    def first_frame(self) -> None:
+        self.told.append(("first frame", self.turn.id))
+
+    def ending(self) -> None:
+        self.told.append("ending")
+
+    def began(self) -> None:
+        self.told.append("began")
+
+    def rested(self) -> None:
+        self.told.append("rested")
+
+    def idle(self, given_up: frozenset[str]) -> list[Item]:
+        self.told.append(("idle", sorted(given_up)))
+        return []
+
+    def asked(self, event: ApprovalRequested) -> None:
+        self.told.append(("asked", event.approval_id))
+
+    def give_up(self, _ending: Mapping[str, Any]) -> list[Item]:
+        return []
+
+    async def attend(self, _run: Run) -> None:
+        """Nobody answers."""
+
+
+class LoneRun:
+    """`journal` is what a daemon before this one has left. With `by_stretch` no line takes the long way that may take the short one."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        request: LaunchRequest,
+        carried: Carried,
+        journal: Sequence[bytes] = (),
+        *,
+        by_stretch: bool,
+    ) -> None:
+        self._journal = _Journal(journal)
+        recorder = Recorder(
+            SessionDir("/nowhere", SESSION), cast("Any", self._journal), cast("Any", _Storage()), max_keys=1
+        )
+        for record in read_lines(b"".join(journal)):
+            recorder.ledger.apply(record)
+        if not journal:
+            memo = {"run": 1, "live": request.live, "begin": {"out": 0, "err": 0}}
+            started = [Item(TurnStarted(run=1), "t1", memo=memo), Item(ProcessStarted(pid=77), "t1")]
+            recorder.record([Item(PromptAccepted(delivery="delivered"), "t1"), *started])
+        self._ledger = recorder.ledger
+        self._sink = _Sink(recorder, carried)
+        frames = FrameSample(None)
+        for events in (
+            *[(ContentDelta(kind="text", text="x"),)] * 3,
+            *[()] * 30,
+        ):  # the watch over drift has seen enough
+            frames.see(Line(0, 1, b""), cast("Any", events))
+        limits = LimitsConfig(inline_bytes=1024)
+        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", _Storage()), frames)
+        self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
+        if not by_stretch:
+            self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]
+
+    @property
+    def journal(self) -> list[bytes]:
+        """All lines of it."""
+        return self._journal.lines
+
+    @property
+    def begin(self) -> int:
+        """Where the part of stdout begins that the next daemon would decode again."""
+        return self._sink.turn.begin["out"]
+
+    async def take(self, data: bytes) -> None:
+        """More of stdout, as one read of the spool gives it."""
+        await self.run.take_bytes(data)
+        await self.run._batch.store()
+
+    def end(self) -> None:
+        """As when a client interrupts the turn, or the run where that has no word for it."""
+        self.run._leash._greeted.set()
+        self.run._leash.in_order()
+        self.run.end("client", ladder_for("graceful", Timeouts()))
+
+    def look(self) -> dict[str, Any]:
+        """All that a later line, a deadline or a client could meet of it."""
+        run = self.run
+        return {
+            "journal": self.journal,
+            "ledger": repr(self._ledger),
+            "told": self._sink.told,
+            "decoded_to": run.decoded_to,
+            "terminal": run.terminal,
+            "tracker": run.tracker,
+            "phase": run.guard.describe()["phase"],
+            "watchdog": run.guard._dog.phase,
+            "seen": (run.spoke, run._unseen, run._heartbeat),
+            "says": run._leash._says,
+        }
