@@ -27,6 +27,7 @@ _MODEL_USAGE = {
     "cache_read_input_tokens": "cacheReadInputTokens",
     "reasoning_tokens": "thinkingTokens",
 }
+_USD_DIGITS = 9  # a difference of two floats has more of them, and they mean nothing: 4.7999999999999974e-05
 
 
 def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Report) -> Terminal:
@@ -117,10 +118,10 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
     if total is None or (is_error and total == 0 and carried):
         total = carried
     if isinstance(frame.get("model_usage_since_last_result"), dict):
-        return float(sum(get_number(model, "costUSD") or 0.0 for model in _models(frame))), total
+        return round(float(sum(get_number(model, "costUSD") or 0.0 for model in _models(frame))), _USD_DIGITS), total
     if total is None or carried is None:
         return None, total
-    return (total if total < carried else total - carried), total
+    return (total if total < carried else round(total - carried, _USD_DIGITS)), total
 
 
 def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:

@@ -68,9 +68,9 @@ def _holder_hint(error: ClisupError) -> str:
         holder = lock_holder(os.path.join(state_dir_for_client(os.environ, os.getuid()), "daemon.lock"))
     except OSError:
         return ""
-    return (
-        f"pid {holder} holds the state directory: it is starting, stuck, or listens at another socket" if holder else ""
-    )
+    if not holder:
+        return ""
+    return f"pid {holder} holds the state directory: it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
 
 
 def _doctor(error: ClisupError) -> str:

@@ -32,7 +32,11 @@ def absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     missing = d["state"] == "not_running"
     word = "not running" if missing else f"not reachable (pid {d['pid']} holds the state directory)"
     unfinished = sum(s["state"] == UNFINISHED for s in sessions)
-    hint = "start it: clisup serve" if missing else "it is starting, stuck, or listens at another socket"
+    hint = (
+        "start it: clisup serve"
+        if missing
+        else "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
+    )
     lines = [
         f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
         f"   Reason: {d['reason']}; {hint}",

@@ -24,7 +24,7 @@ LOOK_S = 0.5
 _PAUSE_S = 0.05
 _ACTIVATED = "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)"
 _MEANING = {
-    "drain": "they may end first",
+    "drain": "they may end first, and clisup stop --mode kill ends them now",
     "detach": "they go on without it",
     "kill": "they are ended",
 }
@@ -37,7 +37,8 @@ _MEANING = {
 def command(mode: str, as_json: bool) -> int:
     """Stop the daemon and wait until it is gone.
 
-    While it drains, stderr says how many turns still run, whenever that changes. With detach, the next daemon takes the
+    Running turns may end first, for `daemon.drain_s` (60 s); they are ended then.
+    Meanwhile stderr says how many still run, whenever that changes. With detach, the next daemon takes the
     running turns over, and nothing of them is lost. Ctrl-C ends the waiting, not the stop.
 
     \b

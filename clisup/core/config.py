@@ -189,6 +189,11 @@ class Config(_Table):
         """The backends that are there by themselves: the file has no table for them."""
         return frozenset(name for name, backend in self.backends.items() if backend is _DEFAULTS.get(name))
 
+    @property
+    def is_default(self) -> bool:
+        """There was no file, or nothing in it."""
+        return self.model_fields_set <= {"backends"} and self.defaults == _DEFAULTS.keys()
+
 
 BUILT_IN_BACKENDS = ("claude", "codex", "demo", "gemini", "qwen")
 _DEFAULTS = {

@@ -368,11 +368,12 @@ class Daemon:
 
         services = self.manager.services
         storage = services.storage.describe()
+        all_defaults = "; no such file, or nothing in it: all defaults" if self.config.is_default else ""
         around = Surroundings(
             state_dir=self.state_dir,
             socket=self.socket_path,
             env=self.succession.env,
-            configuration=f"{self.config_file.path}, as the daemon read it at {self.configured_at}",
+            configuration=f"{self.config_file.path}, as the daemon read it at {self.configured_at}{all_defaults}",
             cgroup=services.cgroups.path,
             cwd=cwd,
             daemon={**self.identity(), "state": self.state},

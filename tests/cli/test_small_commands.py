@@ -178,8 +178,10 @@ def test_a_stop_says_how_many_turns_still_run_whenever_that_changes(
     daemon.handlers["daemon/status"] = status
     ran = clisup("stop", "--json")
     assert ran.err.splitlines() == [
-        "stopping the daemon (pid 123); 3 turns run: they may end first", "1 turn runs still", "no turn runs any more",
-    ]  # fmt: skip
+        "stopping the daemon (pid 123); 3 turns run: they may end first, and clisup stop --mode kill ends them now",
+        "1 turn runs still",
+        "no turn runs any more",
+    ]
     told = json.loads(ran.out)
     assert (told["pid"], told["mode"], told["running"]) == (123, "drain", 3) and told["seconds"] >= 0
 

@@ -226,6 +226,12 @@ def test_a_rule_for_approvals_is_checked_like_any_other_key() -> None:
         config_of('[backends.codex.approvals]\nunattended = "allow"\n')
 
 
+def test_a_file_that_is_not_there_and_an_empty_one_are_all_defaults() -> None:
+    assert parse_config({}).is_default
+    assert not parse_config({"daemon": {"max_running": 4}}).is_default
+    assert not parse_config({"backends": {"claude": {}}}).is_default
+
+
 def test_defaults_that_are_made_without_a_check_would_pass_it() -> None:
     explicit = parse_config(Config.model_construct().model_dump() | {"backends": {"claude": {}}})
     assert (explicit.daemon, explicit.tracing) == (parse_config({}).daemon, parse_config({}).tracing)
