@@ -24,10 +24,14 @@ LOOK_S = 0.5
 _PAUSE_S = 0.05
 _ACTIVATED = "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)"
 _MEANING = {
-    "drain": "they may end first, and clisup stop --mode kill ends them now",
-    "detach": "they go on without it",
-    "kill": "they are ended",
+    "drain": (
+        "it may end first, and clisup stop --mode kill ends it now",
+        "they may end first, and clisup stop --mode kill ends them now",
+    ),
+    "detach": ("it goes on without the daemon", "they go on without the daemon"),
+    "kill": ("it is ended", "they are ended"),
 }
+"""What becomes of one turn that runs, and of more."""
 
 
 @click.command("stop")
@@ -63,7 +67,7 @@ def command(mode: str, as_json: bool) -> int:
 
 def _meaning(mode: str, running: int | None) -> str:
     turns = "running turns" if running is None else "no turn runs" if not running else turns_run(running)
-    return turns if running == 0 else f"{turns}: {_MEANING[mode]}"
+    return turns if running == 0 else f"{turns}: {_MEANING[mode][running != 1]}"
 
 
 def turns_run(count: int) -> str:

@@ -256,7 +256,7 @@ def test_waiting_outlives_the_daemon_and_a_stop_tells_what_it_waits_for(
     until(lambda: daemon.call("daemon/status")["daemon"]["running"] == 1)
     stopping = begin(daemon, "stop", "--json")
     assert stopping.stderr is not None
-    assert "; 1 turn runs: they may end first" in stopping.stderr.readline()
+    assert "; 1 turn runs: it may end first" in stopping.stderr.readline()
     (tmp_path / "go").touch()
     out, _ = stopping.communicate(timeout=60)
     assert stopping.returncode == 0 and json.loads(out)["running"] == 1

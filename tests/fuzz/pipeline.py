@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from clisup.backends.base import Carried, RunEnd
+from clisup.backends.base import Carried, LaunchRequest, RunEnd
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.core.envelope import parse_event
+from clisup.core.envelope import Envelopes, parse_event
 from clisup.core.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
@@ -22,6 +22,7 @@ from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spending import SPENDING
 from clisup.core.spill import spill
+from clisup.core.stretch import Row
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
@@ -145,7 +146,47 @@ def decoder(data: bytes, salt: int) -> None:
             daemon.take(line)
     if salt % 32 == 0 and lines:
         daemon.take_err(lines[0])
+    if salt % 4 == 1:
+        _check_stretches([line for line in lines if not line.oversize], salt)
     _check_ledger(daemon, snapshot=salt % 4 == 0)
+
+
+def _check_stretches(lines: Sequence[Line], salt: int) -> None:
+    """Two decoders of one process's lines, with the same past: one is asked for each line, one for stretches where it has any."""
+    request = LaunchRequest(("claude",), "", None, False, "/", live=salt % 8 == 1)
+    each, both = (ClaudeDecoder(Carried(CARRIED[salt % 4]), request) for _ in range(2))
+    envelopes, limit, pieces, at = Envelopes(SESSION, "ts"), INLINE_LIMITS[salt % 3], [line.data for line in lines], 0
+    while at < len(lines):
+        said, taken = both.stretch(pieces, at, limit)
+        found: list[tuple[int, bytes]] = []
+        for part in said:
+            if isinstance(part, Row):
+                found += zip(part.lines, envelopes.encode_deltas(part.deltas, 1, "t1"), strict=True)
+            else:
+                found += [(part.line, envelopes.encode(event, 1, "t1", "backend")) for event in part.events]
+        if not taken:
+            found, taken = (
+                [(at, envelopes.encode(event, 1, "t1", "backend")) for event in both.decode(lines[at]).events],
+                1,
+            )
+        wanted: list[tuple[int, bytes]] = []
+        for number in range(at, at + taken):
+            decoded = each.decode(lines[number])
+            wanted += [(number, envelopes.encode(event, 1, "t1", "backend")) for event in decoded.events]
+            promise(taken == 1 or decoded.plain, "a line by the stretch says nothing but events")
+        promise(
+            [_unnumbered(pair) for pair in found] == [_unnumbered(pair) for pair in wanted], "both ways give the same"
+        )
+        at += taken
+    promise(
+        (each.background, each.idle, each.given_up) == (both.background, both.idle, both.given_up), "and know the same"
+    )
+
+
+def _unnumbered(pair: tuple[int, bytes]) -> tuple[int, bytes]:
+    """Deltas of a row are numbered one after the other, all others are number 1 here."""
+    number, envelope = pair
+    return number, envelope[envelope.index(b'"ts":') :]
 
 
 def _check_line(item: Item, line: bytes) -> None:
