@@ -20,13 +20,13 @@ import trio
 
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
-from clisup.llm.conversation.context import NO_ANSWER, sound
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.names import ModelName
 from clisup.llm.nurseries import open_plain_nursery
 from clisup.llm.retrying import FALLBACK_ON, Fallback, OnFallback, OnRetry, Retry, RetryPolicy, falls_back
+from clisup.llm.sound import NO_ANSWER, sound
 from clisup.llm.streams import EventStream, stream_of
 
 __all__ = ["Client", "ClientChat"]

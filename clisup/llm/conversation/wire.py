@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from clisup.errors import UsageError
-from clisup.llm.conversation.context import context_of, sound
+from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.sound import sound
 
 __all__ = ["CACHE_MARKERS", "WireFormat", "to_wire_messages"]
 

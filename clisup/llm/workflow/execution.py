@@ -15,10 +15,10 @@ from pydantic_core import to_json, to_jsonable_python
 from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
-from clisup.llm.conversation.context import sound
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
+from clisup.llm.sound import sound
 from clisup.llm.spending import Spent
 from clisup.llm.workflow.progress import Progress
 from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
