@@ -7,8 +7,6 @@ journal, read again, must give the ledger that the daemon holds: else a restart 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from clisup.backends.base import Carried, RunEnd
 from clisup.backends.claude import ClaudeAdapter
@@ -25,14 +23,13 @@ from clisup.core.spill import spill
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
-from clisup.daemon.recorder import Item, Recorder
-from clisup.host.session_dir import SessionDir
+from clisup.daemon.recorder import Item
 from clisup.rpc.models import BlobParams
+from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 from tests.fuzz.promises import promise, strict_json
 
 __all__ = ["decoder"]
 
-SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 CARRIED = (0.0, None, 0.25, 7)
 INLINE_LIMITS = (256 * 1024, 300, 40)
 LINE_LIMITS = (64 * 1024 * 1024, 64 * 1024 * 1024, 1500)
@@ -41,35 +38,12 @@ _EXPLAINED = TurnError(kind="crashed", message="no last word")
 _REDACT = Redactor(["a secret value"])
 
 
-class _Journal:
-    """What `Recorder` needs of a store, in memory."""
-
-    def __init__(self) -> None:
-        self.next_seq = self.first_seq = 1
-        self.lines: list[bytes] = []
-
-    def wants_snapshot(self, _more: int) -> bool:
-        return False
-
-    def append(self, lines: list[bytes], count: int, _snapshot: dict[str, Any] | None) -> None:
-        self.lines += lines
-        self.next_seq += count
-
-
-class _Storage:
-    """A disk that never refuses."""
-
-    def watched(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 class _Daemon:
     """One turn after the other of one session, as `Run` and `TurnRunner` would have it."""
 
     def __init__(self, salt: int) -> None:
-        self.journal = _Journal()
-        directory = SessionDir("/nowhere", SESSION)  # a name: nothing is written
-        self.recorder = Recorder(directory, self.journal, _Storage(), max_keys=10)  # type: ignore[arg-type]
+        self.journal = MemoryJournal()
+        self.recorder = recorder_in_memory(self.journal, max_keys=10)
         self.limit = INLINE_LIMITS[salt % 3]
         self.decoder = ClaudeDecoder(Carried(CARRIED[salt % 4]))
         self.tracker = PhaseTracker()
