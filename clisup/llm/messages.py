@@ -113,6 +113,11 @@ class Message(_Frozen):
         """Its texts as one; thinking, tools and images are left out."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
+    @property
+    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
+        """The calls of tools in it, in order."""
+        return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
+
 
 Prompt = str | Message | Sequence[TextBlock | ImageBlock]
 """What a turn begins with: a text, a message of the user, or blocks of text and images."""

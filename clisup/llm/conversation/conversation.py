@@ -36,7 +36,7 @@ from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import WireFormat, to_wire_messages
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.memory import WorkingMemory
-from clisup.llm.messages import Message, Prompt, ToolUseBlock, as_messages
+from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool, check_tools
@@ -425,13 +425,12 @@ async def _end(stream: weakref.ref[EventStream] | None) -> None:
 
 
 def _no_value(answer: Completion) -> StructureError:
-    called = any(isinstance(block, ToolUseBlock) for message in answer.messages for block in message.content)
     return StructureError(
         "the model answered in words, and a value was asked for",
         text=answer.text,
         problems=("there is no value in the answer",),
         hint="the turn is in the conversation: ask for the value again",
-        side_effects=called,
+        side_effects=any(message.tool_uses for message in answer.messages),
     )
 
 

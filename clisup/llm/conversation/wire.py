@@ -83,12 +83,11 @@ def _openai(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "assistant":
         calls = [
             {
-                "id": block.id,
+                "id": call.id,
                 "type": "function",
-                "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)},
+                "function": {"name": call.name, "arguments": json.dumps(call.input, ensure_ascii=False)},
             }
-            for block in message.content
-            if isinstance(block, ToolUseBlock)
+            for call in message.tool_uses
         ]
         yield {"role": "assistant", "content": message.text or None} | ({"tool_calls": calls} if calls else {})
         return

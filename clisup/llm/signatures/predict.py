@@ -12,7 +12,7 @@ from clisup.llm.asking import admit, ask
 from clisup.llm.budget import Budget
 from clisup.llm.chat import Chat, ChatOptions, Completion, FinishReason, LanguageModel
 from clisup.llm.failures import InvalidRequest, StructureError
-from clisup.llm.messages import Prompt, ToolUseBlock
+from clisup.llm.messages import Prompt
 from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, form_of, prompt_of, read_answer, repair_prompt
 from clisup.llm.signatures.module import Module, active, using
 from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
@@ -152,13 +152,8 @@ class Predict(Module, Generic[S]):
             text=completions[-1].text,
             problems=error.problems,
             hint="describe the outputs better, give examples=, or allow more repairs=",
-            side_effects=any(map(_called, completions)),
+            side_effects=any(message.tool_uses for completion in completions for message in completion.messages),
         )
-
-
-def _called(completion: Completion) -> bool:
-    blocks = (block for message in completion.messages for block in message.content)
-    return any(isinstance(block, ToolUseBlock) for block in blocks)
 
 
 async def _ask_structured(
