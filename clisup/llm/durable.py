@@ -1,4 +1,4 @@
-"""Files of the model layer that a crash leaves whole: a conversation, a working memory."""
+"""Files of the model layer that a crash leaves whole: a conversation, a working memory, a workflow's trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clisup.errors import UsageError, WorldError
 
-__all__ = ["open_lock", "read_bounded", "write_durably"]
+__all__ = ["open_lock", "read_bounded", "sync_directory", "write_durably"]
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -27,13 +27,18 @@ def write_durably(path: Path, data: bytes) -> None:
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
     except OSError as error:
         raise _failed("write", path, error) from None
+
+
+def sync_directory(directory: Path) -> None:
+    """What was made or renamed in it is on the disk when this returns. Raises `OSError`."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_bounded(path: Path, limit: int) -> bytes | None:
