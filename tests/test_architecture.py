@@ -102,6 +102,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.aio_following": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.frame_stream": {"trio"},
+    "clisup.client.nurseries": {"trio"},
 }
 PURE = ("clisup.core", "clisup.backends", "clisup.rpc")
 EFFECTS = frozenset(

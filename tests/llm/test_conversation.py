@@ -21,7 +21,6 @@ from clisup.llm.chat import Chat, ChatOptions, Cost, Finished, SessionBudget, St
 from clisup.llm.client import Client
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.holding import HeldChat
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn
 from clisup.llm.conversation.policies import (
     DropCompletedToolCalls,
@@ -32,6 +31,7 @@ from clisup.llm.conversation.policies import (
 from clisup.llm.conversation.saving import MAX_FILE_BYTES, SavedConversation
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOverflow, InvalidRequest, Overloaded
+from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
 from clisup.llm.retrying import RetryPolicy

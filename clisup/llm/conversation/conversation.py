@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import trio
 
+from clisup.client.nurseries import open_plain_nursery
 from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.llm.budget import Budget, Reservation
@@ -27,7 +28,6 @@ from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, LanguageMod
 from clisup.llm.conversation.allowance import left_of
 from clisup.llm.conversation.building import TurnBuilder, turns_of
 from clisup.llm.conversation.context import context_of
-from clisup.llm.conversation.holding import HeldChat, own_nursery
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.outline import outline
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
@@ -35,6 +35,7 @@ from clisup.llm.conversation.saving import SavedConversation, read_conversation,
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import WireFormat, to_wire_messages
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
+from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
@@ -101,7 +102,7 @@ class Conversation:
     async def __aenter__(self) -> Self:
         if self._scope is not None:
             raise InvalidRequest("cannot enter a conversation twice", kind="invalid_request")
-        self._scope = own_nursery()
+        self._scope = open_plain_nursery(cancel=False)
         self._nursery = await self._scope.__aenter__()
         return self
 

@@ -11,12 +11,13 @@ __all__ = ["open_plain_nursery"]
 
 
 @asynccontextmanager
-async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks are cancelled when the block ends."""
+async def open_plain_nursery(*, cancel: bool = True) -> AsyncIterator[trio.Nursery]:
+    """A nursery whose tasks are cancelled when the block ends; without `cancel`, they are waited for."""
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
-            nursery.cancel_scope.cancel()
+            if cancel:
+                nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from None
