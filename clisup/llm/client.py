@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -59,10 +59,6 @@ class Client(ModelCalls):
 
     def __repr__(self) -> str:
         return f"Client({', '.join(map(_name, self.models))})"
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that outlives the failure of a model."""
-        return self._chat(options or ChatOptions())
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
         """As `Model.end_sessions`, at the daemons of all its models."""
