@@ -38,9 +38,10 @@ def resolve(name: str | ModelName, **options: Any) -> BlockingModel:
     return BlockingModel(models.resolve(name, **options))
 
 
-def Client(primary: str | Any, fallbacks: Sequence[str | Any] = (), **options: Any) -> BlockingModel:  # noqa: N802  the twin's name
+def Client(primary: str | Any, fallbacks: str | Sequence[str | Any] = (), **options: Any) -> BlockingModel:  # noqa: N802  the twin's name
     """As `clisup.llm.Client`; models may be blocking ones, too."""
-    return BlockingModel(client.Client(_async(primary), [_async(model) for model in fallbacks], **options))
+    others = fallbacks if isinstance(fallbacks, str) else [_async(model) for model in fallbacks]
+    return BlockingModel(client.Client(_async(primary), others, **options))
 
 
 def _async(model: Any) -> Any:

@@ -44,15 +44,16 @@ class Client(ModelCalls):
     def __init__(
         self,
         primary: str | LanguageModel,
-        fallbacks: Sequence[str | LanguageModel] = (),
+        fallbacks: str | Sequence[str | LanguageModel] = (),
         *,
         retry: RetryPolicy | None = None,
         on_retry: OnRetry | None = None,
         on_fallback: OnFallback | None = None,
         fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
     ) -> None:
+        others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
         self.models: tuple[LanguageModel, ...] = tuple(
-            resolve(model) if isinstance(model, str) else model for model in (primary, *fallbacks)
+            resolve(model) if isinstance(model, str) else model for model in (primary, *others)
         )
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on

@@ -527,6 +527,10 @@ def test_a_file_that_is_none_is_named_and_left_alone(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(UsageError, match=r"chat\.json"):
         Conversation(ScriptedModel(), path=path)
+    path.write_text('{"format": "clisup.memory"}')
+    with pytest.raises(UsageError, match=r"cannot read .*chat\.json as a conversation, because it is none: format: "):
+        Conversation(ScriptedModel(), path=path)
+    path.write_text("hello")
     assert path.read_text() == "hello"
     assert MAX_FILE_BYTES > 2**20
 
@@ -553,6 +557,23 @@ async def test_a_history_of_messages_or_turns_is_what_was_said_before() -> None:
         async with Conversation(model, history=history) as conversation:
             await conversation.send("c")
     assert seen(model.asked[0]) == seen(model.asked[1]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("history", [[{"role": "user", "content": "a"}], ["a"], [Message.user("a"), turn(1)]])
+def test_a_history_of_anything_else_is_refused(history: Any) -> None:
+    with pytest.raises(InvalidRequest, match="it is neither messages nor turns"):
+        Conversation(ScriptedModel(), history=history)
+
+
+def test_a_budget_that_would_hold_nothing_is_refused() -> None:
+    budget: Any = {"usd": 1.0}
+    with pytest.raises(InvalidRequest, match="cannot hold a conversation to a budget of type dict"):
+        Conversation(ScriptedModel(), budget=budget)
+
+
+def test_a_place_where_nothing_can_be_kept_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="because there is no such directory"):
+        Conversation(ScriptedModel(), path=tmp_path / "nowhere" / "chat.json")
 
 
 async def test_the_clock_is_the_callers() -> None:
