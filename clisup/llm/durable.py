@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clisup.errors import UsageError, WorldError
 
-__all__ = ["open_lock", "read_bounded", "sync_directory", "write_durably"]
+__all__ = ["open_lock", "read_bounded", "storage_failed", "sync_directory", "write_durably"]
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -29,7 +29,7 @@ def write_durably(path: Path, data: bytes) -> None:
             raise
         sync_directory(path.parent)
     except OSError as error:
-        raise _failed("write", path, error) from None
+        raise storage_failed("write", path, error) from None
 
 
 def sync_directory(directory: Path) -> None:
@@ -50,7 +50,7 @@ def read_bounded(path: Path, limit: int) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _failed("read", path, error) from None
+        raise storage_failed("read", path, error) from None
     if len(data) > limit:
         raise UsageError(f"cannot read {path}, because it is larger than {limit} bytes", hint="is it the right file?")
     return data
@@ -61,11 +61,14 @@ def open_lock(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise _failed("open", path, error) from None
+        raise storage_failed("open", path, error) from None
 
 
-def _failed(what: str, path: Path, error: OSError) -> WorldError:
-    reason = error.strerror or type(error).__name__
+def storage_failed(what: str, path: Path, error: OSError, *, hint: str = "") -> WorldError:
+    """An OS error on a file of ours, in words."""
+    reason = (error.strerror or type(error).__name__).lower()
     return WorldError(
-        f"cannot {what} {path}: {reason}", kind="storage_failed", hint="look at the disk and its permissions"
+        f"cannot {what} {path}, because {reason}",
+        kind="storage_failed",
+        hint=hint or "look at the disk and its permissions",
     )

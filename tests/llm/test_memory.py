@@ -137,7 +137,7 @@ def test_every_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_no_memory_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "m.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="as a working memory"):
+    with pytest.raises(UsageError, match=r"as a working memory, because it is none: ."):
         WorkingMemory(path)
     assert path.read_text() == text
 

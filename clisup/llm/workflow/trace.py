@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from clisup.errors import UsageError, WorldError
-from clisup.llm.durable import sync_directory
+from clisup.llm.durable import storage_failed, sync_directory
 from clisup.llm.workflow.progress import Progress, progress_of
 from clisup.llm.workflow.records import WRONG_LINE, Record, read_line, to_line
 
@@ -180,8 +180,4 @@ def _no_trace(file: Path, line: int) -> UsageError:
 
 
 def _failed(what: str, file: Path, error: OSError) -> WorldError:
-    return WorldError(
-        f"cannot {what} {file}, because {(error.strerror or str(error)).lower()}",
-        kind="storage_failed",
-        hint="mend that, and run it again",
-    )
+    return storage_failed(what, file, error, hint="mend that, and run it again")
