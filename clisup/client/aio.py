@@ -27,7 +27,7 @@ from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key, sta
 from clisup.client.cursor import Cursor
 from clisup.client.failures import lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
-from clisup.client.nurseries import open_plain_nursery
+from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.transport import encode_request
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import socket_for_client
@@ -38,6 +38,7 @@ __all__ = ["AsyncClient", "Subscription", "open_client"]
 @asynccontextmanager
 async def open_client(path: str | None = None, *, name: str = "clisup-client") -> AsyncIterator[AsyncClient]:
     """A connected client; it hangs up, and ends its subscriptions, when the block ends."""
+    check_trio()
     path = path or socket_for_client(os.environ, os.getuid())
     lines, server = await dial(path, name)
     client = None

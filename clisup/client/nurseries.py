@@ -7,12 +7,25 @@ from contextlib import asynccontextmanager
 
 import trio
 
-__all__ = ["open_plain_nursery"]
+from clisup.errors import UsageError
+
+__all__ = ["check_trio", "open_plain_nursery"]
+
+
+def check_trio() -> None:
+    """Raises `UsageError` where no trio runs: asyncio's loop would say something else at each place."""
+    if not trio.lowlevel.in_trio_run():
+        raise UsageError(
+            "cannot do this here, because it needs trio, and none runs",
+            kind="usage",
+            hint="call it within trio.run(...); for programs without trio there are clisup.llm.blocking and clisup.client.sync",
+        )
 
 
 @asynccontextmanager
 async def open_plain_nursery(*, cancel: bool = True) -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks are cancelled when the block ends; without `cancel`, they are waited for."""
+    """A nursery whose tasks are cancelled when the block ends; without `cancel`, they are waited for. `UsageError` outside of trio."""
+    check_trio()
     try:
         async with trio.open_nursery() as nursery:
             yield nursery

@@ -14,8 +14,9 @@ number of threads. Not for code that runs in trio itself: trio refuses it there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Self, TypeVar, Unpack, overload
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar, Unpack, overload
 
 from clisup.llm import client, models
 from clisup.llm.calls import CallOptions, ModelCalls
@@ -83,6 +84,28 @@ class BlockingStream:
         self.close()
 
 
+class BlockingStreamBlock:
+    """What `BlockingModel.stream` gives: its `with` block holds the chat open that the events come from."""
+
+    def __init__(self, block: AbstractContextManager[EventStream]) -> None:
+        self._block = block
+
+    def __enter__(self) -> BlockingStream:
+        return BlockingStream(self._block.__enter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, traceback)
+
+    def __iter__(self) -> Never:
+        """Only to say what is meant, as its asynchronous twin does."""
+        raise TypeError(
+            "cannot iterate over a model's stream without its block; write "
+            "`with model.stream(...) as events:` and iterate over `events`"
+        )
+
+
 async def _next(events: EventStream) -> StreamEvent | None:
     return await anext(events, None)
 
@@ -139,11 +162,9 @@ class BlockingModel:
 
         return the_portal().call(complete)
 
-    @contextmanager
-    def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Iterator[BlockingStream]:
+    def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> BlockingStreamBlock:
         """The events of one answer, within a block; leaving it early interrupts the turn."""
-        with entered(lambda: self.model.stream(prompt, **options)) as events:
-            yield BlockingStream(events)
+        return BlockingStreamBlock(entered(lambda: self.model.stream(prompt, **options)))
 
     @overload
     def structured(
