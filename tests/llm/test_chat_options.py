@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
+from clisup.llm.failures import InvalidRequest
+from clisup.llm.models import resolve
 from clisup.llm.names import parse_model
 
 
@@ -29,3 +32,8 @@ def test_options_that_are_none_are_refused(options: Any, why: str) -> None:
 def test_what_is_no_name_of_a_model_is_refused(name: Any) -> None:
     with pytest.raises(UsageError, match="not of the form backend/model"):
         parse_model(name)
+
+
+def test_a_program_of_asyncio_is_told_that_it_needs_trio() -> None:
+    with pytest.raises(InvalidRequest, match="because it needs trio"):
+        asyncio.run(resolve("demo").complete("Hi"))
