@@ -168,7 +168,10 @@ def _arguments_of(function: Callable[..., Any], name: str, told: Mapping[str, st
             f"an annotation cannot be read: {error}", "import or define what it names before the function"
         ) from None
     fields: dict[str, Any] = {}
+    filled_in = function.keywords if isinstance(function, functools.partial) else {}
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.name in filled_in:  # to inspect, a default that may be overridden; here it is none of the model's
+            continue
         if parameter.kind in _REFUSED:
             raise refuse(
                 f"it {_REFUSED[parameter.kind].format(parameter.name)}", "give every parameter a name and a type"
