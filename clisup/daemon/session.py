@@ -66,7 +66,8 @@ class Session:
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
         brought = self.dir.secrets() if spec.env_names else {}
-        hidden = brought | ({"": token} if spec.tools and (token := self.dir.read_bridge_token()) else {})
+        self.tools = ToolDesk(self) if spec.tools else None
+        hidden = brought | ({"": self.tools.token} if self.tools is not None and self.tools.token else {})
         self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
@@ -85,9 +86,8 @@ class Session:
         self.gate = Gate(self, brought)
         self.budgets = Budgets(self)
         self.recorder.on_recorded = SessionLog(self).tell
-        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets(spec)])
+        LOG.hide_brought(self.id, [*hidden.values(), *(self.dir.server_secrets() if spec.has_mcp_config else ())])
         self.renewal = Renewal(self)
-        self.tools = ToolDesk(self) if spec.tools else None
 
     # -- state -------------------------------------------------------------------------------------------------------
 
