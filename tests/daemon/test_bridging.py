@@ -104,7 +104,7 @@ async def test_the_token_is_hidden_while_it_counts_and_forgotten_at_the_close(
     assert session.tools is not None
     token = session.tools.token or ""
     assert session.redact(f"it is {token}") == "it is [redacted]"
-    await session.close(Actor(uid=0, pid=1))
+    await session.shutdown.close(Actor(uid=0, pid=1))
     assert session.state is SessionState.CLOSED and session.tools.token is None
     with pytest.raises(UsageError):
         desk_of_token(manager, token)
