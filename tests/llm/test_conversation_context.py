@@ -12,7 +12,7 @@ from clisup.llm.conversation.context import NO_ANSWER, NO_RESULT, context_of, so
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
-QUICK = settings(max_examples=80, deadline=None)
+QUICK = settings(max_examples=80)
 
 
 def assert_fit(messages: Sequence[Message]) -> None:
