@@ -14,12 +14,12 @@ from msgspec import Struct, field
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.content import Content, Image
-from clisup.core.deltas import NO_ROW, Row
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.long_line import PassesOn
 from clisup.core.presence import PresenceRules
 from clisup.core.stale_lock import StaleLock
+from clisup.core.stretch import NO_STRETCH, Stretch
 from clisup.core.terminal import Terminal
 from clisup.core.turn_trace import TurnTrace
 from clisup.core.usage import Usage
@@ -347,14 +347,15 @@ def is_idle(decoder: Decoder) -> bool:
     return idle
 
 
-def deltas_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Row]:
-    """The decoder's `deltas(lines, begin, limit)`, where it has a short way for them; else one that takes none.
+def stretch_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Stretch]:
+    """The decoder's `stretch(lines, begin, limit)`, where it has a short way; else one that takes none.
 
-    It takes the lines from `begin` on (without their newlines, at most `limit` bytes long with them) up to the first that says
-    anything but one delta: of that one nothing has been taken note of. `decode` of each would give the same, and no more.
+    It takes the lines from `begin` on (without their newlines, at most `limit` bytes long with them) up to the first that it
+    leaves to `decode`: of that one nothing has been taken note of. `decode` of each would give the same, and no more. What it
+    takes may say nothing of questions, retries, heartbeats, who the CLI is, or a turn's end.
     """
-    row: Callable[[Sequence[bytes], int, int], Row] = getattr(decoder, "deltas", lambda *_: NO_ROW)
-    return row
+    stretch: Callable[[Sequence[bytes], int, int], Stretch] = getattr(decoder, "stretch", lambda *_: NO_STRETCH)
+    return stretch
 
 
 def given_up_by(decoder: Decoder) -> frozenset[str]:

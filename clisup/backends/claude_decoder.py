@@ -16,7 +16,6 @@ from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
-from clisup.backends.claude_deltas import row_of
 from clisup.backends.claude_errors import Report
 from clisup.backends.claude_frames import (
     SAID,
@@ -41,14 +40,15 @@ from clisup.backends.claude_frames import (
 )
 from clisup.backends.claude_live import INTERRUPT, LiveState, control_line, control_request
 from clisup.backends.claude_messages import Messages
-from clisup.backends.claude_rare import RARE, SILENT, STREAM_SILENT, rate_limit
+from clisup.backends.claude_rare import PLAIN, RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude_result import terminal_of
+from clisup.backends.claude_stretch import stretch
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
-from clisup.core.deltas import Row
 from clisup.core.events import AssistantMessage, Block, EventBase
 from clisup.core.framing import Line
+from clisup.core.stretch import Stretch
 
 __all__ = ["ClaudeDecoder"]
 
@@ -138,9 +138,9 @@ class ClaudeDecoder:
             return self._decode_other(line)
         return self._hot(frame, line, line.data)
 
-    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> Row:
-        """The row of deltas that begins there, as `decode` would give it; see `deltas_of`."""
-        return row_of(self._messages, lines, begin, limit)
+    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
+        """What `decode` would say of the lines from there on, in one step; see `stretch_of`."""
+        return stretch(self._messages, self._plain, lines, begin, limit)
 
     def _decode_other(self, line: Line) -> Decoded:
         try:
@@ -170,23 +170,42 @@ class ClaudeDecoder:
     def _hot(self, frame: HotFrame, line: Line, data: bytes) -> Decoded:
         if type(frame) is StreamEvent:
             return Decoded(self._stream_event(frame, line, data))
-        if type(frame) is System:
-            if "system/" + frame.subtype in SILENT:
-                return _NOTHING
-            return self._decode_other(line) if data is line.data else self._rare(decode_any(data), line, data)
         try:
-            if type(frame) is Assistant:
-                return Decoded(self._assistant(frame, data))
-            return Decoded(self._user(frame, data)) if type(frame) is User else _NOTHING
+            events = self._told(frame, data)
         except MalformedError:
             return unparsed(line, "malformed")
+        if events is not None:
+            return Decoded(events) if events else _NOTHING
+        return self._decode_other(line) if data is line.data else self._rare(decode_any(data), line, data)
 
     # The frequent frames
 
+    def _told(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
+        """What a frame says that is no delta; None where it is one of the rare ones. Raises MalformedError, with nothing noted."""
+        if type(frame) is StreamEvent:
+            return self._around(frame)
+        if type(frame) is Assistant:
+            return self._assistant(frame, data)
+        if type(frame) is User:
+            return self._user(frame, data)
+        return () if type(frame) is System and "system/" + frame.subtype in SILENT else None
+
+    def _plain(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
+        """The same, with the rare frames that only tell something. Raises ValueError and RecursionError, too."""
+        if type(frame) is System and (key := "system/" + frame.subtype) in PLAIN:
+            value = decode_any(data)
+            return RARE[key](value) if isinstance(value, dict) else None
+        return self._told(frame, data)
+
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
-        event, parent = frame.event, frame.parent_tool_use_id
+        event = frame.event
         if type(event) is BlockDelta:
-            return self._delta(event, parent, line, data)
+            return self._delta(event, frame.parent_tool_use_id, line, data)
+        return self._around(frame)
+
+    def _around(self, frame: StreamEvent) -> Sequence[EventBase]:
+        """Of the frames around the deltas."""
+        event, parent = frame.event, frame.parent_tool_use_id
         if type(event) is MessageStartEvent:
             return self._messages.start(parent, event.message)
         if type(event) is BlockStop:

@@ -38,7 +38,7 @@ from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen_errors import explain_error, explain_retry
-from clisup.core.deltas import NO_ROW, DeltaKind, Row
+from clisup.core.deltas import DeltaKind
 from clisup.core.events import (
     AssistantMessage,
     BackendRetry,
@@ -53,6 +53,7 @@ from clisup.core.events import (
     ToolResult,
 )
 from clisup.core.framing import Line
+from clisup.core.stretch import NO_STRETCH, Stretch
 from clisup.core.terminal import Terminal
 from clisup.core.usage import NO_USAGE, Usage
 
@@ -117,9 +118,9 @@ class QwenDecoder(ClaudeDecoder):
 
     # The frequent frames
 
-    def deltas(self, lines: Sequence[bytes], begin: int, limit: int) -> Row:
+    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
         """None: each delta is looked at for its place, and for words that are the CLI's own."""
-        return NO_ROW
+        return NO_STRETCH
 
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
         return self._placed(super()._stream_event(frame, line, data)) if frame.parent_tool_use_id is None else ()

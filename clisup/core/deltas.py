@@ -6,13 +6,13 @@ The same events as `ContentDelta`, in a form that costs a tenth. A test holds th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
 from clisup.core.journal import Source
 
-__all__ = ["NO_ROW", "Delta", "DeltaKind", "DeltaRow", "Row"]
+__all__ = ["Delta", "DeltaKind", "DeltaRow"]
 
 DeltaKind = Literal["text", "thinking", "tool_input"]
 
@@ -25,17 +25,6 @@ class Delta(Struct, frozen=True, gc=False, omit_defaults=True):
     index: int | None = None
     message_id: str | None = None
     parent_tool_use_id: str | None = None
-
-
-class Row(NamedTuple):
-    """What a decoder made of lines that say a delta each, or nothing: the deltas, their lines' numbers, and how many lines it took."""
-
-    deltas: Sequence[Delta]
-    lines: Sequence[int]
-    taken: int
-
-
-NO_ROW = Row((), (), 0)
 
 
 class DeltaRow(Struct, frozen=True, gc=False):

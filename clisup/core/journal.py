@@ -91,11 +91,11 @@ def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any]
 
 def encode_row(events: Sequence[bytes], run: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
     """The journal lines of events that are each the only one of their line of stdout."""
-    lines = []
-    for event, start, end in zip(events, starts, ends, strict=True):
-        rest = b'"src":[%d,"out",%d,%d,0],"event":%b}' % (run, start, end, event)
-        lines.append(b'{"crc":"%08x",%b\n' % (crc32(rest), rest))  # as `_sealed`: a call costs as much as the checksum
-    return lines
+    rest = b'"src":[%d,"out",%%d,%%d,0],"event":%%b}' % run
+    rests = [rest % place for place in zip(starts, ends, events, strict=True)]
+    return [
+        b'{"crc":"%08x",%b\n' % sealed for sealed in zip(map(crc32, rests), rests, strict=True)
+    ]  # as `_sealed`, without calls
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:

@@ -8,7 +8,6 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.core.deltas import DeltaRow
 from clisup.core.events import StderrLine
 from clisup.core.spill import Blob
 from clisup.daemon.recorder import Entry, Item
@@ -52,9 +51,9 @@ class Batch:
             small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
             (self._blobs if small else self._long).append(blob)
 
-    def add_row(self, row: DeltaRow) -> None:
-        """The same for a row of deltas."""
-        self._entries.append(row)
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """The same for entries that have no blobs."""
+        self._entries += entries
 
     @property
     def stderr_lines(self) -> int:

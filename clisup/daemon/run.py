@@ -38,7 +38,6 @@ from clisup.core.watchdog import PhaseTracker, Timeouts, only_heartbeats
 from clisup.daemon.answers import Answers
 from clisup.daemon.asking import Asking, asks
 from clisup.daemon.batch import Batch
-from clisup.daemon.deltas import take_row
 from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.intake import Intake
@@ -51,6 +50,7 @@ from clisup.daemon.sink import Place
 from clisup.daemon.speech import Speech
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
+from clisup.daemon.stretch import Taken, take_stretch
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
@@ -287,17 +287,29 @@ class Run:
             await self._take_out(await self._readable(line))
         at, start, pieces = 0, cut.start, cut.pieces
         while at < len(pieces):
-            first = self._unseen or not self.spoke  # the turn's first frame is news to everybody
-            taken = None if first else take_row(pieces, at, start, self._sink.turn, self._settings, self._decoder)
-            if taken is not None:
-                if taken.row is not None:
-                    self._batch.add_row(taken.row)
-                self._decoded_to, self._heartbeat = taken.end, False
+            if (taken := self._take_stretch(pieces, at, start)) is not None:
                 at, start = at + taken.lines, taken.end
             else:
                 line = Line(start, start + len(pieces[at]) + 1, pieces[at])
                 await self._take_out(line)
                 at, start = at + 1, line.end
+
+    def _take_stretch(self, pieces: Sequence[bytes], at: int, start: int) -> Taken | None:
+        """Lines for which nothing is to be decided, in one step; None where the next one is none of these, or it is no time for them.
+
+        The turn's first frame is news to everybody, a live process may begin a turn by itself, or waits to be asked for the end.
+        """
+        turn = self._sink.turn
+        if self._unseen or not self.spoke or self.terminal is not None or (self._live and (not turn.id or turn.ending)):
+            return None
+        taken = take_stretch(pieces, at, start, turn, self._settings, self._decoder)
+        if taken is not None:
+            self._batch.extend(taken.entries)
+            for event in taken.told:
+                self.tracker.see(event)
+            self._decoded_to, self._heartbeat = taken.end, False
+            self.guard.phase_changed()
+        return taken
 
     async def _readable(self, line: Line) -> Line:
         return await readable(line, self._decoder, self._settings.limits.inline_bytes) if line.pieces else line

@@ -14,22 +14,30 @@ from typing import NamedTuple
 from clisup.backends.base import Carried
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.envelope import Envelopes
-from clisup.core.framing import LineFramer
+from clisup.core.events import EventBase
+from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source, encode_line, encode_row
+from clisup.core.stretch import Row
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end, prompt_of
 
-__all__ = ["Flow", "parse", "through_daemon", "through_relay", "through_sdk", "typed"]
+__all__ = ["Flow", "copied", "parse", "through_daemon", "through_relay", "through_sdk", "typed"]
 
 REFERENCE = Path(__file__).parent / "reference"
+PIECE = 64 * 1024
+"""Bytes of one write to a client: about what the daemon has for one when it has read a chunk of a spool."""
+GAP_S = 0.001
+"""Between two such pieces: so long a chunk takes the daemon, and its clients wait for the next one."""
 PARSED_S = 0.4
 """At least so long `orjson.loads` is measured, over the same lines again and again."""
 
 
 class Flow(NamedTuple):
-    """Seconds from the opening of the gate to the last line at the last client; seconds of processor time; what came."""
+    """Seconds from the opening of the gate to the last line at the last client; seconds of processor time; what came, and how many
+    bytes to one client.
+    """
 
     lines: int
     seconds: float
@@ -37,6 +45,7 @@ class Flow(NamedTuple):
     keepers: float = 0.0
     events: int = 0
     deliveries: int = 0
+    bytes: int = 0
 
     @property
     def line_us(self) -> float:
@@ -66,7 +75,7 @@ def through_daemon(at: Place, sessions: Sequence[str], mix: Mix, lines: int, cli
     events = [result["events"] for result in seen]
     assert len(set(events)) == 1, f"the clients saw different numbers of events: {events}"
     seconds = (max(result["ended"] for result in seen) - begun) / 1e9
-    return Flow(part * len(sessions), seconds, cpu, at.gate.spent()[1], events[0], sum(events))
+    return Flow(part * len(sessions), seconds, cpu, at.gate.spent()[1], events[0], sum(events), seen[0]["bytes"])
 
 
 def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions: int) -> Flow:
@@ -152,16 +161,52 @@ def typed(mix: Mix, lines: int) -> Flow:
     while count < lines or time.monotonic() - began < PARSED_S:
         decoder, envelopes, at = ClaudeDecoder(Carried(0.0)), Envelopes("0" * 36, "2026-01-01T00:00:00.000000Z"), 0
         while at < len(cut):
-            deltas, places, taken = decoder.deltas(pieces, at, 1 << 16)
-            if taken:
-                events = envelopes.encode_deltas(deltas, count + at, "t1")
-                encode_row(events, 1, [cut[place].start for place in places], [cut[place].end for place in places])
-                at += taken
-                continue
-            for k, event in enumerate(decoder.decode(cut[at]).events):
-                line = cut[at]
-                encoded = envelopes.encode(event, count + at, "t1", "backend")
-                encode_line(encoded, src=Source(1, "out", line.start, line.end, k))
-            at += 1
+            said, taken = decoder.stretch(pieces, at, 1 << 16)
+            for part in said:
+                if isinstance(part, Row):
+                    events = envelopes.encode_deltas(part.deltas, count + at, "t1")
+                    starts, ends = [cut[line].start for line in part.lines], [cut[line].end for line in part.lines]
+                    encode_row(events, 1, starts, ends)
+                else:
+                    _typed(envelopes, cut[part.line], part.events, count + at)
+            if not taken:
+                _typed(envelopes, cut[at], decoder.decode(cut[at]).events, count + at)
+            at += taken or 1
         count += len(cut)
     return Flow(count, time.monotonic() - began, time.process_time() - cpu)
+
+
+def _typed(envelopes: Envelopes, line: Line, events: Sequence[EventBase], seq: int) -> None:
+    for k, event in enumerate(events):
+        encode_line(envelopes.encode(event, seq, "t1", "backend"), src=Source(1, "out", line.start, line.end, k))
+
+
+def copied(programs: Path, flow: Flow, clients: int) -> Flow:
+    """As many bytes as one client of `flow` got, written to each of so many clients: what the kernel takes for them alone."""
+    pairs = [socket.socketpair() for _ in range(clients)]
+    readers: list[subprocess.Popen[bytes]] = []
+    try:
+        sink = str(build("sink", programs))
+        readers += [
+            subprocess.Popen([sink, "-", "-", "0"], stdin=theirs, stdout=subprocess.PIPE) for _, theirs in pairs
+        ]
+        for _, theirs in pairs:
+            theirs.close()
+        piece, began, cpu = memoryview(b"." * (PIECE - 1) + b"\n"), time.monotonic(), time.process_time()
+        for _ in range(flow.bytes // PIECE):
+            for ours, _ in pairs:
+                ours.sendall(piece)
+            time.sleep(GAP_S)
+        spent = time.process_time() - cpu
+        for ours, _ in pairs:
+            ours.close()
+        with bounded(readers):
+            assert all(
+                f'"bytes":{flow.bytes // PIECE * PIECE},'.encode() in reader.communicate()[0] for reader in readers
+            )
+    finally:
+        end(readers)
+        for pair in pairs:
+            for each in pair:
+                each.close()
+    return Flow(flow.lines, time.monotonic() - began, spent)

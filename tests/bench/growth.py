@@ -16,7 +16,7 @@ __all__ = ["measure"]
 PART = "growth"
 HISTORIES, OPEN = (10, 1_000, 10_000, 100_000), (10, 100, 1_000)
 SHORT_HISTORIES = (10, 10_000)
-ROUNDS = 3
+ROUNDS = 5
 TURNS, STARTS = (10, 50, 200), 10
 """Turns that run while so many more are started."""
 RUNNING = 10
@@ -66,23 +66,38 @@ def _sessions(setting: Setting) -> list[Figure]:
 
 
 def _starts(setting: Setting) -> list[Figure]:
-    """What it costs the daemon to start a turn while so many run already."""
+    """What it costs the daemon to start a turn while so many run already: up to the most and down again, round by round."""
     sizes = setting.of(TURNS, (), (1, 12))
-    costs: dict[int, list[float]] = {}
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
     with setting.place() as at:
-        sessions = [at.session() for _ in range(sizes[-1] + STARTS)]
-        for size in sizes:
-            running = 0 if not costs else max(costs) + STARTS
-            _start(setting, at, sessions[running:size])
-            at.all_running(size)
-            before = cpu_of(at.pid)
-            _start(setting, at, sessions[size : size + STARTS])
-            at.standing(size + STARTS)
-            costs[size] = [(cpu_of(at.pid) - before) / STARTS * 1e6]
-        setting.say(f"growth, starts with so many running: {_words(costs)}")
-        at.gate.open()
+        for number in range(setting.of(ROUNDS, 1, 1)):
+            running: list[str] = []
+            for size in sizes:
+                running += _started(setting, at, size - len(running), size)
+                sessions = [at.session() for _ in range(STARTS)]
+                at.standing(size)
+                before = cpu_of(at.pid)
+                _start(setting, at, sessions)
+                at.standing(size + STARTS)
+                costs[size].append((cpu_of(at.pid) - before) / STARTS * 1e6)
+                _end(at, sessions, left=size)
+            _end(at, running, left=0)
+            setting.say(f"growth, starts with so many running, round {number + 1}: {_words(costs)}")
     figures = _rows("starting a turn while {:,} run", "while", costs)
     return [*figures, _exponent("running turns, starting one", costs)]
+
+
+def _started(setting: Setting, at: Place, more: int, whole: int) -> list[str]:
+    sessions = [at.session() for _ in range(more)]
+    _start(setting, at, sessions)
+    at.standing(whole)
+    return sessions
+
+
+def _end(at: Place, sessions: list[str], *, left: int) -> None:
+    for session in sessions:
+        at.daemon.call("session/close", session_id=session)
+    at.standing(left)
 
 
 def _start(setting: Setting, at: Place, sessions: list[str]) -> None:

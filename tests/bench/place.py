@@ -182,10 +182,10 @@ class Place:
         raise AssertionError(f"{count} turns do not run: {self.daemon.log.read_text()[-2000:]}")
 
     def standing(self, count: int) -> None:
-        """The same, without asking the daemon, whose cost is being measured: so many fakes live, and it has nothing left to do."""
+        """Wait, without asking the daemon, whose cost is being measured, until so many fakes live and it has nothing left to do."""
         until = time.monotonic() + PATIENCE_S
         program, before = self.fake.resolve(), -1.0
-        while len(_running(program)) < count or cpu_of(self.pid) - before > QUIET * QUIET_LOOK_S:
+        while len(_running(program)) != count or cpu_of(self.pid) - before > QUIET * QUIET_LOOK_S:
             assert time.monotonic() < until, f"{count} turns do not stand: {self.daemon.log.read_text()[-2000:]}"
             before = cpu_of(self.pid)
             time.sleep(QUIET_LOOK_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.bench.figures import Figure, figure, missing
-from tests.bench.flow import Flow, parse, through_daemon, through_relay, through_sdk, typed
+from tests.bench.flow import Flow, copied, parse, through_daemon, through_relay, through_sdk, typed
 from tests.bench.place import Place
 from tests.bench.setting import Setting
 from tests.bench.targets import TARGETS
@@ -14,7 +14,8 @@ __all__ = ["measure", "saturation"]
 
 PART = "throughput"
 SESSIONS, CLIENTS = (1, 10, 100, 500), (1, 4, 16)
-ROUNDS = 3
+ROUNDS = 5
+MANY_ROUNDS = 7
 SECONDS = 2.5
 """Of the daemon's processor time, about so much a flood is to take; a probe says how many lines that are."""
 LEAST, MOST = 20_000, 1_000_000
@@ -133,15 +134,28 @@ def _against(setting: Setting, flows: dict[str, list[Flow]]) -> list[Figure]:
 
 
 def _many_clients(setting: Setting, lines: int) -> list[Figure]:
+    """Beside it what the kernel alone takes for as many copies, put upon what one client costs: less it cannot be."""
+    newest: list[Flow] = []
+
+    def one() -> Flow:
+        newest[:] = [_fresh(setting, 1, 1, lines)]
+        return newest[0]
+
     runs: dict[str, Callable[[], Flow]] = {
-        "one client": lambda: _fresh(setting, 1, 1, lines),
+        "one client": one,
         "16 clients": lambda: _fresh(setting, 1, 16, lines),
+        "16 copies": lambda: copied(setting.programs, newest[0], 16),
+        "one copy": lambda: copied(setting.programs, newest[0], 1),
     }
-    flows = _interleaved(setting, runs, setting.of(ROUNDS, 2, 1))
+    flows = _interleaved(setting, runs, setting.of(MANY_ROUNDS, 2, 1))
     costs = {name: [flow.line_us for flow in each] for name, each in flows.items()}
+    whole = zip(costs["one client"], costs["16 copies"], costs["one copy"], strict=True)
+    least = [one + many - single for one, many, single in whole]
     return [
         figure(PART, "daemon CPU per line, 1 session, 16 clients", "us", costs["16 clients"], reference="1 client",
                against=costs["one client"], target=TARGETS["16 clients"]),
+        figure(PART, "1 client, and 15 bare copies of what it gets", "us", least, reference="1 client",
+               against=costs["one client"]),
     ]  # fmt: skip
 
 

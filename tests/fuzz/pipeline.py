@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clisup.backends.base import Carried, RunEnd
+from clisup.backends.base import Carried, RunEnd, stretch_of
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.core.envelope import parse_event
+from clisup.core.envelope import Envelopes, parse_event
 from clisup.core.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
@@ -20,6 +20,7 @@ from clisup.core.patience import Patience, out_of_patience
 from clisup.core.redact import Redactor
 from clisup.core.spending import SPENDING
 from clisup.core.spill import spill
+from clisup.core.stretch import Row
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
@@ -48,6 +49,7 @@ class _Daemon:
         self.decoder = ClaudeDecoder(Carried(CARRIED[salt % 4]))
         self.tracker = PhaseTracker()
         self.turn = 0
+        self.said: list[Sequence[EventBase]] = []
         self.begin()
 
     def begin(self) -> None:
@@ -69,6 +71,7 @@ class _Daemon:
 
     def take(self, line: Line) -> None:
         decoded = self.decoder.decode(line)
+        self.said.append(decoded.events)
         items = [self._item(event, line, k) for k, event in enumerate(decoded.events)]
         if items:
             self.record(items)
@@ -114,12 +117,37 @@ def decoder(data: bytes, salt: int) -> None:
     framer = LineFramer(limit=LINE_LIMITS[salt % 3])
     lines = framer.feed(data)
     last = framer.close()
-    for line in [*lines, *([last] if last else [])]:
-        if line.data.strip() or line.oversize:
-            daemon.take(line)
+    lines = [line for line in [*lines, *([last] if last else [])] if line.data.strip() or line.oversize]
+    for line in lines:
+        daemon.take(line)
+    if salt % 2:
+        _check_stretches(lines, salt, daemon.said)
     if salt % 32 == 0 and lines:
         daemon.take_err(lines[0])
     _check_ledger(daemon, snapshot=salt % 4 == 0)
+
+
+def _check_stretches(lines: Sequence[Line], salt: int, said: Sequence[Sequence[EventBase]]) -> None:
+    """The short way says what the long one said, of the same lines."""
+    pieces = [b"" if line.oversize or not line.complete else line.data for line in lines]
+    fresh, envelopes, at = ClaudeDecoder(Carried(CARRIED[salt % 4])), Envelopes(SESSION, "t"), 0
+    written: dict[int, list[bytes]] = {}
+    while at < len(lines):
+        told, taken = stretch_of(fresh)(pieces, at, INLINE_LIMITS[salt % 3])
+        for part in told:
+            if isinstance(part, Row):
+                row = [envelopes.encode_deltas([delta], 1, "t1") for delta in part.deltas]
+                written |= dict(zip(part.lines, row, strict=True))
+            else:
+                written[part.line] = [envelopes.encode(event, 1, "t1", "backend") for event in part.events]
+        if not taken:
+            written[at] = [envelopes.encode(event, 1, "t1", "backend") for event in fresh.decode(lines[at]).events]
+        at += taken or 1
+    for at, events in enumerate(said):
+        promise(
+            written.get(at, []) == [envelopes.encode(event, 1, "t1", "backend") for event in events],
+            "both ways say the same of a line",
+        )
 
 
 def _check_line(item: Item, line: bytes) -> None:

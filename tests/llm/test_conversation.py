@@ -496,7 +496,7 @@ async def test_each_turn_is_in_the_file_when_it_is_told_of(tmp_path: Path) -> No
         assert SavedConversation.from_json(path.read_bytes()).turns == conversation.turns
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(turns())
 def test_any_turns_come_back_from_json_as_they_were(made: tuple[Turn, ...]) -> None:
     saved = SavedConversation(id="c", created_at="2026-01-01T00:00:00Z", turns=made)

@@ -11,7 +11,7 @@ from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.sound import NO_ANSWER, NO_RESULT
 
-QUICK = settings(max_examples=80, deadline=None)
+QUICK = settings(max_examples=80)
 
 
 @QUICK

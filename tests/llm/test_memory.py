@@ -34,7 +34,7 @@ def memory(tmp_path: Path) -> WorkingMemory:
     return WorkingMemory(tmp_path / "memory.json")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(value=JSON)
 def test_any_json_comes_back_as_it_was_also_from_the_file(tmp_path: Path, value: Any) -> None:
     WorkingMemory(tmp_path / "m.json").set("k", value)

@@ -1,0 +1,62 @@
+"""The short way of lines that change nothing but the journal: a stretch of them passes all that other lines are asked, in one step.
+
+What such a line would meet on the way of the others (`Run._take_out`) is decided here, and by the run, for the whole stretch.
+Whatever is more than that, may have been journaled before, or is over the inline limit, is left to that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from clisup.backends.base import Decoder, stretch_of
+from clisup.core.deltas import DeltaRow
+from clisup.core.events import ContentDelta, EventBase
+from clisup.core.framing import Line
+from clisup.core.journal import Source
+from clisup.core.ledger import Turn
+from clisup.core.stretch import Row
+from clisup.daemon.recorder import Entry, Item
+from clisup.daemon.run_parts import RunSettings
+
+__all__ = ["Taken", "take_stretch"]
+
+
+class Taken(NamedTuple):
+    """How many lines were taken, where the last one ends, what is to be journaled of them, and their events but for the deltas."""
+
+    lines: int
+    end: int
+    entries: list[Entry]
+    told: list[EventBase]
+
+
+def take_stretch(
+    pieces: Sequence[bytes], at: int, start: int, turn: Turn, settings: RunSettings, decoder: Decoder
+) -> Taken | None:
+    """The stretch that begins with the line `at`, which begins at `start` in the spool; None where there is none.
+
+    The watch over drift wants to see some lines of each kind first.
+    """
+    frames = settings.frames
+    if turn.has_journaled("out", start + 1) or not frames.has_enough(ContentDelta) or not frames.has_enough(None):
+        return None
+    said, taken = stretch_of(decoder)(pieces, at, settings.limits.inline_bytes)
+    if not taken:
+        return None
+    places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))
+    entries: list[Entry] = []
+    told: list[EventBase] = []
+    for part in said:
+        if isinstance(part, Row):
+            starts, ends = [places[line - at] for line in part.lines], [places[line - at + 1] for line in part.lines]
+            entries.append(DeltaRow(part.deltas, turn.id, settings.number, starts, ends))
+            continue
+        begin, end, events = places[part.line - at], places[part.line - at + 1], part.events
+        if not frames.has_enough(type(events[0])):
+            frames.see(Line(begin, end, pieces[part.line]), events)
+        told += events
+        for k, event in enumerate(events):
+            entries.append(Item(event, turn.id, Source(settings.number, "out", begin, end, k)))
+    return Taken(taken, places[-1], entries, told)

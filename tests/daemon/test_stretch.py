@@ -1,0 +1,175 @@
+"""The short way of lines that change nothing but the journal: the same journal as by the long one, to which all others are left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clisup.backends.base import Carried
+from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.qwen_decoder import QwenDecoder
+from clisup.core.config import LimitsConfig
+from clisup.core.deltas import Delta, DeltaRow
+from clisup.core.drift import FrameSample
+from clisup.core.events import ContentDelta, MessageStop, ToolUse
+from clisup.core.framing import Line
+from clisup.core.journal import Source
+from clisup.core.ledger import Position, Turn
+from clisup.core.watchdog import Timeouts
+from clisup.daemon.recorder import Item
+from clisup.daemon.run_parts import RunSettings
+from clisup.daemon.stretch import Taken, take_stretch
+
+STOP = b'{"type":"stream_event","event":{"type":"message_stop"}}'
+CALL = (
+    b'{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"c1","name":"Bash","input":{}}]},'
+    b'"parent_tool_use_id":null}'
+)
+SILENT = b'{"type":"stream_event","event":{"type":"content_block_stop","index":2}}'
+START = b'{"type":"stream_event","event":{"type":"message_start","message":{"id":"m1"}},"parent_tool_use_id":null}'
+
+
+def line(text: str, kind: str = "text_delta", name: str = "text") -> bytes:
+    return (
+        b'{"type":"stream_event","event":{"type":"content_block_delta","index":2,"delta":{"type":"%b","%b":"%b"}},"uuid":"u"}'
+        % (kind.encode(), name.encode(), text.encode())
+    )
+
+
+def settings() -> RunSettings:
+    frames = FrameSample(None)
+    for _ in range(3):
+        frames.see(Line(0, 1, b""), (ContentDelta(kind="text", text="x"),))
+    for _ in range(30):
+        frames.see(Line(0, 1, b""), ())
+    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, frames)  # type: ignore[arg-type]
+
+
+def decoder() -> ClaudeDecoder:
+    made = ClaudeDecoder(Carried(0.0))
+    made.decode(Line(0, len(START) + 1, START))
+    return made
+
+
+def only_row(taken: Taken | None) -> DeltaRow:
+    assert taken is not None
+    (row,) = taken.entries
+    assert isinstance(row, DeltaRow)
+    return row
+
+
+def take(pieces: Sequence[bytes], at: int = 0, start: int = 100, turn: Turn | None = None) -> Taken | None:
+    return take_stretch(pieces, at, start, turn or Turn("t1", run=3), settings(), decoder())
+
+
+def test_a_row_goes_from_its_first_line_to_the_last_delta() -> None:
+    pieces = [
+        line("a"),
+        line("bc"),
+        line("{", "input_json_delta", "partial_json"),
+        line("h", "thinking_delta", "thinking"),
+    ]
+    taken = take(pieces)
+    row = only_row(taken)
+    assert row.deltas == [
+        Delta("text", "a", 2, "m1"),
+        Delta("text", "bc", 2, "m1"),
+        Delta("tool_input", "{", 2, "m1"),
+        Delta("thinking", "h", 2, "m1"),
+    ]
+    ends = [100 + sum(len(piece) + 1 for piece in pieces[: n + 1]) for n in range(4)]
+    assert (row.turn_id, row.run, row.starts, row.ends) == ("t1", 3, [100, *ends[:-1]], ends)
+    assert taken is not None and (taken.lines, taken.end, taken.told) == (4, ends[-1], [])
+    assert row.last == Source(3, "out", ends[2], ends[3], 0)
+
+
+def test_a_stretch_may_begin_and_end_in_the_middle() -> None:
+    taken = take([line("a"), line("b"), b'{"type":"result"}', line("c")], at=1, start=7)
+    row = only_row(taken)
+    assert [delta.text for delta in row.deltas] == ["b"]
+    assert row.last == Source(3, "out", 7, 7 + len(line("b")) + 1, 0)
+    assert taken is not None and (taken.lines, taken.end) == (1, 7 + len(line("b")) + 1)
+
+
+def test_what_is_told_between_deltas_stands_between_them_with_the_place_of_its_line() -> None:
+    pieces = [line("a"), CALL, SILENT, STOP, START, line("b")]
+    places = [sum(len(piece) + 1 for piece in pieces[:n]) for n in range(7)]
+    taken = take(pieces, start=0)
+    assert taken is not None and (taken.lines, taken.end) == (6, places[6])
+    first, message, call, stop, start, last = taken.entries
+    assert isinstance(first, DeltaRow) and isinstance(last, DeltaRow)
+    assert [row.deltas[0].text for row in (first, last)] == ["a", "b"]
+    items = [item for item in (message, call, stop, start) if isinstance(item, Item)]
+    assert [item.event.type for item in items] == ["message", "tool_use", "message_stop", "message_start"]
+    assert [(item.turn_id, item.memo) for item in items] == [("t1", None)] * 4
+    sources = [Source(3, "out", places[1], places[2], 0), Source(3, "out", places[1], places[2], 1)]
+    sources += [Source(3, "out", places[at], places[at + 1], 0) for at in (3, 4)]
+    assert [item.src for item in items] == sources
+    assert taken.told == [item.event for item in items]
+
+
+def test_lines_that_say_nothing_do_not_part_a_row() -> None:
+    pieces = [SILENT, line("a"), line(""), SILENT, line("s", "signature_delta", "signature"), line("b"), SILENT]
+    taken = take(pieces, start=0)
+    row = only_row(taken)
+    places = [sum(len(piece) + 1 for piece in pieces[:n]) for n in range(8)]
+    assert taken is not None and (taken.lines, taken.end) == (7, places[7])
+    assert [delta.text for delta in row.deltas] == ["a", "b"]
+    assert (row.starts, row.ends) == ([places[1], places[5]], [places[2], places[6]])
+
+
+def test_a_stretch_of_silence_has_nothing_to_journal() -> None:
+    assert take([SILENT, SILENT, b"{}"], start=0) == Taken(2, 2 * (len(SILENT) + 1), [], [])
+
+
+def test_what_is_more_or_less_begins_no_stretch() -> None:
+    for other in (
+        b"",
+        b"no json",
+        line("\\ud83d"),  # half a character, which waits for its other half
+        line("x", "a_new_delta"),
+        line("x" * 2000),  # over the inline limit
+        line("x")[:-3],
+        b'{"type":"result","subtype":"success"}',
+        b'{"type":"user","message":{"content":[{"type":"tool_result"}]}}',  # malformed: its call has no name
+    ):
+        assert take([other, line("a")]) is None, other
+
+
+def test_the_other_half_of_a_character_begins_no_stretch_either() -> None:
+    made = decoder()
+    half = line("\\ud83d")
+    assert not made.decode(Line(0, len(half) + 1, half)).events
+    assert take_stretch([line("\\ude00!")], 0, 100, Turn("t1", run=3), settings(), made) is None
+
+
+def test_a_delta_before_any_message_begins_no_stretch() -> None:
+    assert take_stretch([line("a")], 0, 0, Turn("t1", run=3), settings(), ClaudeDecoder(Carried(0.0))) is None
+
+
+def test_what_may_be_journaled_already_begins_no_stretch() -> None:
+    pieces = [line("a"), line("b")]
+    end = 100 + len(pieces[0]) + 1
+    turn = Turn("t1", run=3, position={"out": Position(100, end, 0)})
+    assert take(pieces, 0, 100, turn) is None
+    assert take(pieces, 1, end, turn) is not None
+
+
+def test_the_watch_over_drift_sees_some_deltas_first() -> None:
+    fresh = RunSettings("s", 3, Timeouts(), LimitsConfig(), None, None, FrameSample(None))  # type: ignore[arg-type]
+    assert take_stretch([line("a")], 0, 0, Turn("t1", run=3), fresh, decoder()) is None
+
+
+def test_the_watch_over_drift_sees_some_lines_of_each_kind_that_is_told() -> None:
+    """Those before the third are compared with what is known of their kind."""
+    own = settings()
+    unknown = b'{"type":"stream_event","event":{"type":"message_stop"},"brand_new":1}'
+    own.frames._known = {"stream_event/message_stop": frozenset({"type", "event", "event.type"})}
+    assert take_stretch([unknown, line("a"), *[unknown] * 4], 0, 0, Turn("t1", run=3), own, decoder()) is not None
+    assert own.frames.fields == {"stream_event/message_stop: brand_new": 3}
+    assert own.frames.has_enough(MessageStop) and not own.frames.has_enough(ToolUse)
+
+
+def test_a_decoder_that_looks_at_each_delta_has_no_stretches() -> None:
+    made = QwenDecoder(Carried(0.0))
+    made.decode(Line(0, len(START) + 1, START))
+    assert take_stretch([line("a")], 0, 0, Turn("t1", run=3), settings(), made) is None
