@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -209,13 +210,13 @@ class Session:
         assert turn is not None
         self._runner = TurnRunner(self)
         if not turn.id:
-            await self._guarded(self._runner.adopt_live(turn))
+            await self._guarded(self._runner.adopt_live(turn), turn)
             self._runner = None
             return
         self.services.slots.force()
         self.advance(Cause.ADOPT)
         try:
-            await self._guarded(self._runner.resume(turn))
+            await self._guarded(self._runner.resume(turn), turn)
         finally:
             self._runner = None
             self.services.slots.release()
@@ -245,7 +246,7 @@ class Session:
             self.advance(Cause.SLOT)
             self.gate.account.start(self)
             self._runner = TurnRunner(self)
-            await self._guarded(self._runner.execute(turn))
+            await self._guarded(self._runner.execute(turn), turn)
         finally:
             self.gate.account.stop(self)
             self._runner = None
@@ -253,15 +254,18 @@ class Session:
         self._turn_over()
         self._count_failure()
 
-    async def _guarded(self, work: Any) -> None:
-        """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops."""
+    async def _guarded(self, work: Any, turn: Turn) -> None:
+        """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops.
+
+        The prompt goes once the end is on disk, and not where a daemon leaves that the turn outlives.
+        """
         try:
             await work
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self.give_up(error)
         with suppress(WorldError):  # the daemon stops
-            await self.sync()
+            await self.sync(lambda: self.dir.drop_prompt(turn.id))
 
     async def give_up(self, error: Exception) -> None:
         """End the turn that runs, or the next one: the daemon could not go on with it."""
@@ -296,10 +300,12 @@ class Session:
             )
             self.advance(Cause.CRASH_LOOP)
 
-    async def sync(self) -> None:
-        """Make the journal survive a power loss."""
+    async def sync(self, then: Callable[[], None] | None = None) -> None:
+        """Make the journal survive a power loss; `then` is for a file that is not wanted any more after that."""
         if self.services.config.daemon.fsync == "turn":
-            await self.recorder.sync()
+            await self.recorder.sync(then)
+        elif then is not None:
+            then()
 
     # -- what clients ask --------------------------------------------------------------------------------------------
 
