@@ -7,6 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test asserts a time, and a busy machine is slow at making values, too.
+settings.register_profile("clisup", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("clisup")
 
 HERE = Path(__file__).parent
 FIRST = ("chaos", "daemon", "client", "cli", "soak", "systemd", "zoo", "fuzz", "keeper", "demo", "host")

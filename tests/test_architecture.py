@@ -71,6 +71,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
+MODEL_LAYER: dict[str, set[str]] = {
+    # what lies above the seam of the model layer (llm/chat.py) -> what else of it each may import; all else of clisup.llm: nothing of it
+    "clisup.llm.conversation": set(),
+    "clisup.llm.signatures": set(),
+    "clisup.llm.workflow": {"clisup.llm.signatures"},
+}
+WHOLE_MODEL_LAYER = {"clisup.llm", "clisup.llm.blocking"}  # they give all of it: its names, and their blocking twins
 THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
     "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
@@ -95,6 +102,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.aio_following": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.frame_stream": {"trio"},
+    "clisup.client.nurseries": {"trio"},
 }
 PURE = ("clisup.core", "clisup.backends", "clisup.rpc")
 EFFECTS = frozenset(
@@ -262,6 +270,22 @@ def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
     report(found, f"{part} may import of clisup only itself and {sorted(MAY_IMPORT[part])}:")
 
 
+def test_what_is_below_the_seam_of_the_model_layer_knows_nothing_of_what_is_above() -> None:
+    found = [
+        f"{module.at(item.node)}: {module.name} imports {item.target}"
+        for module in MODULES
+        if module.part == "clisup.llm" and module.name not in WHOLE_MODEL_LAYER
+        for item in imports(module)
+        if within(item.target, set(MODEL_LAYER)) and not within(item.target, of_the_model_layer(module))
+    ]
+    report(found, "below the seam (llm/chat.py) nothing may import conversation, signatures or workflow:")
+
+
+def of_the_model_layer(module: Module) -> set[str]:
+    """What it may import of what lies above the seam."""
+    return {part for own, more in MODEL_LAYER.items() if within(module.name, {own}) for part in {own, *more}}
+
+
 @pytest.mark.parametrize("part", MAY_IMPORT)
 def test_a_part_uses_only_the_libraries_that_it_may(part: str) -> None:
     found = [
@@ -368,6 +392,8 @@ def test_every_exemption_is_needed() -> None:
     assert CLOCK_FILES | ENVIRON_FILES | set(RE_EXECUTES) <= NAMES
     spawning = {module.name for module in MODULES if used(module, SPAWNING)}
     assert SPAWN_FILES | set(SPAWN_ELSEWHERE) <= spawning
+    above = {m.name for m in MODULES for item in imports(m) if within(item.target, set(MODEL_LAYER))}
+    assert above >= WHOLE_MODEL_LAYER
 
 
 def test_nothing_refers_to_what_lies_outside_the_repository() -> None:

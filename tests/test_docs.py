@@ -228,3 +228,16 @@ def _whole(value: Any) -> Any:
 def test_the_example_of_a_configuration_is_one() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
     assert parse_config(tomllib.loads(example)).daemon.max_running == 4
+
+
+def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
+    table = (DOCS / "architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    named = [
+        name
+        for row in table.splitlines()
+        if row.startswith("| `")
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    ]
+    assert sorted(named) == sorted(
+        path.stem for path in (DOCS.parent / "clisup/daemon").glob("*.py") if path.stem != "__init__"
+    )

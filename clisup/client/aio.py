@@ -27,6 +27,7 @@ from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key, sta
 from clisup.client.cursor import Cursor
 from clisup.client.failures import lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
+from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.transport import encode_request
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import socket_for_client
@@ -37,19 +38,15 @@ __all__ = ["AsyncClient", "Subscription", "open_client"]
 @asynccontextmanager
 async def open_client(path: str | None = None, *, name: str = "clisup-client") -> AsyncIterator[AsyncClient]:
     """A connected client; it hangs up, and ends its subscriptions, when the block ends."""
+    check_trio()
     path = path or socket_for_client(os.environ, os.getuid())
     lines, server = await dial(path, name)
     client = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             client = AsyncClient(path, name, nursery)
             client._take_up(lines, server)
             yield client
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:  # the nursery is ours: the caller's own exception comes out as it was
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
     finally:
         if client is not None:
             client._close()

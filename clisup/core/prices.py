@@ -36,7 +36,7 @@ class Price(BaseModel):
 
     def of(self, usage: Usage) -> float | None:
         """What this usage costs; None where it has neither input nor output."""
-        if usage.total_input_tokens is None and usage.output_tokens is None:
+        if usage.total_tokens is None:
             return None
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write

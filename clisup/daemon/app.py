@@ -286,7 +286,7 @@ class Daemon:
             with trio.move_on_after(KILL_LIMIT_S):
                 await self._end_all("kill")
         for session in self.manager:
-            session.leave()
+            session.shutdown.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
             if self._tracing is not None:
@@ -299,7 +299,7 @@ class Daemon:
     async def _end_all(self, mode: str) -> None:
         async with trio.open_nursery() as nursery:
             for session in self.manager:
-                nursery.start_soon(session.drain, mode)
+                nursery.start_soon(session.shutdown.drain, mode)
 
     def _keeper_pids(self) -> set[int]:
         return {pid for session in self.manager if (pid := session.keeper_pid()) is not None}

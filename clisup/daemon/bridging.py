@@ -16,8 +16,9 @@ from clisup.errors import UsageError
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
+    from clisup.daemon.tool_calls import ToolDesk
 
-__all__ = ["BRIDGE_FILE", "check_brought", "config_with_bridge", "servers_with_bridge"]
+__all__ = ["BRIDGE_FILE", "check_brought", "servers_with_bridge"]
 
 BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.py")
 SLACK_S = 300.0
@@ -40,25 +41,19 @@ def check_brought(mcp_config: dict[str, Any] | None) -> None:
     )
 
 
-def servers_with_bridge(session: Session) -> dict[str, Any]:
-    """The `mcpServers` of a session with tools."""
-    timeouts = [tool.get("timeout_s") or 0.0 for tool in session.dir.read_tools() or []]
-    config = session.services.config.daemon
-    limit_s = max([config.tool_timeout_s, *timeouts]) + config.tool_wait_s + SLACK_S
+def servers_with_bridge(session: Session, tools: ToolDesk) -> dict[str, Any]:
+    """The `mcpServers` of a session with these tools: the client's, and our server."""
+    limits = tools.limits
+    limit_s = max(limits.timeout_s, tools.longest_s) + limits.wait_s + SLACK_S
     bridge = {
         "type": "stdio",
         "command": sys.executable,
         "args": ["-I", "-S", BRIDGE_FILE],
         "env": {
             "CLISUP_BRIDGE_SOCKET": session.services.socket,
-            "CLISUP_BRIDGE_TOKEN": session.dir.read_bridge_token() or "",
+            "CLISUP_BRIDGE_TOKEN": tools.token or "",
         },
         "alwaysLoad": True,
         "timeout": int(limit_s * 1000),
     }
     return {**(session.dir.read_mcp_servers() or {}), BRIDGE_SERVER: bridge}
-
-
-def config_with_bridge(session: Session) -> dict[str, Any]:
-    """The whole MCP configuration of a session with tools: the client's, and our server."""
-    return {**session.dir.read_mcp(), "mcpServers": servers_with_bridge(session)}

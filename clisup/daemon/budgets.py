@@ -175,7 +175,7 @@ class Budgets:
         Raises `UsageError(session_closed)`, `WorldError`: shutting_down, storage_failed.
         """
         session = self._session
-        session.check_open()
+        session.shutdown.check_open()
         words = ", ".join(f"{name} {value:.10g}" for name, value in budget.limits.items()) or "without limits"
         notice = Notice(code="budget_set", message=f"the budget is now: {words}", data=budget.limits, actor=actor)
         session.recorder.record([Item(notice, memo={"budget": budget.limits})])

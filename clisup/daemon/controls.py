@@ -36,7 +36,7 @@ class Controls:
         Raises `UsageError`: session_closed, unsupported, invalid_params (the CLI refuses it); `WorldError`.
         """
         session = self._session
-        session.check_open()
+        session.shutdown.check_open()
         self._check(name, value)
         live = session.live
         running = live is not None and not live.leaving
@@ -71,7 +71,7 @@ class Controls:
     async def context_usage(self) -> ContextUsageResult:
         """How full the context is. Raises `UsageError(unsupported)` where there is no live process that could tell."""
         session = self._session
-        session.check_open()
+        session.shutdown.check_open()
         if "context_usage" not in session.backend.adapter.capabilities.controls:
             raise self._unsupported("context_usage")
         answer = await self._ask("context_usage", None)

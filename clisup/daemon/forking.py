@@ -74,8 +74,7 @@ async def make_fork(
     `WorldError`: storage_failed. Then nothing is left of it.
     """
     rules = check_forkable(source)
-    brought = source.dir
-    private = (brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), brought.read_tools())
+    private = _private_of(source.dir)
     native_id = source.backend.adapter.capabilities.native_id_prefix + session_id
     if find_transcript(source.native.pattern(native_id)) is not None:
         raise UsageError(
@@ -112,6 +111,13 @@ async def make_fork(
         lines = parts_of(point.path, plan.parts, rewrite)
         copy = await trio.to_thread.run_sync(write_session, directory, os.path.dirname(point.path), lines, record)
     return spec, copy
+
+
+def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes | None, list[dict[str, Any]] | None]:
+    """What its request brought and no event tells. Without the token: a fork has one of its own."""
+    tools = brought.read_tools()
+    definitions = tools.definitions if tools is not None else None
+    return brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), definitions
 
 
 # -- where to cut -----------------------------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ class _Handlers:
     # -- the end of a session ----------------------------------------------------------------------------------------
 
     async def session_close(self, connection: Connection, params: m.SessionParams) -> bytes:
-        await self._manager.get(params.session_id).close(connection.actor)
+        await self._manager.get(params.session_id).shutdown.close(connection.actor)
         return _json(m.Done())
 
     async def session_delete(self, connection: Connection, params: m.SessionParams) -> bytes:

@@ -12,7 +12,7 @@ import trio
 from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.core.content import content_of
 from clisup.core.fingerprint import fingerprint
-from clisup.daemon.bridging import config_with_bridge, servers_with_bridge
+from clisup.daemon.bridging import servers_with_bridge
 from clisup.daemon.native import NativeSession
 from clisup.daemon.native_guard import before_run
 from clisup.host import cgroups
@@ -99,8 +99,9 @@ class Launcher:
         failpoint("intent.before")
         with session.services.storage.watched():
             await trio.to_thread.run_sync(run_dir.create, intent, draft.spec.files)
-            if session.spec.tools:
-                await trio.to_thread.run_sync(session.dir.write_bridge_config, config_with_bridge(session))
+            if session.tools is not None:
+                config = {**session.dir.read_mcp(), "mcpServers": draft.request.mcp_servers}
+                await trio.to_thread.run_sync(session.dir.write_bridge_config, config)
         failpoint("intent.after")
         return Launch(number, run_dir, draft, cgroup)
 
@@ -193,8 +194,8 @@ class Launcher:
     def _mcp(self) -> tuple[dict[str, Any] | None, str | None]:
         """The MCP servers and the file with them: those that the client brought, and our bridge where there are tools."""
         session = self._session
-        if session.spec.tools:
-            return servers_with_bridge(session), session.dir.bridge_config
+        if session.tools is not None:
+            return servers_with_bridge(session, session.tools), session.dir.bridge_config
         return (session.dir.read_mcp_servers(), session.dir.mcp_config) if session.spec.has_mcp_config else (None, None)
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:

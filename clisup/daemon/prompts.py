@@ -48,7 +48,7 @@ class PromptDesk:
         self._check_images(params)
         self._check_schema(params)
         async with self._lock:
-            self._session.check_open()
+            self._session.shutdown.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
                 return known
             self._session.budgets.refuse(among=ENDING)
@@ -146,7 +146,7 @@ class PromptDesk:
     def _drop_if_closed(self, turn_id: str) -> None:
         """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
         try:
-            self._session.check_open()
+            self._session.shutdown.check_open()
         except ClisupError:
             self._session.dir.drop_prompt(turn_id)
             raise

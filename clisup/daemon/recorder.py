@@ -262,15 +262,17 @@ class Recorder:
         """What the reader gives next. While the disk cannot be read, it waits and tries again."""
         return await self._storage.surely(reader.read)
 
-    async def sync(self) -> None:
+    async def sync(self, then: Callable[[], None] | None = None) -> None:
         """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.
+
+        `then` is done in the same thread: beside somebody's sync, to unlink a file can take as long as that.
 
         The kernel gives up what it could not sync. So after a failure the next event begins a new segment, whose snapshot
         holds what the old one should have: prompts, keys, ends.
         """
         while True:
             try:
-                await self._sync()
+                await self._sync(then)
                 return
             except WorldError:
                 if self._storage.stopping:
@@ -278,15 +280,21 @@ class Recorder:
             await self._storage.recovered()
             await self.record_surely(lambda: [Item(_RENEWED)])
 
-    async def _sync(self) -> None:
+    async def _sync(self, then: Callable[[], None] | None) -> None:
         async with (
             self._syncing
         ):  # one that comes second must not return before what the first one has taken is on disk
             with self._storage.watched(), trio.CancelScope(shield=True):
                 began = clock.monotonic()
-                await trio.to_thread.run_sync(self._store.sync, self._store.unsynced())
+                await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)
                 self.meter.figures.synced.observe(clock.monotonic() - began)
 
     def close(self) -> None:
         self._store.close()
         self.recent.clear()
+
+
+def _synced(store: JournalStore, unsynced: list[int], then: Callable[[], None] | None) -> None:
+    store.sync(unsynced)
+    if then is not None:
+        then()

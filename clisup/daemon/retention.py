@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import structlog
@@ -114,7 +115,10 @@ def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) 
 
 
 def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
-    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits."""
+    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits.
+
+    A segment is as young as the youngest before it, whatever the file system says (a clock that was set, a backup): they go in order.
+    """
     segments = stored.segments
     if not segments:
         return []
@@ -123,9 +127,10 @@ def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, la
         return [Part(session_id, None, (), size, segments[-1].written)]
     runs = shares([s.first_seq for s in segments], [(s.runs, s.running) for s in segments], stored.runs)
     ends = [s.first_seq - 1 for s in segments[1:]] + [next_seq - 1]
+    written = accumulate((segment.written for segment in segments), max)
     parts = [
-        Part(session_id, end, mine, segment.size + sum(stored.runs[run] for run in mine), segment.written)
-        for segment, mine, end in zip(segments, runs, ends, strict=True)
+        Part(session_id, end, mine, segment.size + sum(stored.runs[run] for run in mine), since)
+        for segment, mine, end, since in zip(segments, runs, ends, written, strict=True)
     ]
     only_a_head = ends[-1] < segments[-1].first_seq
     return parts if last_too and not only_a_head else parts[:-1]

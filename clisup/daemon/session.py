@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import structlog
 import trio
 
-from clisup.core.events import Actor, Notice, TurnCompleted, TurnError
+from clisup.core.events import Actor, TurnCompleted, TurnError
 from clisup.core.figures import Meter
 from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Ledger, Turn
@@ -29,6 +30,7 @@ from clisup.daemon.renewing import Renewal, timeouts_of
 from clisup.daemon.run import Run
 from clisup.daemon.services import Services
 from clisup.daemon.session_log import SessionLog
+from clisup.daemon.shutdown import Shutdown
 from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.summary import keeper_pid_of, summary_of
 from clisup.daemon.tool_calls import ToolDesk
@@ -59,23 +61,30 @@ class Session:
         self.dir = SessionDir(services.state_dir, self.id)
         config = services.config.daemon
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
-        keys, everywhere = config.retention.keys, services.everywhere
-        self.recorder = Recorder(self.dir, store, services.storage, max_keys=keys, everywhere=everywhere,
-                                 at_ends=services.at_ends, meter=Meter(services.figures, spec.backend),
-                                 shelf=services.shelf)  # fmt: skip
+        self.recorder = Recorder(
+            self.dir,
+            store,
+            services.storage,
+            max_keys=config.retention.keys,
+            everywhere=services.everywhere,
+            at_ends=services.at_ends,
+            meter=Meter(services.figures, spec.backend),
+            shelf=services.shelf,
+        )
         self.timeouts = timeouts_of(spec, backend)
         self.state = SessionState.IDLE
+        self.tools = ToolDesk(self) if spec.tools else None
         brought = self.dir.secrets() if spec.env_names else {}
-        hidden = brought | ({"": token} if spec.tools and (token := self.dir.read_bridge_token()) else {})
+        token = self.tools.token if self.tools is not None else None
+        hidden = brought if token is None else {**brought, "": token}
         self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
         self.work = trio.Event()
-        self._waiting: trio.CancelScope | None = None
-        self._waits_for: str | None = None
-        self._draining = self._closing = self._left = False
-        self._closed: trio.Event | None = None  # there while somebody waits for it
-        self._failures = self._last_turn = 0
+        self._waiting: trio.CancelScope | None = None  # for a slot
+        self._waits_for: str | None = None  # the turn that does
+        self._failures = 0  # starts in a row that came to nothing
+        self._last_turn = 0  # the number in the id that was given last
         self.prompts = PromptDesk(self)
         self.steering = Steering(self)
         self.controls = Controls(self)
@@ -85,9 +94,10 @@ class Session:
         self.gate = Gate(self, brought)
         self.budgets = Budgets(self)
         self.recorder.on_recorded = SessionLog(self).tell
-        LOG.hide_brought(self.id, [*brought.values(), *self.dir.brought_secrets(spec)])
+        servers = self.dir.server_secrets() if spec.has_mcp_config else []
+        LOG.hide_brought(self.id, [*hidden.values(), *servers])
         self.renewal = Renewal(self)
-        self.tools = ToolDesk(self) if spec.tools else None
+        self.shutdown = Shutdown(self)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -126,6 +136,11 @@ class Session:
     def at_work(self) -> bool:
         """A turn runs, or is just being started or adopted."""
         return self._runner is not None or self.ledger.current is not None
+
+    @property
+    def starting(self) -> str | None:
+        """The turn that is just being started: its `turn_started` is still to come."""
+        return self._runner.starting if self._runner is not None else None
 
     @property
     def adoptable(self) -> bool:
@@ -178,13 +193,13 @@ class Session:
             self.renewal.take_up()
             if not self.ledger.queue:
                 self.gate.account.leave(self)
-            if self._closing and not self.busy:
-                await self._finish_close()
+            if self.shutdown.closing and not self.busy:
+                await self.shutdown.finish_close()
             elif self.ledger.current is not None:  # the CLI has begun a turn by itself
                 await self.work.wait()
             elif self.ledger.open_steers and self.live is not None:
                 await self.steering.settle()
-            elif self.ledger.queue and not self._draining:
+            elif self.ledger.queue and not self.shutdown.draining:
                 if await self.gate.opens(self.ledger.queue[0]):
                     await self._next_turn(self.ledger.queue[0])
             else:
@@ -195,13 +210,13 @@ class Session:
         assert turn is not None
         self._runner = TurnRunner(self)
         if not turn.id:
-            await self._guarded(self._runner.adopt_live(turn))
+            await self._guarded(self._runner.adopt_live(turn), turn)
             self._runner = None
             return
         self.services.slots.force()
         self.advance(Cause.ADOPT)
         try:
-            await self._guarded(self._runner.resume(turn))
+            await self._guarded(self._runner.resume(turn), turn)
         finally:
             self._runner = None
             self.services.slots.release()
@@ -231,7 +246,7 @@ class Session:
             self.advance(Cause.SLOT)
             self.gate.account.start(self)
             self._runner = TurnRunner(self)
-            await self._guarded(self._runner.execute(turn))
+            await self._guarded(self._runner.execute(turn), turn)
         finally:
             self.gate.account.stop(self)
             self._runner = None
@@ -239,15 +254,18 @@ class Session:
         self._turn_over()
         self._count_failure()
 
-    async def _guarded(self, work: Any) -> None:
-        """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops."""
+    async def _guarded(self, work: Any, turn: Turn) -> None:
+        """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops.
+
+        The prompt goes once the end is on disk, and not where a daemon leaves that the turn outlives.
+        """
         try:
             await work
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self.give_up(error)
         with suppress(WorldError):  # the daemon stops
-            await self.sync()
+            await self.sync(lambda: self.dir.drop_prompt(turn.id))
 
     async def give_up(self, error: Exception) -> None:
         """End the turn that runs, or the next one: the daemon could not go on with it."""
@@ -282,27 +300,14 @@ class Session:
             )
             self.advance(Cause.CRASH_LOOP)
 
-    async def sync(self) -> None:
-        """Make the journal survive a power loss."""
+    async def sync(self, then: Callable[[], None] | None = None) -> None:
+        """Make the journal survive a power loss; `then` is for a file that is not wanted any more after that."""
         if self.services.config.daemon.fsync == "turn":
-            await self.recorder.sync()
+            await self.recorder.sync(then)
+        elif then is not None:
+            then()
 
     # -- what clients ask --------------------------------------------------------------------------------------------
-
-    def check_open(self) -> None:
-        """Raises `UsageError(session_closed)`, `WorldError(shutting_down)` where no prompt can be taken."""
-        if self.state is SessionState.CLOSED or self._closing:
-            raise UsageError(
-                f"cannot prompt session {self.id}, because it is closed",
-                kind="session_closed",
-                hint="open a new session",
-            )
-        if self._draining:
-            raise WorldError(
-                "cannot take a prompt, because the daemon is stopping",
-                kind="shutting_down",
-                hint="try again after its restart",
-            )
 
     def work_came(self) -> None:
         """There is something to do, or to look at again."""
@@ -321,7 +326,7 @@ class Session:
                 raise UsageError(
                     f"cannot find turn {turn_id} in session {self.id}", kind="turn_not_found", hint="see clisup logs"
                 )
-            if self._left:
+            if self.shutdown.left:
                 raise WorldError(
                     f"cannot wait for turn {turn_id} any longer, because the daemon is stopping",
                     kind="shutting_down",
@@ -342,88 +347,35 @@ class Session:
                 hint="see what runs: session/get, or clisup status",
             )
         if turn is self.ledger.current:
-            self._end_current("client", mode, actor)
+            self.end_current("client", mode, actor)
         elif self._runner is not None and self._runner.starting == turn.id:
             self._runner.cancelled = True
         else:
-            self._drop_queued(turn, actor)
+            self.drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
-    def _end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
+    def end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
+        """End the turn that runs, or is just being started: its end is still to come."""
         if self.run is None:
             if self._runner is not None:
                 self._runner.cancelled = True
             return
         self.run.end(reason, ladder_for(mode, self.timeouts), **({"actor": actor.model_dump()} if actor else {}))
 
-    def _drop_queued(self, turn: Turn, actor: Actor) -> None:
+    def drop_queued(self, turn: Turn, actor: Actor) -> None:
+        """Take a turn out of the queue. Raises `WorldError(storage_failed)`."""
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
         done = TurnCompleted(outcome="interrupted", error=error)
         self.recorder.record([self.completion(done, {}, turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
         self.work.set()  # it may be the one that is held
-        if self._waiting is not None and self._waits_for == turn.id:
-            self._waiting.cancel()  # another turn keeps its place in the line for a slot
+        if self._waits_for == turn.id:  # another turn keeps its place
+            self.leave_line()
 
-    async def close(self, actor: Actor) -> None:
-        """Interrupt what runs, drop what waits, forget what is private. Closing twice is no error."""
-        if self.state is SessionState.CLOSED:
-            return
-        self._closing = True
-        closed = self._closed = self._closed or trio.Event()
-        try:
-            for turn in list(self.ledger.queue):
-                if self._runner is None or self._runner.starting != turn.id:
-                    self._drop_queued(turn, actor)
-        except WorldError:  # the client is told, so the session must not close by itself later
-            self._closing = False
-            raise
-        while self.busy:
-            turn_id = self.ledger.current.id if self.ledger.current else self.ledger.queue[0].id
-            await self.interrupt(turn_id, "graceful", actor)
-        self.work.set()
-        await closed.wait()
-
-    async def _finish_close(self) -> None:
-        if self.live is not None:
-            await self.live.retire("client")
-            return  # there may be news
-        await self.recorder.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
-        with suppress(WorldError):  # the daemon stops
-            await self.sync()
-        self.advance(Cause.CLOSE)
-        if self.tools is not None:
-            self.tools.close()
-        self.services.opened.leave(self)
-        self.dir.forget_secrets()
-        LOG.forget_brought(self.id)
-        self.recorder.close()
-        if self._closed is not None:
-            self._closed.set()
-
-    async def drain(self, mode: str) -> None:
-        """The daemon stops: take no new turn; with `kill`, end the one that runs."""
-        self._draining = True
+    def leave_line(self) -> None:
+        """Whichever turn waits for a slot does so no longer."""
         if self._waiting is not None:
             self._waiting.cancel()
-        while (turn_id := self._active()) is not None:  # the CLI may begin a turn of its own after the first
-            if mode == "kill":
-                self._end_current("operator", "term")
-            await self.finished(turn_id)
-        if self.live is not None:
-            await self.live.retire("operator")
-
-    def leave(self) -> None:
-        """The daemon goes, and what has not ended by now ends without it: nobody need wait here."""
-        self._left = True
-        self.approvals.leave()
-        self.recorder.wake()
-
-    def _active(self) -> str | None:
-        """The turn that runs, or is just being started."""
-        if self.ledger.current is not None:
-            return self.ledger.current.id
-        return self._runner.starting if self._runner is not None else None
 
     # -- what people look at -----------------------------------------------------------------------------------------
 

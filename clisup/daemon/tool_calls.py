@@ -45,12 +45,19 @@ class ToolServer(Protocol):
 
 
 class ToolDesk:
-    """One session's. A call's own task is the bridge's request: it waits here for the answer."""
+    """One session's. A call's own task is the bridge's request: it waits here for the answer.
+
+    What the session was opened with is read from its files once, and here. Only the definitions stay there: they may be a megabyte,
+    and are asked for once by each process.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        brought = session.dir.read_tools() or []
-        self.calls = OpenCalls({tool["name"]: tool.get("timeout_s") for tool in brought})
+        brought = session.dir.read_tools()
+        timeouts = {tool["name"]: tool.get("timeout_s") for tool in brought.definitions} if brought else {}
+        self.calls = OpenCalls(timeouts)
+        self.longest_s = max((own_s or 0.0 for own_s in timeouts.values()), default=0.0)  # of the tools' own times
+        self.token = brought.token if brought else None  # by which its bridge is known, until the session is closed
         self._server: ToolServer | None = None
         self._news = trio.Event()
 
@@ -67,7 +74,8 @@ class ToolDesk:
 
     def definitions(self) -> list[dict[str, Any]]:
         """What the model is told of them, as the client brought it. Empty where the session is closed."""
-        return self._session.dir.read_tools() or []
+        brought = self._session.dir.read_tools()
+        return brought.definitions if brought is not None else []
 
     def describe(self) -> dict[str, Any]:
         """For `session/get`."""
@@ -101,6 +109,7 @@ class ToolDesk:
 
     def close(self) -> None:
         """The session is closed. Who served it must not hold it for as long as its connection lasts."""
+        self.token = None
         for call in self.calls:
             self.calls.settle(call.call_id, _CLOSED)
             self._ended(call, "gone")
@@ -253,7 +262,7 @@ def desk_of_token(manager: Manager, token: str) -> tuple[Session, ToolDesk]:
     """Whose bridge brings this token. Raises `UsageError(permission_denied)`: it never says what is wrong with it."""
     session = manager.find(token.partition(".")[0])
     if session is not None and session.tools is not None and session.state is not SessionState.CLOSED:
-        wanted = session.dir.read_bridge_token()
+        wanted = session.tools.token
         if wanted is not None and hmac.compare_digest(wanted.encode(), token.encode()):
             return session, session.tools
     raise UsageError(

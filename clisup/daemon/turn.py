@@ -76,7 +76,6 @@ class TurnRunner:
             await self._fail(turn, _turn_error(error))
         finally:
             self.run = self.starting = None
-            self._session.dir.drop_prompt(turn.id)
 
     async def resume(self, turn: Turn) -> None:
         """Take up a turn that a daemon before this one had started."""
@@ -102,7 +101,6 @@ class TurnRunner:
             await self._fail(turn, _turn_error(error))
         finally:
             self.run = None
-            self._session.dir.drop_prompt(turn.id)
 
     def _never_ran(self, run_dir: RunDir) -> bool:
         """Did the keeper never come to its fork? Decided under the keeper's own lock, so that a late one finds the answer."""

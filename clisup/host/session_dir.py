@@ -8,17 +8,29 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from clisup.core.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 
-__all__ = ["SCRATCH", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
+__all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 SCRATCH = "scratch"
 """The directory of a run in which its CLI finds what was written for it, and may write what it likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtTools:
+    """The tools that a session's client runs, as the request brought them, and the token by which the session's MCP bridge is known.
+
+    Both are the same for as long as the session is open.
+    """
+
+    definitions: list[dict[str, Any]]
+    token: str = field(repr=False)
 
 
 class SessionDir:
@@ -107,13 +119,12 @@ class SessionDir:
     def _tools(self) -> str:
         return os.path.join(self.path, "private", "tools.json")
 
-    def read_tools(self) -> list[dict[str, Any]] | None:
-        """The tools that the session's client runs, as the request brought them."""
-        return (read_json(self._tools) or {}).get("tools")
-
-    def read_bridge_token(self) -> str | None:
-        """By what the session's MCP bridge is known; it ends with the session."""
-        return (read_json(self._tools) or {}).get("token")
+    def read_tools(self) -> BroughtTools | None:
+        """What the request brought of tools; None for a session without any, and after its close."""
+        match read_json(self._tools):
+            case {"tools": list(definitions), "token": str(token)}:
+                return BroughtTools(definitions, token)
+        return None
 
     @property
     def bridge_config(self) -> str:
@@ -157,10 +168,13 @@ class SessionDir:
 
         Without the `spec` it is looked for everywhere.
         """
-        servers = (self.read_mcp_servers() or {}) if spec is None or spec.has_mcp_config else {}
-        token = self.read_bridge_token() if spec is None or spec.tools else None
-        values = [str(value) for server in servers.values() for value in _secret_values(server)]
-        return values if token is None else [*values, token]
+        servers = self.server_secrets() if spec is None or spec.has_mcp_config else []
+        tools = self.read_tools() if spec is None or spec.tools else None
+        return servers if tools is None else [*servers, tools.token]
+
+    def server_secrets(self) -> list[str]:
+        """Those of the MCP servers that the request brought, alone."""
+        return [str(value) for server in (self.read_mcp_servers() or {}).values() for value in _secret_values(server)]
 
     def forget_secrets(self) -> None:
         """At close: what is private goes, the record of events stays."""

@@ -35,15 +35,18 @@ def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
 
 
 def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """The parts of `source`, each a line, rewritten. Raises `OSError`."""
-    with open(source, "rb") as file:
-        for start, end in parts:
-            file.seek(start)
-            yield rewrite(file.read(end - start))
+    """The parts of `source`, each a line, rewritten. Raises `WorldError(storage_failed)` where it cannot be read."""
+    try:
+        with open(source, "rb") as file:
+            for start, end in parts:
+                file.seek(start)
+                yield rewrite(file.read(end - start))
+    except OSError as error:
+        raise storage_error("read", source, error) from None
 
 
 def write_new(lines: Iterable[bytes], path: str) -> None:
-    """Write lines to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`, also where to get them fails."""
+    """Write lines to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`, and what the lines raise."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as target:

@@ -14,8 +14,9 @@ number of threads. Not for code that runs in trio itself: trio refuses it there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Self, TypeVar, Unpack, overload
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar, Unpack, overload
 
 from clisup.llm import client, models
 from clisup.llm.calls import CallOptions, ModelCalls
@@ -38,9 +39,10 @@ def resolve(name: str | ModelName, **options: Any) -> BlockingModel:
     return BlockingModel(models.resolve(name, **options))
 
 
-def Client(primary: str | Any, fallbacks: Sequence[str | Any] = (), **options: Any) -> BlockingModel:  # noqa: N802  the twin's name
+def Client(primary: str | Any, fallbacks: str | Sequence[str | Any] = (), **options: Any) -> BlockingModel:  # noqa: N802  the twin's name
     """As `clisup.llm.Client`; models may be blocking ones, too."""
-    return BlockingModel(client.Client(_async(primary), [_async(model) for model in fallbacks], **options))
+    others = fallbacks if isinstance(fallbacks, str) else [_async(model) for model in fallbacks]
+    return BlockingModel(client.Client(_async(primary), others, **options))
 
 
 def _async(model: Any) -> Any:
@@ -80,6 +82,28 @@ class BlockingStream:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+class BlockingStreamBlock:
+    """What `BlockingModel.stream` gives: its `with` block holds the chat open that the events come from."""
+
+    def __init__(self, block: AbstractContextManager[EventStream]) -> None:
+        self._block = block
+
+    def __enter__(self) -> BlockingStream:
+        return BlockingStream(self._block.__enter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, traceback)
+
+    def __iter__(self) -> Never:
+        """Only to say what is meant, as its asynchronous twin does."""
+        raise TypeError(
+            "cannot iterate over a model's stream without its block; write "
+            "`with model.stream(...) as events:` and iterate over `events`"
+        )
 
 
 async def _next(events: EventStream) -> StreamEvent | None:
@@ -138,11 +162,9 @@ class BlockingModel:
 
         return the_portal().call(complete)
 
-    @contextmanager
-    def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Iterator[BlockingStream]:
+    def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> BlockingStreamBlock:
         """The events of one answer, within a block; leaving it early interrupts the turn."""
-        with entered(lambda: self.model.stream(prompt, **options)) as events:
-            yield BlockingStream(events)
+        return BlockingStreamBlock(entered(lambda: self.model.stream(prompt, **options)))
 
     @overload
     def structured(

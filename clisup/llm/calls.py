@@ -32,14 +32,17 @@ class CallOptions(TypedDict, total=False):
 
 
 class ModelCalls:
-    """The named calls of a `LanguageModel`: each is a chat of its own, for one prompt. Subclasses bring `chat`.
+    """The named calls of a `LanguageModel`: each is a chat of its own, for one prompt. Subclasses bring `_chat`.
 
     A prompt is a text, a message of the user, blocks of text and images, or a whole conversation that ends with the user's
     message. All raise `LLMError`s.
     """
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that ends with the block."""
+        """A conversation, which ends with the block. Raises `LLMError`s at its beginning."""
+        return self._chat(options or ChatOptions())
+
+    def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
         raise NotImplementedError
 
     async def complete(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Completion:

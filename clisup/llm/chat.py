@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 from clisup.core.usage import Usage
+from clisup.errors import UsageError
 from clisup.llm.messages import Message, Prompt, ToolResultBlock
 from clisup.llm.names import ModelName
 from clisup.llm.tools import Tool, check_tools
@@ -227,7 +228,19 @@ class ChatOptions:
     """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
 
     def __post_init__(self) -> None:
+        """Raises `UsageError` for what is no tool, no message or no budget of a session: best said before a session is opened."""
         check_tools(self.tools)
+        wrong = next((part for part in self.history if not isinstance(part, Message)), None)
+        if wrong is not None:
+            raise UsageError(
+                f"cannot take this history, because a value of type {type(wrong).__name__} is no message",
+                hint="give messages: Message.user(...), Message.assistant(...)",
+            )
+        if self.budget is not None and not isinstance(self.budget, SessionBudget):
+            raise UsageError(
+                f"cannot hold a chat to a budget of type {type(self.budget).__name__}, because the daemon knows only a SessionBudget",
+                hint="give SessionBudget(usd=...); of a Budget: call.session_budget() of its reservation",
+            )
 
 
 class LanguageModel(Protocol):

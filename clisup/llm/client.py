@@ -11,22 +11,23 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import trio
 
+from clisup.client.nurseries import open_plain_nursery
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
-from clisup.llm.conversation.context import NO_ANSWER, sound
 from clisup.llm.failures import LLMError
+from clisup.llm.holding import HeldChat
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.names import ModelName
-from clisup.llm.nurseries import open_plain_nursery
 from clisup.llm.retrying import FALLBACK_ON, Fallback, OnFallback, OnRetry, Retry, RetryPolicy, falls_back
+from clisup.llm.sound import NO_ANSWER, sound
 from clisup.llm.streams import EventStream, stream_of
 
 __all__ = ["Client", "ClientChat"]
@@ -43,25 +44,22 @@ class Client(ModelCalls):
     def __init__(
         self,
         primary: str | LanguageModel,
-        fallbacks: Sequence[str | LanguageModel] = (),
+        fallbacks: str | Sequence[str | LanguageModel] = (),
         *,
         retry: RetryPolicy | None = None,
         on_retry: OnRetry | None = None,
         on_fallback: OnFallback | None = None,
         fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
     ) -> None:
+        others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
         self.models: tuple[LanguageModel, ...] = tuple(
-            resolve(model) if isinstance(model, str) else model for model in (primary, *fallbacks)
+            resolve(model) if isinstance(model, str) else model for model in (primary, *others)
         )
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on
 
     def __repr__(self) -> str:
         return f"Client({', '.join(map(_name, self.models))})"
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that outlives the failure of a model."""
-        return self._chat(options or ChatOptions())
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
         """As `Model.end_sessions`, at the daemons of all its models."""
@@ -76,15 +74,6 @@ class Client(ModelCalls):
             yield chat
 
 
-@dataclass(slots=True)
-class _Held:
-    """A chat that a task of its own holds open: until `over` is set, or the nursery ends. `lost`: it ended by itself."""
-
-    chat: Chat
-    over: trio.Event
-    lost: bool = False
-
-
 class ClientChat:
     """Made by `Client.chat`. `messages` is the conversation so far."""
 
@@ -92,7 +81,7 @@ class ClientChat:
         self._client, self._options, self._nursery = client, options, nursery
         self.messages: tuple[Message, ...] = tuple(options.history)
         self._place = 0
-        self._held: _Held | None = None
+        self._held: HeldChat | None = None
 
     @property
     def model(self) -> ModelName:
@@ -163,14 +152,14 @@ class ClientChat:
         await _tell(self._client.on_fallback, plan)
         self._place += 1
         if self._held is not None:
-            self._held.over.set()
+            self._held.leave()
             self._held = None
         return 1
 
     # -- the chat that answers
 
     @property
-    def _open_one(self) -> _Held:
+    def _open_one(self) -> HeldChat:
         if self._held is None:
             raise RuntimeError("the chat has no model at present: the last one failed, and the next was not asked yet")
         return self._held
@@ -187,25 +176,11 @@ class ClientChat:
 
     async def _chat(self) -> Chat:
         """The chat that answers, opened with all that was said where it is not open yet."""
-        if self._held is None or self._held.lost:
+        if self._held is None or self._held.left:
             self._held = None
             options = replace(self._options, history=self._history())
-            self._held = await self._nursery.start(_hold, self._client.models[self._place], options)
+            self._held = await HeldChat.open(self._nursery, self._client.models[self._place], options)
         return self._held.chat
-
-
-async def _hold(model: LanguageModel, options: ChatOptions, task_status: trio.TaskStatus[_Held]) -> None:
-    """In a task of its own: it may be opened in the middle of somebody's loop, and has to be closed where it was opened."""
-    held: _Held | None = None
-    try:
-        async with model.chat(options) as chat:
-            held = _Held(chat, trio.Event())
-            task_status.started(held)
-            await held.over.wait()
-    except LLMError:
-        if held is None:
-            raise
-        held.lost = True  # what its stream raises is planned for; here it would end the whole chat
 
 
 async def _tell(whom: Callable[[Any], Awaitable[None] | None] | None, what: Retry | Fallback) -> None:

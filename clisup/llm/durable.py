@@ -1,4 +1,4 @@
-"""Files of the model layer that a crash leaves whole: a conversation, a working memory."""
+"""Files of the model layer that a crash leaves whole: a conversation, a working memory, a workflow's trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clisup.errors import UsageError, WorldError
 
-__all__ = ["open_lock", "read_bounded", "write_durably"]
+__all__ = ["open_lock", "read_bounded", "storage_failed", "sync_directory", "write_durably"]
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -27,13 +27,18 @@ def write_durably(path: Path, data: bytes) -> None:
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
     except OSError as error:
-        raise _failed("write", path, error) from None
+        raise storage_failed("write", path, error) from None
+
+
+def sync_directory(directory: Path) -> None:
+    """What was made or renamed in it is on the disk when this returns. Raises `OSError`."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_bounded(path: Path, limit: int) -> bytes | None:
@@ -45,7 +50,7 @@ def read_bounded(path: Path, limit: int) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _failed("read", path, error) from None
+        raise storage_failed("read", path, error) from None
     if len(data) > limit:
         raise UsageError(f"cannot read {path}, because it is larger than {limit} bytes", hint="is it the right file?")
     return data
@@ -56,11 +61,14 @@ def open_lock(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise _failed("open", path, error) from None
+        raise storage_failed("open", path, error) from None
 
 
-def _failed(what: str, path: Path, error: OSError) -> WorldError:
-    reason = error.strerror or type(error).__name__
+def storage_failed(what: str, path: Path, error: OSError, *, hint: str = "") -> WorldError:
+    """An OS error on a file of ours, in words."""
+    reason = (error.strerror or type(error).__name__).lower()
     return WorldError(
-        f"cannot {what} {path}: {reason}", kind="storage_failed", hint="look at the disk and its permissions"
+        f"cannot {what} {path}, because {reason}",
+        kind="storage_failed",
+        hint=hint or "look at the disk and its permissions",
     )

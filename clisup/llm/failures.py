@@ -168,6 +168,7 @@ _CLASSES: dict[str, type[LLMError]] = {
     "spawn_failed": BackendUnavailable,
     "invalid_request": InvalidRequest,
     "invalid_params": InvalidRequest,
+    "usage": InvalidRequest,
     "unsupported": Unsupported,
     "context_overflow": ContextOverflow,
     "budget": BudgetExhausted,

@@ -230,12 +230,14 @@ def _encoded(values: Mapping[str, str]) -> bytes:
 def _decoded(path: Path, data: bytes) -> dict[str, str]:
     try:
         whole = json.loads(data.decode(errors="surrogatepass"))
-        if whole["format"] != _FORMAT or whole["version"] != _VERSION:
+        if not isinstance(whole, dict) or (whole.get("format"), whole.get("version")) != (_FORMAT, _VERSION):
             raise ValueError("it is of another format or version")
-        return {str(key): _json(key, value) for key, value in whole["values"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        if not isinstance(values := whole.get("values"), dict):
+            raise ValueError("there are no values in it")
+        return {str(key): _json(key, value) for key, value in values.items()}
+    except (ValueError, RecursionError, UsageError) as error:
         raise UsageError(
-            f"cannot read {path} as a working memory, because {error or 'it is none'}",
+            f"cannot read {path} as a working memory, because it is none: {error}",
             hint="move it away, or give another path",
         ) from None
 

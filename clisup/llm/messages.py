@@ -7,10 +7,12 @@ markers for that (`to_wire_messages("anthropic")`), one is set there.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from clisup.llm.failures import InvalidRequest
 
 __all__ = [
     "Block",
@@ -113,22 +115,42 @@ class Message(_Frozen):
         """Its texts as one; thinking, tools and images are left out."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
+    @property
+    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
+        """The calls of tools in it, in order."""
+        return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
+
 
 Prompt = str | Message | Sequence[TextBlock | ImageBlock]
 """What a turn begins with: a text, a message of the user, or blocks of text and images."""
 
 
 def as_messages(prompt: Prompt | Iterable[Message]) -> tuple[Message, ...]:
-    """A prompt or a whole conversation as messages. Raises `ValueError` where the last one is not the user's."""
+    """A prompt or a whole conversation as messages. Raises `InvalidRequest` for what is neither, and where the last message is not the
+    user's.
+    """
     if isinstance(prompt, str):
         return (Message.user(prompt),)
     if isinstance(prompt, Message):
-        messages: tuple[Message, ...] = (prompt,)
+        parts: list[Any] = [prompt]
     else:
-        parts = list(prompt)
-        if parts and not isinstance(parts[0], Message):
-            return (Message.user([part for part in parts if not isinstance(part, Message)]),)
-        messages = tuple(part for part in parts if isinstance(part, Message))
+        parts = (
+            list(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, Mapping | BaseModel) else [prompt]
+        )
+    blocks = tuple(part for part in parts if isinstance(part, TextBlock | ImageBlock | ToolResultBlock))
+    if blocks and len(blocks) == len(parts):
+        return (Message.user(blocks),)
+    messages = tuple(part for part in parts if isinstance(part, Message))
+    if len(messages) < len(parts):
+        wrong = next(part for part in parts if not isinstance(part, Message))
+        raise _no_prompt(
+            f"a value of type {type(wrong).__name__} is no message",
+            "give a text, blocks, or messages: Message.user(...)",
+        )
     if not messages or messages[-1].role != "user":
-        raise ValueError("cannot prompt with this conversation, because its last message is not the user's; add one")
+        raise _no_prompt("its last message is not the user's" if messages else "nothing is in it", "add one")
     return messages
+
+
+def _no_prompt(why: str, hint: str) -> InvalidRequest:
+    return InvalidRequest(f"cannot prompt with this, because {why}", kind="invalid_request", hint=hint)

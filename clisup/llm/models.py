@@ -22,7 +22,7 @@ __all__ = ["Model", "resolve"]
 
 @dataclass(frozen=True, slots=True)
 class Model(ModelCalls):
-    """A model of a backend. Made by `resolve`; it holds no connection, so it may be shared and kept.
+    """A model of a backend. Made by `resolve`; it holds no connection, so it may be shared and kept. Each chat is a session of its own.
 
     `defaults` are what each chat is opened with, where its own options do not say otherwise; labels and session params add up.
     """
@@ -31,9 +31,8 @@ class Model(ModelCalls):
     settings: SessionSettings = field(default_factory=SessionSettings)
     defaults: ChatOptions = field(default_factory=ChatOptions)
 
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A conversation in a session of its own, which ends with the block."""
-        return open_chat(self.name, _merged(self.defaults, options or ChatOptions()), self.settings)
+    def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
+        return open_chat(self.name, _merged(self.defaults, options), self.settings)
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
         """End what a program that died has left: all open sessions with these labels, of any backend. Gives how many."""

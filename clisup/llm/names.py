@@ -23,7 +23,7 @@ def parse_model(name: str | ModelName) -> ModelName:
     """`"claude/opus"` gives `ModelName("claude", "opus")`. The model may hold further slashes. Raises `UsageError`."""
     if isinstance(name, ModelName):
         return name
-    backend, slash, model = name.strip().partition("/")
+    backend, slash, model = name.strip().partition("/") if isinstance(name, str) else ("", "", "")
     if not backend or (slash and not model.strip()) or any(char.isspace() for char in backend):
         raise UsageError(
             f"cannot take {name!r} for a model, because it is not of the form backend/model",

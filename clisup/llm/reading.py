@@ -189,11 +189,10 @@ class TurnReader:
 
     def _answer(self) -> None:
         """The results that came since the last message are the user's next one. No call stays without: no API takes such a history."""
-        last = self._messages[-1].content if self._messages else ()
-        for block in last:
-            if isinstance(block, ToolUseBlock) and block.id not in self._answered:
-                self._answered.add(block.id)
-                self._results.append(ToolResultBlock(tool_use_id=block.id, content=UNANSWERED, is_error=True))
+        for call in self._messages[-1].tool_uses if self._messages else ():
+            if call.id not in self._answered:
+                self._answered.add(call.id)
+                self._results.append(ToolResultBlock(tool_use_id=call.id, content=UNANSWERED, is_error=True))
         if self._results:
             self._messages.append(Message.user(self._results))
             self._results = []

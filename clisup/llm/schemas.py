@@ -1,12 +1,15 @@
-"""JSON Schemas for models to read: pydantic's own, without the titles that say the name once more. Pure."""
+"""JSON Schemas for models to read, and what is wrong with a value in words: pydantic's own, made plain. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-__all__ = ["plain_schema", "schema_of"]
+__all__ = ["MAX_PROBLEMS", "plain_schema", "problems_of", "schema_of"]
+
+MAX_PROBLEMS = 20
+"""So many problems are told of one value: a list of a thousand wrong items is told by its first."""
 
 _BY_NAME = frozenset({"properties", "$defs", "patternProperties", "dependentSchemas"})  # name -> schema
 _VALUES = frozenset({"default", "const", "enum", "examples", "required"})  # no schemas in there
@@ -15,6 +18,19 @@ _VALUES = frozenset({"default", "const", "enum", "examples", "required"})  # no 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON Schema of what `model` takes, by alias."""
     return plain_schema(model.model_json_schema(by_alias=True))
+
+
+def problems_of(
+    error: ValidationError, *, whole: str, missing: str | None = None, at_most: int = MAX_PROBLEMS
+) -> list[str]:
+    """What is wrong, a line each: where in the value (`whole`: in none of its parts), and what would be right.
+
+    `missing` are the words for a part that is not there, else pydantic's. The value itself is not told.
+    """
+    return [
+        f"{'.'.join(map(str, one['loc'])) or whole}: {missing if missing and one['type'] == 'missing' else one['msg']}"
+        for one in error.errors(include_url=False, include_input=False)[:at_most]
+    ]
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import trio
-
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
+from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import UsageError
 from clisup.llm.messages import TextBlock
 from clisup.llm.tools import Tool, ToolOutput
@@ -48,15 +47,9 @@ async def serving(client: AsyncClient, session_id: str, tools: Iterable[Tool]) -
             return ToolReply(f"There is no tool {call.name!r} here.", is_error=True)
         return _reply(await tool.run(call.input))
 
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve_tools, client, session_id, run))
-            yield
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:  # the nursery is ours: the caller's own exception comes out as it was
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+    async with open_plain_nursery() as nursery:
+        await nursery.start(partial(serve_tools, client, session_id, run))
+        yield
 
 
 def _reply(output: ToolOutput) -> ToolReply:

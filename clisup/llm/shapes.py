@@ -15,13 +15,14 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from clisup.errors import UsageError
 from clisup.llm.parsing import json_values
-from clisup.llm.schemas import plain_schema
+from clisup.llm.schemas import plain_schema, problems_of
 
 __all__ = ["Misfit", "Shape"]
 
 T = TypeVar("T")
 _MAX_PROBLEMS = 8
 """More than these do not help a model to do it better."""
+_WHOLE = "the answer"
 
 
 class Misfit(ValueError):
@@ -97,14 +98,11 @@ def _validated(adapter: TypeAdapter[T], value: Any) -> T:
     try:
         return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
-        told = [
-            f"{_place(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False, include_input=False)
-        ]
-        raise Misfit(tuple(told[:_MAX_PROBLEMS])) from None
+        raise Misfit(tuple(problems_of(error, whole=_WHOLE, at_most=_MAX_PROBLEMS))) from None
 
 
 def _place(path: Any) -> str:
-    return ".".join(str(part) for part in path) or "the answer"
+    return ".".join(str(part) for part in path) or _WHOLE
 
 
 # -- JSON Schema

@@ -27,7 +27,7 @@ class Spent:
     @property
     def tokens(self) -> int:
         """Input, cached or not, and output."""
-        return (self.usage.total_input_tokens or 0) + (self.usage.output_tokens or 0)
+        return self.usage.total_tokens or 0
 
     @property
     def usd(self) -> float:
@@ -57,7 +57,7 @@ class Spent:
 
     def __str__(self) -> str:
         usd = "an unknown cost" if self.cost is None else f"{'~' * (self.cost.source == 'estimated')}${self.usd:.4f}"
-        told = self.usage.total_input_tokens is not None or self.usage.output_tokens is not None or self.answers == 0
+        told = self.usage.total_tokens is not None or self.answers == 0
         tokens = f"{self.tokens} tokens" if told else "an unknown number of tokens"
         iterations = f"{self.iterations} iteration{'s' * (self.iterations != 1)}"
         unknown = max(self.unknown_tokens, self.unknown_usd)

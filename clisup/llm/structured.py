@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from clisup.llm.chat import Chat, Completion, FinishReason
 from clisup.llm.failures import InvalidRequest, StructureError
-from clisup.llm.messages import Message, Prompt, TextBlock, ToolUseBlock, as_messages
+from clisup.llm.messages import Message, Prompt, TextBlock, as_messages
 from clisup.llm.shapes import Misfit, Shape
 from clisup.llm.streams import stream_of
 
@@ -59,7 +59,7 @@ async def ask(chat: Chat, prompt: Prompt, shape: Shape[T], *, repairs: int = REP
         f"the answer does not fit what was asked for: {'; '.join(problems)}",
         text=answers[-1].text,
         problems=problems,
-        side_effects=any(_called(message) for message in exchange),
+        side_effects=any(message.tool_uses for message in exchange),
         completion=_together(answers, exchange),
     )
 
@@ -105,10 +105,6 @@ def _together(answers: list[Completion], exchange: list[Message]) -> Completion:
         cost=None if None in costs else reduce(operator.add, costs),
         messages=tuple(exchange),
     )
-
-
-def _called(message: Message) -> bool:
-    return any(isinstance(block, ToolUseBlock) for block in message.content)
 
 
 def _repair(problems: tuple[str, ...]) -> Message:

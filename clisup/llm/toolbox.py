@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from clisup.errors import UsageError
 from clisup.llm.docstrings import read_docstring
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.schemas import schema_of
+from clisup.llm.schemas import problems_of, schema_of
 from clisup.llm.tools import ToolOutput
 
 __all__ = ["MAX_OUTPUT_CHARS", "FunctionTool", "ToolError", "tool"]
@@ -85,7 +85,8 @@ class FunctionTool(Generic[P, R]):
         try:
             given = self._arguments.model_validate(arguments)
         except ValidationError as error:
-            return ToolOutput(f"cannot call {self.name} with this input: {_problems(error)}", is_error=True)
+            problems = "; ".join(problems_of(error, whole="input"))
+            return ToolOutput(f"cannot call {self.name} with this input: {problems}", is_error=True)
         named = {_alias(given, name): getattr(given, name) for name in _set(given)}
         try:
             value = await self._called(functools.partial(self._call, **named))
@@ -167,7 +168,10 @@ def _arguments_of(function: Callable[..., Any], name: str, told: Mapping[str, st
             f"an annotation cannot be read: {error}", "import or define what it names before the function"
         ) from None
     fields: dict[str, Any] = {}
+    filled_in = function.keywords if isinstance(function, functools.partial) else {}
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.name in filled_in:  # to inspect, a default that may be overridden; here it is none of the model's
+            continue
         if parameter.kind in _REFUSED:
             raise refuse(
                 f"it {_REFUSED[parameter.kind].format(parameter.name)}", "give every parameter a name and a type"
@@ -220,13 +224,6 @@ def _alias(given: BaseModel, name: str) -> str:
 def _is_async(function: Callable[..., Any]) -> bool:
     """Also an async function under a decorator that is not: `functools.wraps` tells."""
     return any(inspect.iscoroutinefunction(one) for one in (function, inspect.unwrap(function)))
-
-
-def _problems(error: ValidationError) -> str:
-    """All that is wrong with a call, in one line: where, and what would be right. The value itself the model knows."""
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc'])) or 'input'}: {one['msg']}" for one in error.errors(include_url=False)
-    )
 
 
 def _words(error: BaseException) -> str:

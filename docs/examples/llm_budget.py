@@ -40,4 +40,6 @@ async def main(model: str, usd: float, question: str, files: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
     sys.exit(trio.run(main, sys.argv[1], float(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -36,4 +36,6 @@ async def main(name: str, prompts: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     sys.exit(trio.run(main, sys.argv[1], sys.argv[2:]))

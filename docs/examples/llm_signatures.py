@@ -54,4 +54,6 @@ async def main(model: str, ticket: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     trio.run(main, sys.argv[1], sys.argv[2])

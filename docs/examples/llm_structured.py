@@ -39,4 +39,6 @@ def main(name: str, files: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     sys.exit(main(sys.argv[1], sys.argv[2:]))

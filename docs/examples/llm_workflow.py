@@ -47,4 +47,6 @@ async def main(model: str, trace: str, words: int, task: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
     sys.exit(trio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))

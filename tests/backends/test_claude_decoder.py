@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.base import Carried, Decoded
@@ -284,7 +284,7 @@ def test_a_note_on_a_task_that_had_not_ended_before_a_resume_is_not_the_turns_en
 
 
 @pytest.mark.fault(29)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=400))
 def test_any_bytes_give_a_writable_event_or_nothing_but_never_an_exception(data: bytes) -> None:
     decoder = ClaudeDecoder(Carried(None))
@@ -298,7 +298,7 @@ def test_any_bytes_give_a_writable_event_or_nothing_but_never_an_exception(data:
 
 @pytest.mark.fault(24)
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings in this checkout")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_split_of_the_stream_gives_the_same_events(data: st.DataObject) -> None:
     raw = data.draw(st.sampled_from(RECORDINGS))[:60_000]
@@ -340,7 +340,7 @@ ODD: list[Any] = [None, 0, -1, 10**30, 1.5, True, "", "odd", "\ud83d", [], [1], 
 
 @pytest.mark.fault(29)
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings in this checkout")
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600)
 @given(st.data())
 def test_a_frame_that_lost_or_changed_a_field_raises_nothing_and_is_not_lost(data: st.DataObject) -> None:
     raw = data.draw(st.sampled_from(RECORDINGS))

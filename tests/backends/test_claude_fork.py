@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.backends.claude_fork import ClaudeFork
@@ -290,7 +290,6 @@ NAMES = (
 ODD = st.dictionaries(st.sampled_from(NAMES), JSON | st.sampled_from(["user", "assistant", "u1", "u2"]), max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(ODD, max_size=12))
 def test_no_transcript_makes_it_raise_anything_but_its_own_error(entries: list[Entry]) -> None:
     lines = [json.dumps(entry).encode() + b"\n" for entry in entries]

@@ -159,7 +159,7 @@ FRAMES = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(FRAMES, max_size=30))
 def test_whatever_the_frames_both_ways_give_the_same_journal(frames: Sequence[object]) -> None:
     data = b"".join(json.dumps(frame, separators=(",", ":")).encode() + b"\n" for frame in frames)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,41 +40,76 @@ class Ages(NamedTuple):
     p99: float
 
 
+class Load(NamedTuple):
+    """So many sessions that say so many lines a second in all."""
+
+    sessions: int
+    rate: float
+
+    def __str__(self) -> str:
+        return f"{self.sessions} {'session' if self.sessions == 1 else 'sessions'}"
+
+    def pace(self, setting: Setting) -> tuple[int, float]:
+        """Lines for each session, and how many of them a second."""
+        rate = self.rate / self.sessions
+        return max(int(rate * setting.of(SECONDS, 0.0, 0.5)), 20), rate
+
+
 def measure(setting: Setting) -> list[Figure]:
+    """At a rate that the target names, and at a tenth of what this machine's daemon can carry."""
     figures = []
     for sessions in setting.of(SESSIONS, (), (2,)):
-        figures += _added(setting, sessions)
+        full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
+        figures += _at_target(setting, Load(sessions, RATE), full)
+        figures += _at_a_tenth(setting, Load(sessions, full / 10))
     return figures + _beside_huge(setting)
 
 
-def _added(setting: Setting, sessions: int) -> list[Figure]:
-    """Directly, over a relay in C, over two bare hops in Python, through clisup; what these add to the first, round by round."""
-    runs: dict[str, Callable[[Setting, int], Ages]] = {
+def _at_target(setting: Setting, load: Load, full: float) -> list[Figure]:
+    """Directly, over a relay in C, over two bare hops in Python, through clisup; what these add to the first."""
+    ages = _rounds(setting, load, ("direct", "relay", "hops", "clisup"))
+    ours, relay, hops = _over(ages, "clisup"), _over(ages, "relay"), _over(ages, "hops")
+    note = f"{load.rate / full * 100:.2g} % of what it can carry"
+    return [
+        *_added(str(load), ours, relay, note=note, target=True),
+        figure(PART, f"two bare hops in Python, p50, {load}", "us", [age.p50 * 1000 for age in hops],
+               reference="a relay in C, one hop", against=[max(age.p50 * 1000, 0.1) for age in relay]),
+        figure(PART, f"two bare hops in Python, p99, {load}", "ms", [age.p99 for age in hops]),
+        figure(PART, f"on the CLI's own pipe, p50, {load}", "us", [age.p50 * 1000 for age in ages["direct"]]),
+        figure(PART, f"on the CLI's own pipe, p99, {load}", "ms", [age.p99 for age in ages["direct"]]),
+    ]  # fmt: skip
+
+
+def _at_a_tenth(setting: Setting, load: Load) -> list[Figure]:
+    ages = _rounds(setting, load, ("direct", "relay", "clisup"))
+    note = f"{load.rate:,.0f} lines a second"
+    return _added(f"{load} at 10 % load", _over(ages, "clisup"), _over(ages, "relay"), note=note, target=False)
+
+
+def _added(name: str, ours: list[Ages], relay: list[Ages], *, note: str, target: bool) -> list[Figure]:
+    reference = "a relay in C, one hop"
+    return [
+        figure(PART, f"added, p50, {name}", "us", [age.p50 * 1000 for age in ours], reference=reference,
+               against=[max(age.p50 * 1000, 0.1) for age in relay], note=note, target=TARGETS["p50 to a relay"] if target else None),
+        figure(PART, f"added, p99, {name}", "ms", [age.p99 for age in ours], reference=reference,
+               against=[max(age.p99, 0.0001) for age in relay], note=note, target=TARGETS["p99 added"] if target else None),
+    ]  # fmt: skip
+
+
+def _rounds(setting: Setting, load: Load, names: Sequence[str]) -> dict[str, list[Ages]]:
+    runs: dict[str, Callable[[Setting, Load], Ages]] = {
         "direct": _direct, "relay": lambda *of: _relayed(*of, _relay), "hops": lambda *of: _relayed(*of, _two_hops),
         "clisup": _supervised,
     }  # fmt: skip
-    ages: dict[str, list[Ages]] = {name: [] for name in runs}
+    ages: dict[str, list[Ages]] = {name: [] for name in names}
     for number in range(setting.of(ROUNDS, 0, 1)):
-        for name, run in runs.items():
-            ages[name].append(found := run(setting, sessions))
+        for name in names:
+            ages[name].append(found := runs[name](setting, load))
             setting.say(
-                f"latency, {sessions} sessions, {number + 1} {name}: p50 {found.p50 * 1000:.0f} p99 {found.p99 * 1000:.0f} us"
+                f"latency, {load}, {load.rate:,.0f} lines/s, {number + 1} {name}: p50 {found.p50 * 1000:.0f}"
+                f" p99 {found.p99 * 1000:.0f} us"
             )
-    ours, relay, hops = _over(ages, "clisup"), _over(ages, "relay"), _over(ages, "hops")
-    full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
-    load = f"{RATE / full * 100:.2g} % of what it can carry"
-    name = f"{sessions} {'session' if sessions == 1 else 'sessions'}"
-    return [
-        figure(PART, f"added, p50, {name}", "us", [age.p50 * 1000 for age in ours], reference="a relay in C, one hop",
-               against=[max(age.p50 * 1000, 0.1) for age in relay], target=TARGETS["p50 to a relay"], note=load),
-        figure(PART, f"added, p99, {name}", "ms", [age.p99 for age in ours], reference="a relay in C, one hop",
-               against=[max(age.p99, 0.0001) for age in relay], target=TARGETS["p99 added"], note=load),
-        figure(PART, f"two bare hops in Python, p50, {name}", "us", [age.p50 * 1000 for age in hops],
-               reference="a relay in C, one hop", against=[max(age.p50 * 1000, 0.1) for age in relay]),
-        figure(PART, f"two bare hops in Python, p99, {name}", "ms", [age.p99 for age in hops]),
-        figure(PART, f"on the CLI's own pipe, p50, {name}", "us", [age.p50 * 1000 for age in ages["direct"]]),
-        figure(PART, f"on the CLI's own pipe, p99, {name}", "ms", [age.p99 for age in ages["direct"]]),
-    ]  # fmt: skip
+    return ages
 
 
 def _over(ages: dict[str, list[Ages]], name: str) -> list[Ages]:
@@ -84,34 +119,28 @@ def _over(ages: dict[str, list[Ages]], name: str) -> list[Ages]:
     ]
 
 
-def _pace(setting: Setting, sessions: int) -> tuple[int, float]:
-    """Lines for each session, and how many of them a second."""
-    rate = RATE / sessions
-    return max(int(rate * setting.of(SECONDS, 0.0, 0.5)), 20), rate
-
-
-def _direct(setting: Setting, sessions: int) -> Ages:
+def _direct(setting: Setting, load: Load) -> Ages:
     """All fakes write to the one pipe that the client reads."""
-    gate, (count, rate) = Gate(setting.scratch / "direct.gate"), _pace(setting, sessions)
+    gate, (count, rate) = Gate(setting.scratch / "direct.gate"), load.pace(setting)
     fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
     try:
         prompt = prompt_of("pace", gate, setting.stamped, count, rate)
-        with spoken(fake, prompt, sessions, into_one=True) as pipes, Sinks(sink, [FROM_STDIN], pipes[0]) as sinks:
+        with spoken(fake, prompt, load.sessions, into_one=True) as pipes, Sinks(sink, [FROM_STDIN], pipes[0]) as sinks:
             gate.open()
             return _ages(sinks)
     finally:
         gate.close()
 
 
-def _relayed(setting: Setting, sessions: int, relay: Callable[[Setting, list[int], socket.socket], Relay]) -> Ages:
+def _relayed(setting: Setting, load: Load, relay: Callable[[Setting, list[int], socket.socket], Relay]) -> Ages:
     """A pipe for each fake, a relay, a socket to the client."""
-    gate, (count, rate) = Gate(setting.scratch / "relay.gate"), _pace(setting, sessions)
+    gate, (count, rate) = Gate(setting.scratch / "relay.gate"), load.pace(setting)
     fake, sink = build("fakecli", setting.programs), build("sink", setting.programs)
     ours, theirs = socket.socketpair()
     relays: list[Relay] = []
     try:
         prompt = prompt_of("pace", gate, setting.stamped, count, rate)
-        with spoken(fake, prompt, sessions) as pipes, Sinks(sink, [FROM_STDIN], theirs) as sinks:
+        with spoken(fake, prompt, load.sessions) as pipes, Sinks(sink, [FROM_STDIN], theirs) as sinks:
             relays.append(relay(setting, pipes, ours))
             ours.close()
             theirs.close()
@@ -141,12 +170,12 @@ def _two_hops(setting: Setting, pipes: list[int], stdout: socket.socket) -> Rela
     return hops
 
 
-def _supervised(setting: Setting, sessions: int) -> Ages:
-    count, rate = _pace(setting, sessions)
-    with setting.place() as at, at.follow(sessions, 1) as sinks:
-        for session in [at.session() for _ in range(sessions)]:
+def _supervised(setting: Setting, load: Load) -> Ages:
+    count, rate = load.pace(setting)
+    with setting.place() as at, at.follow(load.sessions, 1) as sinks:
+        for session in [at.session() for _ in range(load.sessions)]:
             at.prompt(session, "pace", setting.stamped, count, rate)
-        at.all_running(sessions)
+        at.all_running(load.sessions)
         at.gate.open()
         return _ages(sinks)
 

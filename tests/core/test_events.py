@@ -60,7 +60,7 @@ def test_a_payload_names_fields_that_are_there_and_has_a_place_for_its_blob(type
     assert not cls.payload or "blob" in cls.model_fields or cls is AssistantMessage
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(st.data())
 def test_every_type_is_read_as_it_was_written(data: st.DataObject) -> None:
     cls = CLASSES[data.draw(st.sampled_from(EVENT_TYPES))]

@@ -31,13 +31,13 @@ def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(places)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(streams, st.lists(st.integers(0, 200)))
 def test_any_split_of_any_bytes_gives_the_same_lines_at_the_same_places(data: bytes, cuts: list[int]) -> None:
     assert lines_of(split(data, cuts)) == lines_of([data])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(streams, st.integers(0, 1 << 40))
 def test_every_byte_belongs_to_exactly_one_line(data: bytes, offset: int) -> None:
     lines = lines_of([data], limit=DEFAULT_LINE_LIMIT, offset=offset)
@@ -46,7 +46,7 @@ def test_every_byte_belongs_to_exactly_one_line(data: bytes, offset: int) -> Non
     assert all(data[line.start - offset : line.end - offset].rstrip(b"\n") == line.data.rstrip(b"\n") for line in lines)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(streams, st.lists(st.integers(0, 200)))
 def test_a_reader_that_starts_anew_at_the_end_of_a_line_finds_the_rest(data: bytes, cuts: list[int]) -> None:
     lines = lines_of(split(data, cuts))

@@ -45,7 +45,7 @@ def envelope(seq: int, message: str = "hello", **fields: Any) -> bytes:
     return encode_event(event, session_id="s", seq=seq, ts="2026-01-02T03:04:05.000006Z", turn_id="t1", source="daemon")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(texts, st.none() | sources, st.none() | memos, st.integers(1, 1 << 50))
 def test_what_was_written_is_read_again(text: str, src: Source | None, memo: dict[str, Any] | None, seq: int) -> None:
     event = envelope(seq, text)
@@ -54,7 +54,7 @@ def test_what_was_written_is_read_again(text: str, src: Source | None, memo: dic
     assert read_lines(line) == [Record(event=json.loads(event), src=src, memo=memo)]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(texts, st.none() | sources, st.none() | memos)
 def test_the_envelope_is_cut_out_of_its_line_byte_for_byte(
     text: str, src: Source | None, memo: dict[str, Any] | None
@@ -135,7 +135,7 @@ def test_a_line_in_which_any_one_byte_is_another_is_damaged(line: bytes) -> None
 
 
 @pytest.mark.fault(58)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.binary(min_size=1, max_size=60), st.integers(0, 200))
 def test_a_line_that_is_overwritten_with_anything_is_damaged_or_what_it_was(junk: bytes, at: int) -> None:
     line = encode_line(envelope(2))[:-1]

@@ -109,7 +109,7 @@ def written(script: list[str]) -> Journal:
     return journal
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(steps, st.integers(0, 200), st.integers(1, 4))
 def test_a_snapshot_at_any_place_and_the_rest_give_the_same_as_everything(
     script: list[str], at: int, max_keys: int
@@ -121,7 +121,7 @@ def test_a_snapshot_at_any_place_and_the_rest_give_the_same_as_everything(
     assert stored(taken_up) == stored(folded(records, max_keys=max_keys))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(steps)
 def test_the_totals_are_those_of_the_journal(script: list[str]) -> None:
     journal = written(script)

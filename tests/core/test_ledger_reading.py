@@ -31,7 +31,7 @@ kinds = st.sampled_from([*TURN, *SAID, *SAID])
 memos = st.none() | st.sampled_from([{"begin": {"out": 5, "err": 0}}, {"run": 1}, {"pid": 9}, {"background": ["b"]}])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(kinds, st.sampled_from(["out", "err"]), memos), max_size=30))
 def test_what_is_read_past_changes_nothing(events: list[tuple[str, str, dict[str, Any] | None]]) -> None:
     lines = [line(at + 2, *event) for at, event in enumerate([("turn_started", "out", None), *events])]

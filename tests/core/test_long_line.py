@@ -209,7 +209,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     make_smaller(monkeypatch)
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(lines())
 def test_any_line_gives_the_same_both_ways(smaller: None, drawn: tuple[bytes, int]) -> None:
     data, size = drawn

@@ -101,7 +101,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(json_values)
 def test_the_size_is_about_that_of_the_json_and_never_less_for_text(value: Any) -> None:
     size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -20,25 +20,25 @@ def counted(usage: Usage) -> dict[str, int]:
     return usage.model_dump(exclude={"source"}, exclude_none=True)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(usages, usages)
 def test_the_order_of_a_sum_does_not_matter(a: Usage, b: Usage) -> None:
     assert a + b == b + a
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(usages, usages, usages)
 def test_the_grouping_of_a_sum_does_not_matter_for_the_counts(a: Usage, b: Usage, c: Usage) -> None:
     assert counted((a + b) + c) == counted(a + (b + c))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(usages)
 def test_adding_nothing_changes_no_count(usage: Usage) -> None:
     assert counted(usage + Usage()) == counted(usage)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(usages, usages)
 def test_a_count_is_unknown_only_where_both_sides_do_not_know_it(a: Usage, b: Usage) -> None:
     for name in COUNTS:

@@ -241,7 +241,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(steps)
 def test_it_never_fires_before_the_limit_since_the_last_sign_of_life_and_always_at_it(
     script: list[tuple[float, str]],
@@ -260,7 +260,7 @@ def test_it_never_fires_before_the_limit_since_the_last_sign_of_life_and_always_
         assert fired == (now >= life + limit_of(dog.phase))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.sampled_from(LIMITED), st.floats(0, 1e6), st.floats(0, 5000))
 def test_asking_only_when_told_to_finds_the_deadline(phase: Phase, start: float, turn: float) -> None:
     dog = Watchdog(replace(LIMITS, turn=turn), now=start, phase=phase)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from commands import environment, run
-from harness import Harness
+from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
@@ -155,7 +155,7 @@ def test_prompts_that_wait_end_without_a_start(daemon: Harness, tmp_path: Path) 
         assert (end["outcome"], end["error"]["kind"]) == ("failed", "budget")
         assert session.events("turn_started", turn_id=turn) == []
     assert session.get()["queue"] == []
-    assert list((session.dir / "prompts").glob("*")) == [] if (session.dir / "prompts").is_dir() else True
+    until(lambda: not list((session.dir / "prompts").glob("*")))
 
 
 def test_no_more_prompts_are_taken_than_there_are_turns_for(daemon: Harness) -> None:

@@ -65,7 +65,7 @@ def test_blocks_come_to_the_cli_in_their_order_and_no_event_has_the_data(agent: 
     assert (started["prompt_images"], started["prompt_preview"]) == (2, "say hello\nand more")
     assert started["prompt_bytes"] == len("say hello\nand more")
     assert image()["data"] not in json.dumps(session.events())
-    assert not list((session.dir / "prompts").iterdir())
+    until(lambda: not list((session.dir / "prompts").iterdir()))
 
 
 def test_a_prompt_of_text_alone_counts_no_images(agent: Start, tmp_path: Path) -> None:

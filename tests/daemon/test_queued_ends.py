@@ -11,10 +11,9 @@ import trio
 from clisup.core.events import TurnCompleted, TurnError
 from clisup.core.ledger import Turn
 from clisup.daemon.gate import Gate
-from clisup.daemon.recorder import Item, Recorder
-from clisup.host.session_dir import SessionDir
+from clisup.daemon.recorder import Item
+from tests.daemon.recorder_in_memory import MemoryJournal, recorder_in_memory
 
-SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 DONE = TurnCompleted(outcome="failed", error=TurnError(kind="budget", message="used up"))
 
 
@@ -29,25 +28,12 @@ class Disk:
         action()
 
 
-class Journal:
-    def __init__(self) -> None:
-        self.next_seq = 1
-        self.lines: list[bytes] = []
-
-    def wants_snapshot(self, _more: int) -> bool:
-        return False
-
-    def append(self, lines: list[bytes], count: int, _snapshot: Any) -> None:
-        self.lines += lines
-        self.next_seq += count
-
-
 @pytest.mark.parametrize("taken_back", [False, True])
 def test_a_queued_turn_that_a_client_takes_back_meanwhile_is_not_ended_again(taken_back: bool) -> None:
-    disk, journal = Disk(), Journal()
+    disk, journal = Disk(), MemoryJournal()
 
     async def main() -> None:
-        recorder = Recorder(SessionDir("/nowhere", SESSION), cast("Any", journal), cast("Any", disk), max_keys=1)
+        recorder = recorder_in_memory(journal, disk)
         turn = Turn("t1")
         recorder.ledger.queue.append(turn)
         session = SimpleNamespace(

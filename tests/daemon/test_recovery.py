@@ -141,7 +141,7 @@ def test_a_prompt_does_not_outlive_its_turn_though_the_daemon_died_in_between(se
     daemon = serve(start=False)
     session = _struck(daemon, "end.after", "hello")
     assert session.end_of("t1")["outcome"] == "completed"
-    assert list((session.dir / "prompts").iterdir()) == []
+    until(lambda: not list((session.dir / "prompts").iterdir()))
     assert session.ask("again")["outcome"] == "completed"
 
 

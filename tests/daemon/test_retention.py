@@ -13,7 +13,10 @@ from harness import Harness, until
 from session_probe import SessionProbe
 from wire import Wire
 
+from clisup.core.retention import expired
+from clisup.daemon.retention import parts_of
 from clisup.errors import ClisupError
+from clisup.host.stored_sizes import Segment, Stored
 
 SMALL = {"segment_bytes": 65536}
 
@@ -200,3 +203,15 @@ def test_a_disk_that_refuses_is_told_and_tried_again(serve: Callable[..., Harnes
     age(session, keep=0)
     until(lambda: session.get()["first_seq"] == session.get()["next_seq"])
     assert daemon.log.read_text().count("retention failed") == 3
+
+
+def test_segments_go_in_their_order_with_their_runs_also_where_the_file_system_says_that_a_later_one_is_older() -> None:
+    """A look at the files is no single moment, a clock may be set back, and a backup makes old files young."""
+    segments = [Segment(1, 10, 90.0, 0, None), Segment(5, 10, 20.0, 1, None), Segment(9, 10, 95.0, 2, None)]
+    parts = parts_of("s", Stored(segments, {1: 100, 2: 100, 3: 100}), closed=False, next_seq=12, last_too=True)
+    assert [(part.upto, part.runs, part.written) for part in parts] == [
+        (4, (1,), 90.0),
+        (8, (2,), 90.0),
+        (11, (3,), 95.0),
+    ]
+    assert expired(parts, now=92.0, days=60 / 86_400, limit=0) == []

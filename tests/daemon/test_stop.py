@@ -100,10 +100,13 @@ def test_a_detached_turn_goes_on_with_the_next_daemon(serve: Callable[..., Harne
     pid = session.cli()
     assert daemon.stop() == 0
     os.kill(pid, 0)
+    prompts = session.dir / "prompts"
+    assert [path.name for path in prompts.iterdir()] == ["t1.json"]  # it may have to be said again
     daemon.start()
     assert daemon.call("daemon/status")["daemon"]["adopted_turns"] == 1 and session.cli() == pid
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"
+    until(lambda: not list(prompts.iterdir()))
 
 
 @pytest.mark.parametrize("mode", ["drain", "detach", "restart"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
 
 import pytest
 import trio
@@ -19,28 +18,7 @@ from clisup.daemon.outlet import Outlet
 from clisup.daemon.recorder import TOLD_AT_ONCE, Item, Recorder
 from clisup.daemon.subscription import EventFilter, Subscription
 from clisup.daemon.turnstile import REQUEST, Turnstile
-from clisup.host.session_dir import SessionDir
-
-SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
-
-
-class Journal:
-    """What a `Recorder` needs of a store."""
-
-    def __init__(self) -> None:
-        self.next_seq = self.first_seq = 1
-
-    def wants_snapshot(self, _more: int) -> bool:
-        return False
-
-    def append(self, _lines: list[bytes], count: int, _snapshot: dict[str, Any] | None) -> None:
-        self.next_seq += count
-
-
-class Storage:
-    """A disk that never refuses."""
-
-    watched = staticmethod(nullcontext)
+from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 
 
 class Follower:
@@ -74,7 +52,7 @@ class Follower:
 
 @contextmanager
 def following(count: int, turnstile: Turnstile) -> Iterator[tuple[Recorder, list[Follower]]]:
-    recorder = Recorder(SessionDir("/nowhere", SESSION), Journal(), Storage(), max_keys=1)  # type: ignore[arg-type]
+    recorder = recorder_in_memory(MemoryJournal())
     followers = [Follower(recorder, turnstile) for _ in range(count)]
     try:
         yield recorder, followers

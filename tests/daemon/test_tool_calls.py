@@ -17,6 +17,7 @@ from clisup.core.config import Config
 from clisup.core.tool_calls import MAX_OPEN_CALLS
 from clisup.daemon.tool_calls import ToolDesk
 from clisup.errors import ClisupError
+from clisup.host.session_dir import BroughtTools
 
 ADD = {"name": "add", "description": "Adds two numbers.", "input_schema": {"type": "object"}}
 SLOW = {"name": "slow", "input_schema": {"type": "object"}, "timeout_s": 0.2}
@@ -384,7 +385,7 @@ def test_a_client_holds_nothing_of_the_sessions_that_it_has_closed() -> None:
         def __init__(self) -> None:
             self.serves: set[ToolDesk] = set()
 
-    closed = SimpleNamespace(dir=SimpleNamespace(read_tools=lambda: [ADD]))
+    closed = SimpleNamespace(dir=SimpleNamespace(read_tools=lambda: BroughtTools([ADD], "token")))
     closed.services = SimpleNamespace(config=Config())
     client: Any = Client()
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "clisup"
 MODULES = (
     "core/framing.py", "core/journal.py", "core/events.py", "core/spill.py", "backends/claude_decoder.py", "backends/claude_blocks.py",
     "backends/claude_frames.py", "backends/claude_messages.py", "backends/claude_rare.py", "backends/claude_result.py",
-    "backends/claude_tasks.py", "backends/claude_errors.py", "rpc/wire.py",
+    "backends/claude_stretch.py", "backends/claude_tasks.py", "backends/claude_errors.py", "rpc/wire.py",
 )  # fmt: skip
 
 

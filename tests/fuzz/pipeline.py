@@ -7,10 +7,8 @@ journal, read again, must give the ledger that the daemon holds: else a restart 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
-from clisup.backends.base import Carried, LaunchRequest, RunEnd
+from clisup.backends.base import Carried, RunEnd, stretch_of
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.envelope import Envelopes, parse_event
@@ -26,14 +24,13 @@ from clisup.core.stretch import Row
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
-from clisup.daemon.recorder import Item, Recorder
-from clisup.host.session_dir import SessionDir
+from clisup.daemon.recorder import Item
 from clisup.rpc.models import BlobParams
+from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 from tests.fuzz.promises import promise, strict_json
 
 __all__ = ["decoder"]
 
-SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 CARRIED = (0.0, None, 0.25, 7)
 INLINE_LIMITS = (256 * 1024, 300, 40)
 LINE_LIMITS = (64 * 1024 * 1024, 64 * 1024 * 1024, 1500)
@@ -42,39 +39,17 @@ _EXPLAINED = TurnError(kind="crashed", message="no last word")
 _REDACT = Redactor(["a secret value"])
 
 
-class _Journal:
-    """What `Recorder` needs of a store, in memory."""
-
-    def __init__(self) -> None:
-        self.next_seq = self.first_seq = 1
-        self.lines: list[bytes] = []
-
-    def wants_snapshot(self, _more: int) -> bool:
-        return False
-
-    def append(self, lines: list[bytes], count: int, _snapshot: dict[str, Any] | None) -> None:
-        self.lines += lines
-        self.next_seq += count
-
-
-class _Storage:
-    """A disk that never refuses."""
-
-    def watched(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 class _Daemon:
     """One turn after the other of one session, as `Run` and `TurnRunner` would have it."""
 
     def __init__(self, salt: int) -> None:
-        self.journal = _Journal()
-        directory = SessionDir("/nowhere", SESSION)  # a name: nothing is written
-        self.recorder = Recorder(directory, self.journal, _Storage(), max_keys=10)  # type: ignore[arg-type]
+        self.journal = MemoryJournal()
+        self.recorder = recorder_in_memory(self.journal, max_keys=10)
         self.limit = INLINE_LIMITS[salt % 3]
         self.decoder = ClaudeDecoder(Carried(CARRIED[salt % 4]))
         self.tracker = PhaseTracker()
         self.turn = 0
+        self.said: list[Sequence[EventBase]] = []
         self.begin()
 
     def begin(self) -> None:
@@ -96,6 +71,7 @@ class _Daemon:
 
     def take(self, line: Line) -> None:
         decoded = self.decoder.decode(line)
+        self.said.append(decoded.events)
         items = [self._item(event, line, k) for k, event in enumerate(decoded.events)]
         if items:
             self.record(items)
@@ -141,52 +117,37 @@ def decoder(data: bytes, salt: int) -> None:
     framer = LineFramer(limit=LINE_LIMITS[salt % 3])
     lines = framer.feed(data)
     last = framer.close()
-    for line in [*lines, *([last] if last else [])]:
-        if line.data.strip() or line.oversize:
-            daemon.take(line)
+    lines = [line for line in [*lines, *([last] if last else [])] if line.data.strip() or line.oversize]
+    for line in lines:
+        daemon.take(line)
+    if salt % 2:
+        _check_stretches(lines, salt, daemon.said)
     if salt % 32 == 0 and lines:
         daemon.take_err(lines[0])
-    if salt % 4 == 1:
-        _check_stretches([line for line in lines if not line.oversize], salt)
     _check_ledger(daemon, snapshot=salt % 4 == 0)
 
 
-def _check_stretches(lines: Sequence[Line], salt: int) -> None:
-    """Two decoders of one process's lines, with the same past: one is asked for each line, one for stretches where it has any."""
-    request = LaunchRequest(("claude",), "", None, False, "/", live=salt % 8 == 1)
-    each, both = (ClaudeDecoder(Carried(CARRIED[salt % 4]), request) for _ in range(2))
-    envelopes, limit, pieces, at = Envelopes(SESSION, "ts"), INLINE_LIMITS[salt % 3], [line.data for line in lines], 0
+def _check_stretches(lines: Sequence[Line], salt: int, said: Sequence[Sequence[EventBase]]) -> None:
+    """The short way says what the long one said, of the same lines."""
+    pieces = [b"" if line.oversize or not line.complete else line.data for line in lines]
+    fresh, envelopes, at = ClaudeDecoder(Carried(CARRIED[salt % 4])), Envelopes(SESSION, "t"), 0
+    written: dict[int, list[bytes]] = {}
     while at < len(lines):
-        said, taken = both.stretch(pieces, at, limit)
-        found: list[tuple[int, bytes]] = []
-        for part in said:
+        told, taken = stretch_of(fresh)(pieces, at, INLINE_LIMITS[salt % 3])
+        for part in told:
             if isinstance(part, Row):
-                found += zip(part.lines, envelopes.encode_deltas(part.deltas, 1, "t1"), strict=True)
+                row = [envelopes.encode_deltas([delta], 1, "t1") for delta in part.deltas]
+                written |= dict(zip(part.lines, row, strict=True))
             else:
-                found += [(part.line, envelopes.encode(event, 1, "t1", "backend")) for event in part.events]
+                written[part.line] = [envelopes.encode(event, 1, "t1", "backend") for event in part.events]
         if not taken:
-            found, taken = (
-                [(at, envelopes.encode(event, 1, "t1", "backend")) for event in both.decode(lines[at]).events],
-                1,
-            )
-        wanted: list[tuple[int, bytes]] = []
-        for number in range(at, at + taken):
-            decoded = each.decode(lines[number])
-            wanted += [(number, envelopes.encode(event, 1, "t1", "backend")) for event in decoded.events]
-            promise(taken == 1 or decoded.plain, "a line by the stretch says nothing but events")
+            written[at] = [envelopes.encode(event, 1, "t1", "backend") for event in fresh.decode(lines[at]).events]
+        at += taken or 1
+    for at, events in enumerate(said):
         promise(
-            [_unnumbered(pair) for pair in found] == [_unnumbered(pair) for pair in wanted], "both ways give the same"
+            written.get(at, []) == [envelopes.encode(event, 1, "t1", "backend") for event in events],
+            "both ways say the same of a line",
         )
-        at += taken
-    promise(
-        (each.background, each.idle, each.given_up) == (both.background, both.idle, both.given_up), "and know the same"
-    )
-
-
-def _unnumbered(pair: tuple[int, bytes]) -> tuple[int, bytes]:
-    """Deltas of a row are numbered one after the other, all others are number 1 here."""
-    number, envelope = pair
-    return number, envelope[envelope.index(b'"ts":') :]
 
 
 def _check_line(item: Item, line: bytes) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.claude_rare import RARE
@@ -37,9 +37,7 @@ DATA = st.lists(LINES | st.binary(max_size=60), min_size=1, max_size=4).map(b"\n
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("target", TARGETS)
 def test_made_up_values_break_nothing(target: str) -> None:
-    @settings(
-        max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    @settings(max_examples=60, derandomize=True, database=None)
     @given(DATA, st.booleans(), st.integers(0, 2**32))
     def holds(data: bytes, ended: bool, salt: Any) -> None:
         TARGETS[target](data + b"\n" * ended, salt)

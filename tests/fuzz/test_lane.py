@@ -11,6 +11,7 @@ from typing import Any, Self
 import pytest
 
 from clisup.backends import claude_decoder, claude_stretch
+from clisup.backends.claude_frames import SAID, TextDelta
 from clisup.core import framing
 from clisup.daemon import recorder
 from clisup.rpc import wire
@@ -80,7 +81,7 @@ PLANTED: dict[str, tuple[Any, str, Any, str]] = {
     # what is wrong -> where, the name there, what stands in its place, the target that finds it
     "an exception of another kind": (claude_decoder, "decode_hot", _fails_on_nan, "decoder"),
     "a fold that forgets a type": (recorder, "FOLDED", recorder.FOLDED - {"session_init"}, "decoder"),
-    "a stretch that leaves words out": (claude_stretch, "SAID", {}, "decoder"),
+    "a short way that leaves something out": (claude_stretch, "SAID", {TextDelta: SAID[TextDelta]}, "decoder"),
     "a key twice is taken": (wire, "_unique", dict, "wire"),
     "NaN is taken": (wire, "_no_constant", float, "wire"),
     "an excerpt that depends on the split": (

@@ -49,6 +49,17 @@ def test_a_session_that_brought_nothing_private_has_no_such_files(tmp_path: Path
     assert directory.secrets() == {}
 
 
+def test_the_tools_come_back_with_a_token_that_no_text_of_them_shows(tmp_path: Path) -> None:
+    directory = SessionDir(str(tmp_path), SESSION)
+    directory.create(SPEC, {}, None, None, [{"name": "add"}])
+    tools = directory.read_tools()
+    assert tools is not None and tools.definitions == [{"name": "add"}]
+    assert tools.token.startswith(f"{SESSION}.") and tools.token not in f"{tools} {tools!r}"
+    assert directory.brought_secrets() == [tools.token]
+    directory.forget_secrets()
+    assert directory.read_tools() is None and directory.brought_secrets() == []
+
+
 def test_after_a_close_nothing_private_is_left_and_the_record_is(session: SessionDir) -> None:
     session.save_prompt("t1", {"text": "hello"})
     session.forget_secrets()

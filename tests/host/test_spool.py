@@ -76,7 +76,7 @@ def test_the_tail_begins_with_a_line_where_it_can_and_is_never_empty_for_nothing
     assert tail_text(str(path), limit=10) == tail
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.binary(max_size=60), st.integers(1, 20))
 def test_a_tail_is_the_end_of_the_file(tmp_path_factory: pytest.TempPathFactory, data: bytes, limit: int) -> None:
     path = tmp_path_factory.getbasetemp() / "tail.spool"

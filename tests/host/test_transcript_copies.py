@@ -115,3 +115,13 @@ def test_a_record_that_cannot_be_written_leaves_no_transcript(tmp_path: Path, so
     assert caught.value.kind == "storage_failed"
     assert os.listdir(source.parent) == ["source.jsonl"]
     assert not os.path.exists(directory.path)
+
+
+def test_a_source_that_cannot_be_read_is_told_as_such_and_leaves_nothing(tmp_path: Path, source: Path) -> None:
+    gone = source.with_name("gone.jsonl")
+    directory = SessionDir(str(tmp_path / "state"), ID)
+    with pytest.raises(WorldError, match=f"^cannot read {gone}, because of: No such file") as caught:
+        write_session(directory, str(source.parent), parts_of(str(gone), [(0, 4)], bytes), lambda: None)
+    assert caught.value.kind == "storage_failed"
+    assert os.listdir(source.parent) == ["source.jsonl"]
+    assert not os.path.exists(directory.path)

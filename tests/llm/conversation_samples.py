@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -38,6 +39,25 @@ def step(*parts: str | Said) -> Step:
 
 def turn(n: int, *steps: Step, prompt: str | None = None, **about: Any) -> Turn:
     return Turn(id=f"t{n}", at=AT, prompt=Message.user(prompt or f"Prompt {n}."), steps=steps, **about)
+
+
+def assert_fit(messages: Sequence[Message]) -> None:
+    """What every API asks of a conversation."""
+    assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"] * (len(messages) % 2)
+    seen: set[str] = set()
+    for place, message in enumerate(messages):
+        assert message.content
+        uses = [block.id for block in message.content if isinstance(block, ToolUseBlock)]
+        after = messages[place + 1].content if place + 1 < len(messages) else ()
+        answered = [block.tool_use_id for block in after if isinstance(block, ToolResultBlock)]
+        if message.role == "assistant":
+            assert uses == answered
+            assert all(isinstance(block, ToolResultBlock) for block in after[: len(uses)])
+            assert not seen & set(uses)
+            seen |= set(uses)
+        else:
+            assert not uses
+        assert all(block.text.strip() for block in message.content if isinstance(block, TextBlock))
 
 
 # -- made by hypothesis: anything that the types allow, with few different ids, so that they meet

@@ -18,6 +18,7 @@ from typing import Any
 
 import trio
 
+from clisup.llm import durable
 from clisup.llm.budget import Budget
 from clisup.llm.testing import ScriptedModel
 from clisup.llm.testing.scripted import Asked
@@ -52,7 +53,7 @@ class Killer:
 
 
 class DeadlyOs:
-    """`os`, as the trace sees it."""
+    """`os`, as the trace sees it, and what syncs its directory."""
 
     def __init__(self, killer: Killer) -> None:
         self._killer = killer
@@ -75,7 +76,7 @@ class DeadlyOs:
 
 def workflow(directory: Path, killer: Killer) -> dict[str, Any]:
     """In a child: from wherever the trace ends to the end of the workflow, or of the process."""
-    trace_module.os = DeadlyOs(killer)  # type: ignore[attr-defined]
+    trace_module.os = durable.os = DeadlyOs(killer)  # type: ignore[attr-defined]
     log = os.open(directory / "asked", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def answer(asked: Asked) -> str:

@@ -57,6 +57,17 @@ def test_a_stream_that_is_left_is_left_below() -> None:
     assert [one.outcome for one in asked.asked] == ["left", "left"]
 
 
+def test_a_stream_without_its_block_says_what_to_write() -> None:
+    model, asked = of("many words are here")
+    with pytest.raises(TypeError, match=r"write `with model.stream\(...\) as events:`"):
+        list(model.stream("first"))
+    assert asked.opened == 0
+
+
+def test_one_fallback_may_stand_alone() -> None:
+    assert repr(blocking.Client("claude/opus", fallbacks="codex").model) == "Client(claude/opus, codex)"
+
+
 def test_a_client_falls_back() -> None:
     primary, _ = of(Authentication("no", kind="authentication"))
     assert blocking.Client(primary, [ScriptedModel("Hello.")]).complete("Hi").text == "Hello."

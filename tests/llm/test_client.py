@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from harness import Harness, until
 
+from clisup.client.nurseries import open_plain_nursery
 from clisup.llm.chat import Chat, ChatOptions, Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
 from clisup.llm.client import Client
 from clisup.llm.failures import (
@@ -28,7 +29,6 @@ from clisup.llm.failures import (
 )
 from clisup.llm.messages import Message
 from clisup.llm.models import resolve
-from clisup.llm.nurseries import open_plain_nursery
 from clisup.llm.retrying import Fallback, Retry, RetryPolicy, falls_back
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
 

@@ -288,7 +288,7 @@ def check(whole: Budget, parts: list[Budget], calls: int, refused: list[int]) ->
     assert whole.left.tokens == 100 - spent.tokens
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CALLS)
 def test_threads_never_pass_a_limit_together(calls: list[_Call]) -> None:
     whole = Budget(tokens=100)
@@ -310,7 +310,7 @@ def test_threads_never_pass_a_limit_together(calls: list[_Call]) -> None:
     check(whole, parts, len(calls), refused)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CALLS)
 def test_tasks_never_pass_a_limit_together(calls: list[_Call]) -> None:
     whole = Budget(tokens=100)

@@ -21,7 +21,6 @@ from clisup.llm.chat import Chat, ChatOptions, Cost, Finished, SessionBudget, St
 from clisup.llm.client import Client
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.holding import HeldChat
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn
 from clisup.llm.conversation.policies import (
     DropCompletedToolCalls,
@@ -32,6 +31,7 @@ from clisup.llm.conversation.policies import (
 from clisup.llm.conversation.saving import MAX_FILE_BYTES, SavedConversation
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOverflow, InvalidRequest, Overloaded
+from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
 from clisup.llm.retrying import RetryPolicy
@@ -496,7 +496,7 @@ async def test_each_turn_is_in_the_file_when_it_is_told_of(tmp_path: Path) -> No
         assert SavedConversation.from_json(path.read_bytes()).turns == conversation.turns
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(turns())
 def test_any_turns_come_back_from_json_as_they_were(made: tuple[Turn, ...]) -> None:
     saved = SavedConversation(id="c", created_at="2026-01-01T00:00:00Z", turns=made)
@@ -527,6 +527,10 @@ def test_a_file_that_is_none_is_named_and_left_alone(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(UsageError, match=r"chat\.json"):
         Conversation(ScriptedModel(), path=path)
+    path.write_text('{"format": "clisup.memory"}')
+    with pytest.raises(UsageError, match=r"cannot read .*chat\.json as a conversation, because it is none: format: "):
+        Conversation(ScriptedModel(), path=path)
+    path.write_text("hello")
     assert path.read_text() == "hello"
     assert MAX_FILE_BYTES > 2**20
 
@@ -553,6 +557,23 @@ async def test_a_history_of_messages_or_turns_is_what_was_said_before() -> None:
         async with Conversation(model, history=history) as conversation:
             await conversation.send("c")
     assert seen(model.asked[0]) == seen(model.asked[1]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("history", [[{"role": "user", "content": "a"}], ["a"], [Message.user("a"), turn(1)]])
+def test_a_history_of_anything_else_is_refused(history: Any) -> None:
+    with pytest.raises(InvalidRequest, match="it is neither messages nor turns"):
+        Conversation(ScriptedModel(), history=history)
+
+
+def test_a_budget_that_would_hold_nothing_is_refused() -> None:
+    budget: Any = {"usd": 1.0}
+    with pytest.raises(InvalidRequest, match="cannot hold a conversation to a budget of type dict"):
+        Conversation(ScriptedModel(), budget=budget)
+
+
+def test_a_place_where_nothing_can_be_kept_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="because there is no such directory"):
+        Conversation(ScriptedModel(), path=tmp_path / "nowhere" / "chat.json")
 
 
 async def test_the_clock_is_the_callers() -> None:

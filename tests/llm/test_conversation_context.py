@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from conversation_samples import MESSAGES, agent, call, result, step, turn, turns
+from conversation_samples import agent, assert_fit, call, result, step, turn, turns
 from hypothesis import given, settings
 
 from clisup.llm.conversation.building import turns_of
-from clisup.llm.conversation.context import NO_ANSWER, NO_RESULT, context_of, sound
+from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.sound import NO_ANSWER, NO_RESULT
 
-QUICK = settings(max_examples=80, deadline=None)
-
-
-def assert_fit(messages: Sequence[Message]) -> None:
-    """What every API asks of a conversation."""
-    assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"] * (len(messages) % 2)
-    seen: set[str] = set()
-    for place, message in enumerate(messages):
-        assert message.content
-        uses = [block.id for block in message.content if isinstance(block, ToolUseBlock)]
-        after = messages[place + 1].content if place + 1 < len(messages) else ()
-        answered = [block.tool_use_id for block in after if isinstance(block, ToolResultBlock)]
-        if message.role == "assistant":
-            assert uses == answered
-            assert all(isinstance(block, ToolResultBlock) for block in after[: len(uses)])
-            assert not seen & set(uses)
-            seen |= set(uses)
-        else:
-            assert not uses
-        assert all(block.text.strip() for block in message.content if isinstance(block, TextBlock))
-
-
-@QUICK
-@given(MESSAGES)
-def test_any_messages_are_made_fit_for_sending(messages: list[Message]) -> None:
-    assert_fit(sound(messages))
-
-
-@QUICK
-@given(MESSAGES)
-def test_what_is_fit_stays_as_it_is(messages: list[Message]) -> None:
-    once = sound(messages)
-    assert sound(once) == once
+QUICK = settings(max_examples=80)
 
 
 @QUICK
@@ -133,19 +100,6 @@ def test_thinking_goes_with_an_edited_step_and_stays_with_a_whole_one() -> None:
     whole = context_of([turn(1, step(thought, call("a")), step("Done."))])
     assert thought in whole[1].content
     assert thought not in context_of([turn(1, step(thought, "So.", gone), step("Done."))])[1].content
-
-
-def test_ids_that_are_used_twice_are_made_unique_with_their_results() -> None:
-    pair = (
-        Message.assistant([ToolUseBlock(id="item_1", name="read", input={})]),
-        Message.user([result("item_1")]),
-    )
-    messages = sound([Message.user("Go."), *pair, *pair, Message.assistant("Done.")])
-    assert [block.id for m in messages for block in m.content if isinstance(block, ToolUseBlock)] == [
-        "item_1",
-        "item_1-2",
-    ]
-    assert_fit(messages)
 
 
 def test_a_turn_marked_for_the_cache_marks_its_last_block() -> None:

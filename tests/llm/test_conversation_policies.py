@@ -19,7 +19,7 @@ from clisup.llm.conversation.policies import (
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.messages import Message
 
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = settings(max_examples=60)
 BuiltIn = DropCompletedToolCalls | CompressFailedPlans | SummarizeSubAgentChatter | TokenBudget
 KEEP = st.integers(0, 3)
 WORTH = st.sampled_from([0, 20, 2000])

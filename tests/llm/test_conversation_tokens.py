@@ -10,7 +10,7 @@ from clisup.llm.conversation.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, estimat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolUseBlock
 
-QUICK = settings(max_examples=100, deadline=None)
+QUICK = settings(max_examples=100)
 PNG = ImageBlock(media_type="image/png", data="A" * 100_000)
 
 

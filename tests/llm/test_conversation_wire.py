@@ -14,7 +14,7 @@ from clisup.llm.conversation.nodes import Turn
 from clisup.llm.conversation.wire import to_wire_messages
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = settings(max_examples=60)
 PNG = ImageBlock(media_type="image/png", data="AAAA")
 
 

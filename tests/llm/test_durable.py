@@ -52,6 +52,7 @@ def test_what_cannot_be_read_or_written_says_so_and_leaves_nothing(tmp_path: Pat
         with pytest.raises(WorldError) as failed:
             attempt()
         assert failed.value.kind == "storage_failed"
+        assert ", because " in failed.value.message
     assert os.listdir(tmp_path) == []
 
 

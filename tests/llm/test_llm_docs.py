@@ -71,6 +71,14 @@ def test_the_quickstart_shows_text_tools_and_the_end(run: Run) -> None:
     assert (failed.returncode, failed.stderr.partition(":")[0]) == (75, "rate_limit")
 
 
+@pytest.mark.parametrize("name", ["budget", "fallbacks", "quickstart", "signatures", "structured", "workflow"])
+def test_a_program_without_words_says_which_it_takes(run: Run, name: str) -> None:
+    done = run(str(EXAMPLES / f"llm_{name}.py"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"\n    python llm_{name}.py claude/haiku" in done.stderr or 'llm_fallbacks.py "Name' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_invoices_become_values_and_what_is_none_is_said(run: Run, tmp_path: Path) -> None:
     value = '{"number": "A7", "day": "2026-01-02", "total": "12.5", "currency": "EUR"}'
     (tmp_path / "good.txt").write_text(f"@structured {value}")

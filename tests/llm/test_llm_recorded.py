@@ -101,7 +101,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     for text, reason in (
         ('{"format": "clisup-llm-recording", "version": 2}\n', "version 2.*record it anew"),
         ("nonsense\n", "no recording"),
-        ("", "no recording"),
+        ("", "no recording of a model: there is no whole line in it"),
         ('{"format": "clisup-llm-recording", "version": 1}\n{"events": 1}\n', "no recording"),
     ):
         path.write_text(text)

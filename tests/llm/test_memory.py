@@ -34,7 +34,7 @@ def memory(tmp_path: Path) -> WorkingMemory:
     return WorkingMemory(tmp_path / "memory.json")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(value=JSON)
 def test_any_json_comes_back_as_it_was_also_from_the_file(tmp_path: Path, value: Any) -> None:
     WorkingMemory(tmp_path / "m.json").set("k", value)
@@ -137,7 +137,7 @@ def test_every_limit_holds_and_changes_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_no_memory_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "m.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="as a working memory"):
+    with pytest.raises(UsageError, match=r"as a working memory, because it is none: ."):
         WorkingMemory(path)
     assert path.read_text() == text
 

@@ -131,6 +131,21 @@ async def test_wrong_inputs_and_no_model_ask_nothing() -> None:
     assert model.opened == 0
 
 
+async def test_a_model_may_be_given_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("clisup.llm.models.resolve", lambda name: asked.append(name) or ScriptedModel(then=ROME))
+    await Predict(Capital, model="claude/opus")(country="Italy")
+    with using("codex"):
+        await Predict(Capital)(country="Italy")
+    assert asked == ["claude/opus", "codex"]
+
+
+@pytest.mark.parametrize("what", [5, dict, Capital(country="Italy", city="Rome", people=1)])
+def test_what_is_no_signature_is_refused(what: Any) -> None:
+    with pytest.raises(UsageError, match="because it is no signature"):
+        Predict(what)
+
+
 async def test_it_can_ask_in_a_chat_that_is_open() -> None:
     model = ScriptedModel("Hello.", ROME)
     async with model.chat() as chat:

@@ -9,6 +9,7 @@ import trio
 from pydantic import BaseModel
 
 from clisup.core.usage import Usage
+from clisup.errors import UsageError
 from clisup.llm.chat import (
     ChatOptions,
     Completion,
@@ -183,6 +184,11 @@ async def test_what_the_script_does_not_have_is_a_failure_of_the_test() -> None:
     model.assert_used_up()
     with pytest.raises(ScriptError, match="cannot answer prompt 3, because the script has 2 steps: 'Hi'"):
         await ask(model, "Hi")
+
+
+async def test_a_step_that_is_no_answer_is_named() -> None:
+    with pytest.raises(UsageError, match="cannot answer with a value of type list; a step is a text"):
+        await ask(ScriptedModel(["one", "two"]), "1")  # type: ignore[arg-type]
 
 
 async def test_a_stream_that_is_left_is_told_apart_and_its_turn_is_not_in_the_conversation() -> None:

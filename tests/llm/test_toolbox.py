@@ -170,6 +170,19 @@ async def test_a_part_of_a_function_is_a_tool_with_a_name() -> None:
     assert await more.run({"a": 2}) == ToolOutput("3")
 
 
+async def test_what_a_part_of_a_function_has_already_is_not_told_and_not_taken() -> None:
+    def fetch(host: str, key: str, path: str) -> str:
+        """Fetch it."""
+        return f"{key}@{host}{path}"
+
+    filled_in = functools.partial(functools.partial(fetch, "example.org"), key="secret")
+    bound = tool(name="fetch", description="Fetch it.")(filled_in)
+    assert list(bound.input_schema["properties"]) == ["path"] and "secret" not in str(bound.input_schema)
+    assert await bound.run({"path": "/a"}) == ToolOutput("secret@example.org/a")
+    refused = await bound.run({"path": "/a", "key": "another"})
+    assert refused.is_error and "key: Extra inputs are not permitted" in str(refused.content)
+
+
 def generator() -> Any:
     """Give one after the other."""
     yield 1

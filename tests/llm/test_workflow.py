@@ -153,6 +153,25 @@ async def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         await two().run(object(), model=ScriptedModel())
 
 
+async def test_a_plain_function_is_no_stage_and_no_step() -> None:
+    def plain(*_run: StageRun) -> str:
+        return "done"
+
+    async def stepping(run: StageRun) -> Any:
+        return await run.step("one", plain)  # type: ignore[arg-type]
+
+    for stage, what in ((plain, "stage work"), (stepping, "step one of stage work")):
+        with pytest.raises(UsageError, match=f"cannot run {what}, because its function is not async"):
+            await Loop(Stage("work", stage)).run(model=ScriptedModel())  # type: ignore[arg-type]
+
+
+async def test_a_model_may_be_given_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, asked = ScriptedModel("d", "c", "d", "c"), []
+    monkeypatch.setattr("clisup.llm.models.resolve", lambda name: asked.append(name) or model)
+    assert (await two().run(model="claude/opus")).result == "c"
+    assert asked == ["claude/opus"]
+
+
 async def test_a_result_that_json_cannot_carry_is_refused() -> None:
     async def odd(run: StageRun) -> object:
         return object()

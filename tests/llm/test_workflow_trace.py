@@ -76,7 +76,7 @@ def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(0, len(BYTES)))
 def test_wherever_a_crash_cut_it_the_whole_lines_are_there_and_it_goes_on(tmp_path: Path, cut: int) -> None:
     file = tmp_path / f"t{cut}"

@@ -90,7 +90,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_params_of_any_shape_are_taken_or_refused_and_nothing_else(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(METHODS)))

@@ -180,7 +180,7 @@ frames = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(frames, st.lists(st.integers(0, 400)))
 def test_any_split_of_the_bytes_gives_the_same_requests_and_refusals(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
@@ -202,7 +202,7 @@ noise = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(noise, max_size=5), st.lists(st.integers(0, 1000), max_size=5))
 def test_no_bytes_ever_raise_and_every_refusal_is_one_line_of_json(lines: list[bytes], cuts: list[int]) -> None:
     reader = FrameReader(LIMIT)

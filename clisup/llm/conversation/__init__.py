@@ -1,7 +1,7 @@
 """Conversations as graphs of nodes, and what a model is to see of them. docs/llm/conversations.md is the guide."""
 
 from clisup.llm.conversation.building import TurnBuilder, turns_of
-from clisup.llm.conversation.context import context_of, sound
+from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.conversation.nodes import (
     AgentPolicy,
@@ -23,6 +23,7 @@ from clisup.llm.conversation.policies import (
 )
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import to_wire_messages
+from clisup.llm.sound import sound
 
 __all__ = [
     "AgentPolicy",

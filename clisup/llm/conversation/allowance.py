@@ -21,7 +21,7 @@ def left_of(budget: SessionBudget, turns: Iterable[Turn]) -> SessionBudget:
     turns = tuple(turns)
     used: dict[str, float] = {
         "usd": sum(turn.cost.usd for turn in turns if turn.cost is not None),
-        "tokens": sum((turn.usage.total_input_tokens or 0) + (turn.usage.output_tokens or 0) for turn in turns),
+        "tokens": sum(turn.usage.total_tokens or 0 for turn in turns),
         "turns": len(turns),
         "wall_s": sum(_seconds(turn) for turn in turns),
     }

@@ -175,7 +175,7 @@ class TurnBuilder:
             return
         thread = self._thread(event.parent)
         thread.pending.clear()
-        told = {block.id for block in event.message.content if isinstance(block, ToolUseBlock)}
+        told = {call.id for call in event.message.tool_uses}
         if (
             thread.steps and not thread.answered
         ):  # its calls may have been told of before it: they stand where it has them
@@ -223,7 +223,7 @@ class TurnBuilder:
     def _regroup(self, done: Completion) -> None:
         """The completion's messages say exactly which blocks were one message; the events told the times and the sub-agents."""
         messages = done.messages or ((done.message,) if not self._threads[None].steps else ())
-        told = {b.id for m in messages for b in m.content if isinstance(b, ToolUseBlock)}
+        told = {call.id for message in messages for call in message.tool_uses}
         known = {call.id for call in self._calls.values() if call.parent is None}
         if not messages or not known <= told:
             return

@@ -20,23 +20,24 @@ from typing import Any, Self
 
 import trio
 
+from clisup.client.nurseries import open_plain_nursery
 from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.llm.budget import Budget, Reservation
 from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, LanguageModel, SessionBudget, StreamEvent
 from clisup.llm.conversation.allowance import left_of
-from clisup.llm.conversation.building import TurnBuilder, turns_of
+from clisup.llm.conversation.building import TurnBuilder
 from clisup.llm.conversation.context import context_of
-from clisup.llm.conversation.holding import HeldChat, own_nursery
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.outline import outline
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
-from clisup.llm.conversation.saving import SavedConversation, read_conversation, write_conversation
+from clisup.llm.conversation.saving import SavedConversation, begun_conversation, write_conversation
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import WireFormat, to_wire_messages
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
+from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
-from clisup.llm.messages import Message, Prompt, ToolUseBlock, as_messages
+from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import resolve
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool, check_tools
@@ -78,14 +79,14 @@ class Conversation:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
-        self._memory, self._budget = memory, budget
+        self._memory, self._budget = memory, _checked(budget)
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
         check_tools(self._tools)
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, dict(labels or {}), dict(session or {})
         self.path = None if path is None else Path(path)
-        saved = _begun(self.path, history, self._now())
+        saved = begun_conversation(self.path, history, self._now())
         self.id, self._created_at, self._turns = saved.id, saved.created_at, saved.turns
         self.system = saved.system if system is None else system
         self._scope: AbstractAsyncContextManager[trio.Nursery] | None = None
@@ -101,7 +102,7 @@ class Conversation:
     async def __aenter__(self) -> Self:
         if self._scope is not None:
             raise InvalidRequest("cannot enter a conversation twice", kind="invalid_request")
-        self._scope = own_nursery()
+        self._scope = open_plain_nursery(cancel=False)
         self._nursery = await self._scope.__aenter__()
         return self
 
@@ -370,27 +371,19 @@ class Conversation:
         return self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _begun(path: Path | None, history: Sequence[Message] | Sequence[Turn], now: str) -> SavedConversation:
-    """What the file has, else what was given, else nothing."""
-    saved = None if path is None else read_conversation(path)
-    if saved is None:
-        turns = tuple(part for part in history if isinstance(part, Turn))
-        turns = turns or turns_of([part for part in history if isinstance(part, Message)], at=now)
-        return SavedConversation(id=uuid.uuid4().hex, created_at=now, turns=turns)
-    if history:
-        raise InvalidRequest(
-            f"cannot begin with this history, because {path} holds a conversation already",
-            kind="invalid_request",
-            hint="give another path, or no history",
-        )
-    return saved
+def _checked(budget: SessionBudget | Budget | None) -> SessionBudget | Budget | None:
+    """A budget that nobody knows would hold nothing, and say nothing of it."""
+    if budget is None or isinstance(budget, SessionBudget | Budget):
+        return budget
+    raise InvalidRequest(
+        f"cannot hold a conversation to a budget of type {type(budget).__name__}",
+        kind="invalid_request",
+        hint="give Budget(usd=...), or SessionBudget(usd=...) for the daemon to hold it",
+    )
 
 
 def _one_message(prompt: Prompt) -> Message:
-    try:
-        messages = as_messages(prompt)
-    except ValueError as error:
-        raise InvalidRequest(str(error), kind="invalid_request") from None
+    messages = as_messages(prompt)
     if len(messages) > 1:
         raise InvalidRequest(
             "cannot send several messages, because this conversation has its own history",
@@ -425,13 +418,12 @@ async def _end(stream: weakref.ref[EventStream] | None) -> None:
 
 
 def _no_value(answer: Completion) -> StructureError:
-    called = any(isinstance(block, ToolUseBlock) for message in answer.messages for block in message.content)
     return StructureError(
         "the model answered in words, and a value was asked for",
         text=answer.text,
         problems=("there is no value in the answer",),
         hint="the turn is in the conversation: ask for the value again",
-        side_effects=called,
+        side_effects=any(message.tool_uses for message in answer.messages),
     )
 
 

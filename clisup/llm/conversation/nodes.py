@@ -52,10 +52,8 @@ class _Node(_Frozen):
     summary: str | None = None
 
 
-class ToolInteraction(_Node):
-    """A tool was called and answered. `id` is the call's. `result` is None where the turn ended before there was one."""
-
-    type: Literal["tool_interaction"] = "tool_interaction"
+class _AnyCall(_Node):
+    type: str
     name: str
     input: dict[str, Any] = Field(default_factory=dict)
     result: ToolResultBlock | None = None
@@ -67,13 +65,19 @@ class ToolInteraction(_Node):
         """It answered with an error, or not at all."""
         return self.result is None or self.result.is_error
 
+
+class ToolInteraction(_AnyCall):
+    """A tool was called and answered. `id` is the call's. `result` is None where the turn ended before there was one."""
+
+    type: Literal["tool_interaction"] = "tool_interaction"
+
     @property
     def essence(self) -> tuple[str, dict[str, Any], str, bool]:
         """What two backends agree on for the same call: name, input, the result's text, whether it is an error."""
         return self.name, self.input, "" if self.result is None else self.result.text, self.failed
 
 
-class SubAgentDelegation(_Node):
+class SubAgentDelegation(_AnyCall):
     """A sub-agent was given a task. `id` is that of the call that made it, `result` its report; `steps` are its own work, which
     the model that called it never saw. A sub-agent of its own is a delegation within its steps.
 
@@ -81,20 +85,11 @@ class SubAgentDelegation(_Node):
     """
 
     type: Literal["delegation"] = "delegation"
-    name: str
-    input: dict[str, Any] = Field(default_factory=dict)
-    result: ToolResultBlock | None = None
-    ours: bool = False
     description: str = ""
     state: str | None = None
     """What the CLI last said of the task: `running`, or how it ended."""
     policy: AgentPolicy | None = None
     steps: tuple[Step, ...] = ()
-
-    @property
-    def failed(self) -> bool:
-        """It reported an error, or nothing."""
-        return self.result is None or self.result.is_error
 
     @property
     def agent(self) -> str:

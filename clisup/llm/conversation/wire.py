@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from clisup.errors import UsageError
-from clisup.llm.conversation.context import context_of, sound
+from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.sound import sound
 
 __all__ = ["CACHE_MARKERS", "WireFormat", "to_wire_messages"]
 
@@ -82,12 +83,11 @@ def _openai(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "assistant":
         calls = [
             {
-                "id": block.id,
+                "id": call.id,
                 "type": "function",
-                "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)},
+                "function": {"name": call.name, "arguments": json.dumps(call.input, ensure_ascii=False)},
             }
-            for block in message.content
-            if isinstance(block, ToolUseBlock)
+            for call in message.tool_uses
         ]
         yield {"role": "assistant", "content": message.text or None} | ({"tool_calls": calls} if calls else {})
         return

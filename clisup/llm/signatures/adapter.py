@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
 from clisup.llm.parsing import NoJSON, find_json, json_values
+from clisup.llm.schemas import problems_of
 from clisup.llm.signatures.signature import (
     Signature,
     inputs_of,
@@ -24,9 +25,6 @@ from clisup.llm.signatures.signature import (
 )
 
 __all__ = ["Answered", "NotWhatWasAsked", "check_inputs", "form_of", "prompt_of", "read_answer", "repair_prompt"]
-
-_MAX_PROBLEMS = 20
-"""So many problems are told of one answer: a list of a thousand wrong items is told by its first."""
 
 
 class NotWhatWasAsked(Exception):
@@ -203,8 +201,4 @@ def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _problems(error: ValidationError) -> list[str]:
-    told = []
-    for one in error.errors(include_url=False)[:_MAX_PROBLEMS]:
-        where = ".".join(map(str, one["loc"])) or "the whole"
-        told.append(f"{where}: {'is missing' if one['type'] == 'missing' else one['msg']}")
-    return told
+    return problems_of(error, whole="the whole", missing="is missing")

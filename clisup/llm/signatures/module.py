@@ -21,6 +21,16 @@ class Active(NamedTuple):
     model: LanguageModel | None = None
     budgets: tuple[Budget, ...] = ()
 
+    def model_to(self, do: str) -> LanguageModel:
+        """The model, to `do` something with: `"ask Triage"`. Raises `UsageError` where none is set."""
+        if self.model is None:
+            raise UsageError(
+                f"cannot {do}, because no model is set",
+                kind="usage",
+                hint='give model="claude/opus", or call it within: with using("claude/opus"):',
+            )
+        return self.model
+
 
 _active: ContextVar[Active] = ContextVar("clisup_llm_active", default=Active())  # noqa: B039 (frozen)
 
@@ -31,11 +41,16 @@ def active() -> Active:
 
 
 @contextmanager
-def using(model: LanguageModel | None = None, *, budget: Budget | None = None) -> Iterator[Active]:
+def using(model: LanguageModel | str | None = None, *, budget: Budget | None = None) -> Iterator[Active]:
     """`with using(model, budget=budget):` holds for all modules that are called in the block, also in tasks begun there.
 
-    A model within replaces the one around; a budget is added to those around, and an answer is charged once to each.
+    A model, or the name of one for `resolve`, replaces the one around; a budget is added to those around, and an answer is charged
+    once to each.
     """
+    if isinstance(model, str):
+        from clisup.llm.models import resolve  # all of the client: who reads a trace has no use for it
+
+        model = resolve(model)
     around = _active.get()
     budgets = around.budgets if budget is None else distinct((*around.budgets, budget))
     token = _active.set(Active(around.model if model is None else model, budgets))
@@ -60,7 +75,7 @@ class Module:
     Where `model` or `budget` is set, it holds for the module and all that it calls.
     """
 
-    model: LanguageModel | None = None
+    model: LanguageModel | str | None = None
     budget: Budget | None = None
 
     async def forward(self, *args: Any, **kwargs: Any) -> Any:

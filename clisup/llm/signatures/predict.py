@@ -12,7 +12,7 @@ from clisup.llm.asking import admit, ask
 from clisup.llm.budget import Budget
 from clisup.llm.chat import Chat, ChatOptions, Completion, FinishReason, LanguageModel
 from clisup.llm.failures import InvalidRequest, StructureError
-from clisup.llm.messages import Prompt, ToolUseBlock
+from clisup.llm.messages import Prompt
 from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, form_of, prompt_of, read_answer, repair_prompt
 from clisup.llm.signatures.module import Module, active, using
 from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
@@ -47,8 +47,9 @@ class Predict(Module, Generic[S]):
     """`await Predict(Triage, model=model)(ticket="...")` gives a whole `Triage`; `run` gives the `Prediction` around it.
 
     Each call opens a chat of its own, with `options`. An answer that does not fit is told so in the same chat, `repairs` times at
-    most; then `StructureError`. `examples` are whole instances of the signature, told before the question. Where no model is given,
-    the nearest `using(model)` or module around has it. Raises `UsageError` for wrong inputs, `BudgetExhausted`, and `LLMError`s.
+    most; then `StructureError`. `examples` are whole instances of the signature, told before the question. `model` may be a name;
+    where none is given, the nearest `using(model)` or module around has it. Raises `UsageError` for wrong inputs,
+    `BudgetExhausted`, and `LLMError`s.
     """
 
     reasoning = False
@@ -59,7 +60,7 @@ class Predict(Module, Generic[S]):
         signature: str,
         /,
         *,
-        model: LanguageModel | None = None,
+        model: LanguageModel | str | None = None,
         budget: Budget | None = None,
         options: ChatOptions | None = None,
         examples: Sequence[Signature] = (),
@@ -72,7 +73,7 @@ class Predict(Module, Generic[S]):
         signature: type[S],
         /,
         *,
-        model: LanguageModel | None = None,
+        model: LanguageModel | str | None = None,
         budget: Budget | None = None,
         options: ChatOptions | None = None,
         examples: Sequence[S] = (),
@@ -84,13 +85,19 @@ class Predict(Module, Generic[S]):
         signature: type[S] | str,
         /,
         *,
-        model: LanguageModel | None = None,
+        model: LanguageModel | str | None = None,
         budget: Budget | None = None,
         options: ChatOptions | None = None,
         examples: Sequence[Any] = (),
         repairs: int = 2,
     ) -> None:
         made = read_signature(signature) if isinstance(signature, str) else signature
+        if not (isinstance(made, type) and issubclass(made, Signature)):
+            raise UsageError(
+                f"cannot ask {getattr(made, '__name__', repr(made))}, because it is no signature",
+                kind="usage",
+                hint='write "question -> answer", or a class: class Answer(Signature): ...',
+            )
         self.signature = cast("type[S]", made)
         self.model, self.budget, self.options = model, budget, options or ChatOptions()
         self.examples, self.repairs = tuple(examples), repairs
@@ -103,15 +110,10 @@ class Predict(Module, Generic[S]):
         """The same with its reasoning and its completions."""
         given = check_inputs(self.signature, inputs)
         with using(self.model, budget=self.budget) as here:
-            if here.model is None:
-                raise UsageError(
-                    f"cannot ask {self.signature.__name__}, because no model is set",
-                    kind="usage",
-                    hint='Predict(..., model=resolve("claude/opus")), or call it within: with using(model):',
-                )
+            model = here.model_to(f"ask {self.signature.__name__}")
             left = admit(here.budgets)
             options = self.options if self.options.budget or left is None else replace(self.options, budget=left)
-            async with here.model.chat(options) as chat:
+            async with model.chat(options) as chat:
                 return await self._ask(chat, given)
 
     async def run_in(self, chat: Chat, **inputs: Any) -> Prediction[S]:
@@ -152,13 +154,8 @@ class Predict(Module, Generic[S]):
             text=completions[-1].text,
             problems=error.problems,
             hint="describe the outputs better, give examples=, or allow more repairs=",
-            side_effects=any(map(_called, completions)),
+            side_effects=any(message.tool_uses for completion in completions for message in completion.messages),
         )
-
-
-def _called(completion: Completion) -> bool:
-    blocks = (block for message in completion.messages for block in message.content)
-    return any(isinstance(block, ToolUseBlock) for block in blocks)
 
 
 async def _ask_structured(

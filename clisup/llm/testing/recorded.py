@@ -9,7 +9,7 @@ A recording holds the prompts, the answers and all that tools gave, as they were
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,6 @@ class RecordingModel(ModelCalls):
         self.model, self.path = model, Path(path)
         self.name = getattr(model, "name", ModelName("recorded"))
         self.path.write_text(header_of(), encoding="utf-8")
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat of the model, listened to."""
-        return self._chat(options or ChatOptions())
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
@@ -95,10 +91,6 @@ class ReplayingModel(ModelCalls):
         self.name, self.path = parse_model(name), Path(path)
         with self.path.open(encoding="utf-8") as file:
             self._left = read_tape(file, str(path))
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that finds its answers in the recording."""
-        return self._chat(options or ChatOptions())
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from clisup.core.usage import Usage
+from clisup.errors import UsageError
 from clisup.llm.chat import UNKNOWN_USAGE, Cost, FinishReason
 from clisup.llm.tools import ToolOutput
 
@@ -77,13 +78,18 @@ or a function, sync or async, that is given what was asked and gives one of them
 
 
 def reply_of(answer: Answer) -> Reply:
-    """Any answer as a `Reply`."""
+    """Any answer as a `Reply`. Raises `UsageError` for what is none."""
     if isinstance(answer, Reply):
         return answer
     if isinstance(answer, Exception):
         return Reply(error=answer)
     if isinstance(answer, str):
         return Reply(answer)
+    if not isinstance(answer, Mapping | BaseModel):
+        raise UsageError(
+            f"cannot answer with a value of type {type(answer).__name__}",
+            hint="a step is a text, a Reply, a dict or pydantic object, an exception, or a function that gives one",
+        )
     value = answer if isinstance(answer, BaseModel) else dict(answer)
     return Reply(_json(value), structured=value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
 

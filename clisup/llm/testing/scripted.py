@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,10 +63,6 @@ class ScriptedModel(ModelCalls):
         self.name, self.has_structured, self.then = parse_model(name), structured, then
         self.asked: list[Asked] = []
         self.opened = 0
-
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that follows the script from where it stands."""
-        return self._chat(options or ChatOptions())
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:

@@ -72,6 +72,8 @@ def read_tape(lines: Iterable[str], name: str) -> list[Taped]:
     """The answers of a recording; `name` is for errors. A last line that was cut is left out. Raises `UsageError`."""
     whole = [line for line in lines if line.endswith("\n")]
     try:
+        if not whole:
+            raise ValueError("there is no whole line in it")
         header, *records = [json.loads(line) for line in whole]
         if (header["format"], header["version"]) != (FORMAT, VERSION):
             raise UsageError(

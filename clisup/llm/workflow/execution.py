@@ -15,17 +15,17 @@ from pydantic_core import to_json, to_jsonable_python
 from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
-from clisup.llm.conversation.context import sound
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
+from clisup.llm.sound import sound
 from clisup.llm.spending import Spent
 from clisup.llm.workflow.progress import Progress
 from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
 from clisup.llm.workflow.records import Failure, SpentRecord, StageCompleted, StageFailed, StageStarted
 from clisup.llm.workflow.running import Running, now
 from clisup.llm.workflow.stages import Stage, StageRun
-from clisup.llm.workflow.steps import Steps
+from clisup.llm.workflow.steps import Steps, awaited
 
 __all__ = ["NOTED_RESULT_BYTES", "Definition", "Execution", "OnStage", "StageDone", "WorkflowResult"]
 
@@ -210,7 +210,7 @@ class Execution:
             steps=Steps(self._running, started, part, chat),
         )
         with using(self._model, budget=part):
-            return stage.to_json(await stage.run(run))
+            return stage.to_json(await awaited(stage.run(run), f"stage {stage.name}"))
 
     def _said_in_steps(self) -> list[Message]:
         """What the steps of the next stage have said in the conversation already."""

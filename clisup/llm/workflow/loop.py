@@ -50,7 +50,7 @@ class Loop:
         self,
         task: Any = None,
         *,
-        model: LanguageModel | None = None,
+        model: LanguageModel | str | None = None,
         budget: Budget | None = None,
         trace: str | os.PathLike[str] | None = None,
         on_stage: OnStage | None = None,
@@ -58,8 +58,9 @@ class Loop:
     ) -> WorkflowResult:
         """Run it, or go on where `trace` ends: what is recorded is not asked for again.
 
-        The task is JSON. An iteration of the budget is a round. Without a model, the nearest `using(model)` has it. `options` are those
-        of the conversation. `on_stage` is called for each stage once its record is durable; when it goes on, for the recorded ones first.
+        The task is JSON. An iteration of the budget is a round. `model` may be a name; without one, the nearest `using(model)` has
+        it. `options` are those of the conversation. `on_stage` is called for each stage once its record is durable; when it goes
+        on, for the recorded ones first.
 
         Raises what a stage raises: run it again with the same trace to try that stage again. Raises `UsageError` where the trace is of
         another workflow or task, or where it is running, and `WorldError` where it cannot be written.
@@ -67,12 +68,7 @@ class Loop:
         names = [stage.name for stage in self._definition.stages]
         own = budget or Budget(name=self.name)
         with using(model, budget=own) as here:
-            if here.model is None:
-                raise UsageError(
-                    f"cannot run {self.name}, because no model is set",
-                    kind="usage",
-                    hint="run(..., model=resolve(...))",
-                )
+            found = here.model_to(f"run {self.name}")
             async with Running.open(self.name, names, task, trace) as running:
-                found = WorkflowModel(here.model, running.progress.started.run_id)
-                return await Execution(self._definition, running, found, own, on_stage, options or ChatOptions()).go()
+                model = WorkflowModel(found, running.progress.started.run_id)
+                return await Execution(self._definition, running, model, own, on_stage, options or ChatOptions()).go()

@@ -35,9 +35,7 @@ class WorkflowModel(ModelCalls):
         self.model = model
         self._labels = {LABEL: run_id}
 
-    def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """As that of the model itself."""
-        options = options or ChatOptions()
+    def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
         return self.model.chat(replace(options, labels={**options.labels, **self._labels}))
 
     async def end_what_died(self) -> None:

@@ -46,6 +46,12 @@ class _Record(BaseModel):
     """When it was written: RFC 3339, UTC."""
 
 
+class _OfAttempt(_Record):
+    round: int
+    stage: str
+    attempt: int
+
+
 class SpentRecord(BaseModel):
     """`Spent` as JSON."""
 
@@ -91,22 +97,16 @@ class WorkflowStarted(_Record):
     task: JsonValue
 
 
-class StageStarted(_Record):
+class StageStarted(_OfAttempt):
     """A stage is about to run, for the `attempt`th time: what it does to the world may begin now."""
 
     type: Literal["stage_started"] = "stage_started"
-    round: int
-    stage: str
-    attempt: int
 
 
-class StageCompleted(_Record):
+class StageCompleted(_OfAttempt):
     """What a stage gave, and all that was said in the workflow's chat for it: prompts, answers, tool calls and results."""
 
     type: Literal["stage_completed"] = "stage_completed"
-    round: int
-    stage: str
-    attempt: int
     result: JsonValue
     messages: tuple[Message, ...] = ()
     spent: SpentRecord = SpentRecord()
@@ -115,13 +115,10 @@ class StageCompleted(_Record):
     turn_ids: tuple[str, ...] = ()
 
 
-class StepCompleted(_Record):
+class StepCompleted(_OfAttempt):
     """A part of a stage is done (`StageRun.step`): a later attempt takes its result from here. `spent` is by the attempt until here."""
 
     type: Literal["step_completed"] = "step_completed"
-    round: int
-    stage: str
-    attempt: int
     step: str
     result: JsonValue
     messages: tuple[Message, ...] = ()
@@ -137,13 +134,10 @@ class Failure(BaseModel):
     message: str
 
 
-class StageFailed(_Record):
+class StageFailed(_OfAttempt):
     """A stage raised, or was cancelled."""
 
     type: Literal["stage_failed"] = "stage_failed"
-    round: int
-    stage: str
-    attempt: int
     error: Failure
     spent: SpentRecord = SpentRecord()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 
 from pydantic import JsonValue
@@ -13,7 +14,7 @@ from clisup.llm.workflow.recording_chat import RecordingChat
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted
 from clisup.llm.workflow.running import Running, now
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "awaited"]
 
 
 class Steps:
@@ -35,7 +36,7 @@ class Steps:
         self._asked.add(name)
         if name in self._kept:
             return self._kept[name]
-        value = await work()
+        value = await awaited(work(), f"step {name} of stage {self._started.stage}")
         try:
             result: JsonValue = to_jsonable_python(value)
         except PydanticSerializationError as error:
@@ -54,3 +55,10 @@ class Steps:
         )
         await self._running.append(record)
         return result
+
+
+async def awaited(given: object, what: str) -> object:
+    """What a stage or step gives in the end. Raises `UsageError` where it was no async function."""
+    if not inspect.isawaitable(given):
+        raise UsageError(f"cannot run {what}, because its function is not async", kind="usage", hint="write async def")
+    return await given

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from clisup.errors import UsageError, WorldError
+from clisup.llm.durable import storage_failed, sync_directory
 from clisup.llm.workflow.progress import Progress, progress_of
 from clisup.llm.workflow.records import WRONG_LINE, Record, read_line, to_line
 
@@ -41,7 +42,7 @@ class Trace:
             _lock(fd, file)
             records, size = _read(file)
             os.ftruncate(fd, size)
-            _sync_directory(file.parent)
+            sync_directory(file.parent)
         except OSError as error:
             os.close(fd)
             raise _failed("open", file, error) from error
@@ -178,17 +179,5 @@ def _no_trace(file: Path, line: int) -> UsageError:
     )
 
 
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _failed(what: str, file: Path, error: OSError) -> WorldError:
-    return WorldError(
-        f"cannot {what} {file}, because {(error.strerror or str(error)).lower()}",
-        kind="storage_failed",
-        hint="mend that, and run it again",
-    )
+    return storage_failed(what, file, error, hint="mend that, and run it again")

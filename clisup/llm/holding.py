@@ -1,13 +1,12 @@
 """A chat that is kept open in a task of its own.
 
-A chat is an `async with` block, and a conversation changes chats in the middle of its caller's blocks: nurseries and cancel scopes
-must be left in the order in which they were entered, task by task. So each chat gets a task in the conversation's nursery.
+A chat is an `async with` block, and who goes from one chat to the next (a conversation, a client with fallbacks) does that in the
+middle of its caller's blocks: nurseries and cancel scopes must be left in the order in which they were entered, task by task.
+So each chat gets a task in its owner's nursery.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Self
 
 import trio
@@ -16,11 +15,11 @@ from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message
 
-__all__ = ["HeldChat", "own_nursery"]
+__all__ = ["HeldChat"]
 
 
 class HeldChat:
-    """An open chat. `context` is what it has been told and has said, as far as the conversation knows; None: it is not known."""
+    """An open chat. `context` is what it has been told and has said, as far as its owner knows; None: it is not known."""
 
     chat: Chat
 
@@ -35,9 +34,14 @@ class HeldChat:
         await nursery.start(held._hold, model, options)
         return held
 
+    @property
+    def left(self) -> bool:
+        """It is closed: as it was told to, or by itself."""
+        return self._left.is_set()
+
     def has(self, context: tuple[Message, ...]) -> bool:
         """Is it open, and is this what it has?"""
-        return self.context == context and not self._left.is_set()
+        return self.context == context and not self.left
 
     def leave(self) -> None:
         """Have it closed, without waiting for that."""
@@ -63,15 +67,3 @@ class HeldChat:
             # it ended by itself, or badly: the next prompt gets another one, with the same history
         finally:
             self._left.set()
-
-
-@asynccontextmanager
-async def own_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery that lets an exception of its block out as it was, for callers who cannot know of it."""
-    try:
-        async with trio.open_nursery() as nursery:
-            yield nursery
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
