@@ -69,7 +69,7 @@ class AcpDecoder:
         self._updates = Updates(dialect)
         self._said = 0  # requests; the number of the last one is the id that an answer must have
         self._asked: str | None = "initialize"
-        self._then: Callable[[dict[str, Any]], Decoded] = self._initialized
+        self._then: _Then = AcpDecoder._initialized
         self._version: str | None = None
         self._session: str | None = request.native_session_id if request.resume else None
         self._settings: list[Setting] = []
@@ -182,7 +182,7 @@ class AcpDecoder:
             if self._asked == QUIET:
                 return self._next()
             return self._end(self._dialect.failure(get_dict(frame, "error"), self._asked))
-        return self._then(get_dict(frame, "result"))
+        return self._then(self, get_dict(frame, "result"))
 
     def _initialized(self, result: dict[str, Any]) -> Decoded:
         version = get_int(result, "protocolVersion")
@@ -209,11 +209,11 @@ class AcpDecoder:
             )
         where = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
         if self._session is None:
-            return self._ask("session/new", where, self._opened)
+            return self._ask("session/new", where, AcpDecoder._opened)
         if isinstance(get_dict(can, "sessionCapabilities").get("resume"), dict):
-            return self._ask("session/resume", {"sessionId": self._session, **where}, self._opened)
+            return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
         if can.get("loadSession") is True:
-            return self._ask("session/load", {"sessionId": self._session, **where}, self._opened)
+            return self._ask("session/load", {"sessionId": self._session, **where}, AcpDecoder._opened)
         return self._fail(
             "session_not_found",
             "cannot go on with this session, because the agent offers neither session/resume nor session/load; "
@@ -240,10 +240,12 @@ class AcpDecoder:
         """The next setting, or the prompt, once a round trip has passed in which nothing old was told."""
         if self._settings:
             setting = self._settings.pop(0)
-            return self._ask(setting.method, {"sessionId": self._session, **setting.params}, lambda _: self._next())
+            return self._ask(
+                setting.method, {"sessionId": self._session, **setting.params}, lambda dialogue, _: dialogue._next()
+            )
         if self._unsettled:
             self._unsettled = False
-            return self._ask(QUIET, {"sessionId": self._session}, lambda _: self._next())
+            return self._ask(QUIET, {"sessionId": self._session}, lambda dialogue, _: dialogue._next())
         init = SessionInit(
             native_session_id=self._session,
             model=self._model,
@@ -251,10 +253,10 @@ class AcpDecoder:
             backend_version=self._version,
         )
         blocks = [_block(part) for part in self._prompt]
-        asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, self._prompted)
+        asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, AcpDecoder._prompted)
         return replace(asked, events=(init,))
 
-    def _ask(self, method: str, params: dict[str, Any], then: Callable[[dict[str, Any]], Decoded]) -> Decoded:
+    def _ask(self, method: str, params: dict[str, Any], then: _Then) -> Decoded:
         self._said += 1
         self._asked, self._then = method, then
         return Decoded((), replies=(request_text(self._said, method, params),))
@@ -305,3 +307,7 @@ def _block(part: str | Image) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     return {"type": "image", "mimeType": part.media_type, "data": part.data}
+
+
+_Then = Callable[[AcpDecoder, dict[str, Any]], Decoded]
+"""What an answer is taken by: no bound method, which would keep its decoder past the end."""

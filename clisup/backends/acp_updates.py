@@ -85,22 +85,13 @@ class Updates:
         self.text = ""
         self.usage: Usage | None = None
         self.cost_usd: float | None = None
-        self._handlers: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
-            "tool_call": self._tool,
-            "tool_call_update": self._tool,
-            "plan": _plan,
-            "current_mode_update": lambda update: _status("permission_mode", get_str(update, "currentModeId")),
-            "usage_update": self._usage_update,
-            "notice": lambda update: _status("notice", get_str(update, "description") or get_str(update, "title")),
-            "compaction_update": lambda update: _status("compaction", get_str(update, "status")),
-        }
 
     def take(self, update: dict[str, Any]) -> list[EventBase]:
         """The events of one update. Raises LookupError for a kind that is not known, MalformedError for a broken one."""
         name = get_str(update, "sessionUpdate") or ""
         if name in CHUNKS:
             return self._chunk(CHUNKS[name], update)
-        return [] if name in SILENT else self._handlers[name](update)
+        return [] if name in SILENT else _HANDLERS[name](self, update)
 
     def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
         """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
@@ -228,3 +219,14 @@ def _plan(update: dict[str, Any]) -> list[EventBase]:
         raise MalformedError("a plan without entries")
     lines = [f"[{get_str(e, 'status') or '?'}] {get_str(e, 'content') or ''}" for e in entries if isinstance(e, dict)]
     return _status("plan", "\n".join(lines))
+
+
+_HANDLERS: dict[str, Callable[[Updates, dict[str, Any]], list[EventBase]]] = {
+    "tool_call": Updates._tool,
+    "tool_call_update": Updates._tool,
+    "plan": lambda _, update: _plan(update),
+    "current_mode_update": lambda _, update: _status("permission_mode", get_str(update, "currentModeId")),
+    "usage_update": Updates._usage_update,
+    "notice": lambda _, update: _status("notice", get_str(update, "description") or get_str(update, "title")),
+    "compaction_update": lambda _, update: _status("compaction", get_str(update, "status")),
+}

@@ -79,16 +79,6 @@ class ClaudeDecoder:
         self._tasks = Tasks(carried.background)
         self._failure = _NO_FAILURE
         self._resets_at: str | None = None
-        self._stateful: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
-            "system/task_started": self._tasks.started,
-            "system/task_progress": self._tasks.progressed,
-            "system/task_updated": self._tasks.updated,
-            "system/task_notification": self._tasks.notified,
-            "system/background_tasks_changed": self._tasks.changed,
-            "rate_limit_event": self._rate_limit,
-            "control_request": lambda frame: asked(self._questions, frame),
-            "control_cancel_request": lambda frame: withdrawn(self._questions, frame),
-        }
 
     @property
     def background(self) -> frozenset[str]:
@@ -278,8 +268,9 @@ class ClaudeDecoder:
                 raise MalformedError("nested too deep")
             if key == "result":
                 return self._result(value)
-            handle = self._stateful.get(key) or RARE[key]
-            return Decoded(handle(value))
+            if (stateful := _STATEFUL.get(key)) is not None:
+                return Decoded(stateful(self, value))
+            return Decoded(RARE[key](value))
         except LookupError:
             return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
         except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
@@ -312,6 +303,19 @@ class ClaudeDecoder:
         self._carried_usd = terminal.cost_total_usd
         self._failure, self._resets_at = _NO_FAILURE, None
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+
+
+_STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]] = {
+    "system/task_started": lambda decoder, frame: decoder._tasks.started(frame),
+    "system/task_progress": lambda decoder, frame: decoder._tasks.progressed(frame),
+    "system/task_updated": lambda decoder, frame: decoder._tasks.updated(frame),
+    "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
+    "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
+    "rate_limit_event": ClaudeDecoder._rate_limit,
+    "control_request": lambda decoder, frame: asked(decoder._questions, frame),
+    "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),
+}
+"""The rare frames that a decoder remembers something of. A table in each decoder would hold it, and keep it past its turn."""
 
 
 def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> Report:

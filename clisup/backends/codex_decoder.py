@@ -57,17 +57,6 @@ class CodexDecoder:
         self._failure: Report | None = None
         self._ended = False
         self._questions = Questions(request.run)
-        self._handlers: dict[str, Callable[[Frame], list[EventBase]]] = {
-            "item/started": self._item_started,
-            "item/completed": self._item_completed,
-            "item/agentMessage/delta": self._messages.text_delta,
-            "item/plan/delta": self._messages.text_delta,
-            "item/reasoning/summaryTextDelta": self._messages.thinking_delta,
-            "item/reasoning/textDelta": self._messages.thinking_delta,
-            "rawResponseItem/completed": lambda params: self._calls.see(get_dict(params, "item")),
-            "account/rateLimits/updated": self._limits.see,
-            "error": self._error,
-        }
 
     @property
     def background(self) -> frozenset[str]:
@@ -164,10 +153,10 @@ class CodexDecoder:
             return NOTHING  # a subagent's thread: its work is told by the items of this one
         if method == "turn/completed":
             return self._completed(get_dict(params, "turn"))
-        handle = self._handlers.get(method) or NOTICES.get(method)
-        if handle is None:
-            return None
-        return Decoded(handle(params))
+        if (handle := _HANDLERS.get(method)) is not None:
+            return Decoded(handle(self, params))
+        notice = NOTICES.get(method)
+        return None if notice is None else Decoded(notice(params))
 
     def _is_foreign(self, params: Frame) -> bool:
         thread = get_str(params, "threadId")
@@ -239,3 +228,16 @@ class CodexDecoder:
         last: tuple[Reply, ...] = (END_OF_INPUT,)
         last_events = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
         return Decoded(last_events, terminal, last)
+
+
+_HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {
+    "item/started": CodexDecoder._item_started,
+    "item/completed": CodexDecoder._item_completed,
+    "item/agentMessage/delta": lambda decoder, params: decoder._messages.text_delta(params),
+    "item/plan/delta": lambda decoder, params: decoder._messages.text_delta(params),
+    "item/reasoning/summaryTextDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
+    "item/reasoning/textDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
+    "rawResponseItem/completed": lambda decoder, params: decoder._calls.see(get_dict(params, "item")),
+    "account/rateLimits/updated": lambda decoder, params: decoder._limits.see(params),
+    "error": CodexDecoder._error,
+}

@@ -103,18 +103,6 @@ class QwenDecoder(ClaudeDecoder):
         self._carried_usage = carried.usage
         self._last = _Open(None)
         self._refusals: dict[str, str] = {}  # of tools: what their failed results said
-        self._own: dict[str, Callable[[dict[str, Any]], list[EventBase]]] = {
-            "system/init": _init,
-            "system/retry": self._retry,
-            "system/task_started": self._task_started,
-            "system/task_notification": self._task_notified,
-            "system/model_fallback": _said("model_fallback"),
-            "system/worktree_started": _said("worktree_started"),
-            "system/worktree_restored": _said("worktree_restored"),
-            "system/continue_turn_failed": _said("continue_turn_failed"),
-            "stream_event/tool_progress": _tool_progress,
-            "stream_event/goal_state": lambda _: [],  # of a feature for people who watch: a goal over many turns
-        }
 
     # The frequent frames
 
@@ -198,11 +186,11 @@ class QwenDecoder(ClaudeDecoder):
     # The rare frames
 
     def _rare(self, value: object, line: Line, data: bytes) -> Decoded:
-        handle = self._own.get(_key(value)) if isinstance(value, dict) else None
+        handle = _OWN.get(_key(value)) if isinstance(value, dict) else None
         if handle is None or too_deep(data, value):
             return super()._rare(value, line, data)
         try:
-            return Decoded(handle(value)) if isinstance(value, dict) else Decoded(())
+            return Decoded(handle(self, value)) if isinstance(value, dict) else Decoded(())
         except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
             return super()._rare(None, line, data)
 
@@ -278,14 +266,10 @@ def _init(frame: dict[str, Any]) -> list[EventBase]:
     return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
 
-def _said(status: str) -> Callable[[dict[str, Any]], list[EventBase]]:
+def _said(status: str, frame: dict[str, Any]) -> list[EventBase]:
     """A frame that becomes a status, with the texts of its `data` as its detail."""
-
-    def handle(frame: dict[str, Any]) -> list[EventBase]:
-        texts = [value for value in get_dict(frame, "data").values() if isinstance(value, str)]
-        return [BackendStatus(status=status, detail=", ".join(texts)[:DETAIL_CHARS] or None)]
-
-    return handle
+    texts = [value for value in get_dict(frame, "data").values() if isinstance(value, str)]
+    return [BackendStatus(status=status, detail=", ".join(texts)[:DETAIL_CHARS] or None)]
 
 
 def _without_error(blocks: tuple[Block, ...], held: str | None) -> tuple[tuple[Block, ...], Block | None]:
@@ -325,3 +309,17 @@ def _share(total: Usage, carried: Usage | None) -> tuple[Usage, Usage | None]:
     if not total.total_input_tokens and not total.output_tokens:
         return NO_USAGE.model_copy(update={"cache_creation_input_tokens": None, "reasoning_tokens": None}), carried
     return total.since(carried), total
+
+
+_OWN: dict[str, Callable[[QwenDecoder, dict[str, Any]], list[EventBase]]] = {
+    "system/init": lambda _, frame: _init(frame),
+    "system/retry": QwenDecoder._retry,
+    "system/task_started": QwenDecoder._task_started,
+    "system/task_notification": QwenDecoder._task_notified,
+    "system/model_fallback": lambda _, frame: _said("model_fallback", frame),
+    "system/worktree_started": lambda _, frame: _said("worktree_started", frame),
+    "system/worktree_restored": lambda _, frame: _said("worktree_restored", frame),
+    "system/continue_turn_failed": lambda _, frame: _said("continue_turn_failed", frame),
+    "stream_event/tool_progress": lambda _, frame: _tool_progress(frame),
+    "stream_event/goal_state": lambda *_: [],  # of a feature for people who watch: a goal over many turns
+}

@@ -39,7 +39,7 @@ class LiveSink(TurnSink):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.on_rest: Callable[[], None] = lambda: None
+        self.on_rest: Callable[[], None] = _nothing
         self._unasked = False  # a turn that the CLI began by itself runs, and holds a slot
 
     def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
@@ -92,6 +92,10 @@ class LiveSink(TurnSink):
             self._session.advance(Cause.TURN_OVER)
         self._session.steering.forget_stored()
         self.on_rest()
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
 
 
 class LiveRun:
@@ -147,6 +151,7 @@ class LiveRun:
             session.services.live.discard(self)
             self.gone.set()
             self._sink.rested()
+            self._sink.on_rest = _nothing  # else these two keep each other
             session.live_gone(self)
 
     async def _failed(self, error: Exception) -> None:

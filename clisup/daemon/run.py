@@ -7,7 +7,8 @@ silence, up to the last place that the journal names; from there on every event 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
+from weakref import proxy
 
 import trio
 from msgspec.structs import replace
@@ -69,18 +70,19 @@ class Run:
         self._settings = settings
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
         self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
+        me = cast("Run", proxy(self))  # its parts know it and must not keep it: searches for garbage in cycles are rare
+        self._batch = Batch(sink, run_dir, settings.storage, lambda blocked: me._blocked(blocked))  # noqa: PLW0108
         limits, begin = settings.limits, sink.turn.begin["err"]
         self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
                            redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
         # Up to where it is now, nothing is news: it is decoded before anything is said.
-        self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, behind=spool_size(run_dir.out))
+        self._intake = Intake(me, self._out, self._err, self._batch, settings.storage, behind=spool_size(run_dir.out))
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
-        self._speech = Speech(self, run_dir, self._leash, self._batch)
-        self._ending = Ending(self, self._leash, self._batch, settings.timeouts, live=settings.request.live)
+        self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
+        self._speech = Speech(me, run_dir, self._leash, self._batch)
+        self._ending = Ending(me, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
         self._answers = Answers()
@@ -88,13 +90,11 @@ class Run:
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has taken back since it was idle
         self.used_before = self._decoded_to > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
-        self.tracker = PhaseTracker()
-        self.tracker.background = self._decoder.background
-        self.tracker.started = self.used_before
+        self.tracker = PhaseTracker(started=self.used_before, background=self._decoder.background)
         if self._live and not sink.turn.id:
             self.tracker.rest()
-        self.guard = Guard(self, self._leash, self.tracker, settings.timeouts, settings.limits)
-        self.asking = Asking(sink, self.tracker, self._leash, lambda: self._decoder, self.guard.phase_changed)
+        self.guard = Guard(me, self._leash, self.tracker, settings.timeouts, settings.limits)
+        self.asking = Asking(sink, self.tracker, self._leash, lambda: me._decoder, self.guard.phase_changed)
         self.terminal: Terminal | None = None
 
     @property

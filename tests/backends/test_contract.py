@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -59,3 +61,19 @@ def test_the_frame_of_a_turn_that_ended_well_is_whole(path: Any) -> None:
     events = turn_of(recording, results)
     if events[-1]["outcome"] == "completed" and sum(bool(one.terminal) for one in results) == 1:
         assert frame_faults(events) == []
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
+def test_a_decoder_is_gone_with_its_last_user_and_waits_for_no_search_for_garbage(path: Any) -> None:
+    """A daemon makes one for each turn, and searches for garbage in cycles as good as never."""
+    recording = Recording(path)
+    decoder: Any = recording.adapter.decoder(recording.carried, recording.request)
+    for line in recording.lines():
+        decoder.decode(line)
+    left = weakref.ref(decoder)
+    gc.disable()
+    try:
+        del decoder
+        assert left() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,57 @@
+"""What is left in the daemon's memory of a run that is over: nothing, and without a search for garbage in cycles."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from clisup.core.config import parse_config
+from clisup.core.events import Actor
+from clisup.daemon.backends import Backends
+from clisup.daemon.manager import Manager
+from clisup.rpc.models import PromptParams, SessionNewParams
+
+OURS = ("clisup.backends.", "clisup.daemon.run", "clisup.daemon.turn", "clisup.daemon.leash", "clisup.daemon.guard")
+TURNS = 3
+
+
+@pytest.fixture
+def no_search() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def kept() -> Counter[str]:
+    """What there is of what belongs to a run, by its type."""
+    found = (type(each) for each in gc.get_objects())
+    return Counter(each.__qualname__ for each in found if each.__module__.startswith(OURS))
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.usefixtures("no_search")
+async def test_a_run_that_is_over_is_gone_with_all_that_it_had(
+    tmp_path: Path, nursery: trio.Nursery, live: bool
+) -> None:
+    (tmp_path / "state").mkdir()
+    config = parse_config({"backends": {"demo": {"mode": "live" if live else "one-shot"}}})
+    manager = Manager(
+        config, Backends(config, {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}), str(tmp_path / "state"), nursery
+    )
+    session = await manager.open(SessionNewParams.model_validate({"backend": "demo", "cwd": str(tmp_path)}))
+    before = kept()
+    for number in range(TURNS):
+        asked = PromptParams.model_validate({"session_id": session.id, "prompt": f"say it {number}"})
+        turn = (await session.prompts.accept(asked, Actor(uid=0, pid=1))).turn_id
+        with trio.fail_after(30):
+            await session.finished(turn)
+    assert session.ledger.completed == TURNS
+    await session.shutdown.close(Actor(uid=0, pid=1))
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert kept() - before == Counter()
