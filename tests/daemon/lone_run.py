@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
+
+from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_memory
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
@@ -28,34 +29,9 @@ from clisup.daemon.recorder import Entry, Item, Recorder
 from clisup.daemon.run import Run
 from clisup.daemon.run_parts import RunSettings
 from clisup.daemon.sink import Place
-from clisup.host.session_dir import RunDir, SessionDir
+from clisup.host.session_dir import RunDir
 
 __all__ = ["LoneRun"]
-
-SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
-
-
-class _Journal:
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        self.lines = list(lines)
-        self.first_seq = 1
-
-    @property
-    def next_seq(self) -> int:
-        return len(self.lines) + 1
-
-    def wants_snapshot(self, _more: int) -> bool:
-        return False
-
-    def append(self, lines: list[bytes], _count: int, _snapshot: dict[str, Any] | None) -> None:
-        self.lines += lines
-
-
-class _Storage:
-    stopping = False
-
-    def watched(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 class _RunDir(RunDir):
@@ -131,10 +107,9 @@ class LoneRun:
         *,
         by_stretch: bool,
     ) -> None:
-        self._journal = _Journal(journal)
-        recorder = Recorder(
-            SessionDir("/nowhere", SESSION), cast("Any", self._journal), cast("Any", _Storage()), max_keys=1
-        )
+        self._journal = MemoryJournal()
+        self._journal.append(list(journal), len(journal), None)
+        recorder = recorder_in_memory(self._journal)
         for record in read_lines(b"".join(journal)):
             recorder.ledger.apply(record)
         if not journal:
@@ -150,7 +125,7 @@ class LoneRun:
         ):  # the watch over drift has seen enough
             frames.see(Line(0, 1, b""), cast("Any", events))
         limits = LimitsConfig(inline_bytes=1024)
-        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", _Storage()), frames)
+        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), frames)
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
         if not by_stretch:
             self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]
