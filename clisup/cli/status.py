@@ -10,6 +10,7 @@ import sys
 from clisup.cli.status_columns import chosen, fitting, limited_accounts, session_rows, short_ids
 from clisup.cli.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
 from clisup.client.sync import Client
+from clisup.client.transport import write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ def told_absent(status: dict[str, Any]) -> str:
 def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int | None) -> str:
     """The output in the form that is wanted, with its last line end."""
     if wanted.json:
-        import json
-
-        return json.dumps(status, ensure_ascii=False) + "\n"
+        return write_json(status) + "\n"
     if wanted.quiet:
         return "".join(f"{s['session_id']}\n" for s in status["sessions"])
     if wanted.columns is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["CONNECT_TIMEOUT_S", "LINE_LIMIT", "SEND_TIMEOUT_S", "Connection", "decode", "encode_request"]
+__all__ = ["CONNECT_TIMEOUT_S", "LINE_LIMIT", "SEND_TIMEOUT_S", "Connection", "decode", "encode_request", "write_json"]
 
 CONNECT_TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 30.0
@@ -40,6 +40,13 @@ class _Reading:
     parse_constant = float
 
 
+def _refuse(value: object) -> object:
+    raise TypeError(f"no JSON: {type(value).__name__}")
+
+
+_write: Callable[[object, int], tuple[str, ...]] = _json.make_encoder(
+    None, _refuse, _json.encode_basestring, None, ": ", ", ", False, False, True
+)
 _scan: Callable[[str, int], tuple[Any, int]] = _json.make_scanner(_Reading)  # type: ignore[arg-type]
 
 
@@ -55,6 +62,11 @@ def decode(line: bytes) -> dict[str, Any]:
     if end != len(text) or not isinstance(value, dict):
         raise ValueError("not one JSON object")
     return value
+
+
+def write_json(value: object) -> str:
+    """What the daemon sent, as JSON again, as `json.dumps(value, ensure_ascii=False)` writes it."""
+    return "".join(_write(value, 0))
 
 
 def encode_request(id_: int, method: str, params: dict[str, Any]) -> bytes:

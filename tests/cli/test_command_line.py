@@ -123,7 +123,7 @@ def python(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=variables, check=False)
 
 
-@pytest.mark.parametrize("command", ["status", "status -q", "status -o id,mem,last", "version"])
+@pytest.mark.parametrize("command", ["status", "status -q", "status --json", "status -o id,mem,last", "version"])
 def test_a_light_command_loads_no_heavy_module(daemon: FakeDaemon, command: str) -> None:
     from test_status import STATUS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import json
 import socket
 import subprocess
 import sys
@@ -13,10 +14,13 @@ from typing import Any
 
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clisup.client import coming_back, sync, transport
 from clisup.client.failures import ConnectionLost, cannot_connect
 from clisup.client.sync import Client
+from clisup.client.transport import write_json
 from clisup.errors import ClisupError, UsageError
 
 
@@ -258,3 +262,13 @@ def test_the_client_loads_no_heavy_module() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
                           cwd=Path(sync.__file__).parents[2])  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_what_the_daemon_sent_is_written_as_json_writes_it(value: object) -> None:
+    assert write_json(value) == json.dumps(value, ensure_ascii=False)
