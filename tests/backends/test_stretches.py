@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.backends.base import Carried, Decoder, stretch_of
+from clisup.backends.base import Carried, Decoder
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.deltas import Delta
 from clisup.core.envelope import Envelopes, encode_event, parse_event
@@ -19,6 +19,7 @@ from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source, encode_line, encode_row
 from clisup.core.stretch import Row, Told
 from tests.backends.recorded import PATHS, Recording, name_of
+from tests.backends.stretched import through
 
 LIMIT = 65536
 HEAD = {"session_id": "s", "ts": "t", "turn_id": "t1", "source": "backend"}
@@ -35,10 +36,8 @@ def by_line(decoder: Decoder, data: bytes) -> list[bytes]:
 def by_stretch(decoder: Decoder, data: bytes) -> tuple[list[bytes], int]:
     """The same with stretches wherever there are some; and how many lines were in one."""
     written: list[bytes] = []
-    lines, at, short = LineFramer().feed(data), 0, 0
-    pieces = [line.data for line in lines]
-    while at < len(lines):
-        said, taken = stretch_of(decoder)(pieces, at, LIMIT)
+    lines, short = LineFramer().feed(data), 0
+    for said, taken in through(decoder, lines, LIMIT):
         for part in said:
             if isinstance(part, Row):
                 envelopes = Envelopes("s", "t").encode_deltas(part.deltas, len(written), "t1")
@@ -47,9 +46,7 @@ def by_stretch(decoder: Decoder, data: bytes) -> tuple[list[bytes], int]:
             else:
                 assert part.events, "a line that says nothing is not told of"
                 write(written, lines[part.line], part.events)
-        if not taken:
-            write(written, lines[at], decoder.decode(lines[at]).events)
-        at, short = at + (taken or 1), short + taken
+        short += taken
     return written, short
 
 
@@ -85,13 +82,9 @@ def test_what_a_turn_hangs_on_is_in_no_stretch() -> None:
     for path in PATHS:
         recording = Recording(path)
         decoder = recording.adapter.decoder(recording.carried, recording.request)
-        pieces, at = path.read_bytes().split(b"\n")[:-1], 0
-        while at < len(pieces):
-            said, taken = stretch_of(decoder)(pieces, at, LIMIT)
-            found |= {event.type for part in said if isinstance(part, Told) for event in part.events}
-            if not taken:
-                decoder.decode(Line(0, len(pieces[at]) + 1, pieces[at]))
-            at += taken or 1
+        for said, taken in through(decoder, LineFramer().feed(path.read_bytes()), LIMIT):
+            if taken:
+                found |= {event.type for part in said if isinstance(part, Told) for event in part.events}
     assert found >= {"message", "message_start", "message_stop", "tool_use", "tool_result", "status"}
     assert not found & {
         "approval_requested", "approval_resolved", "retry", "tool_progress", "session_init", "unparsed", "turn_completed",

@@ -9,7 +9,7 @@ from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_mem
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
-from clisup.core.drift import FrameSample
+from clisup.core.drift import LOOKS, LOOKS_SILENT, FrameSample
 from clisup.core.events import (
     ApprovalRequested,
     ContentDelta,
@@ -31,7 +31,16 @@ from clisup.daemon.run_parts import RunSettings
 from clisup.daemon.sink import Place
 from clisup.host.session_dir import RunDir
 
-__all__ = ["LoneRun"]
+__all__ = ["LoneRun", "seen_enough"]
+
+
+def seen_enough() -> FrameSample:
+    """The watch over drift when it need not see any more deltas, and lines that say nothing."""
+    frames = FrameSample(None)
+    delta = ContentDelta(kind="text", text="x")
+    for events in ([delta],) * LOOKS + ([],) * LOOKS_SILENT:
+        frames.see(Line(0, 1, b""), events)
+    return frames
 
 
 class _RunDir(RunDir):
@@ -118,14 +127,8 @@ class LoneRun:
             recorder.record([Item(PromptAccepted(delivery="delivered"), "t1"), *started])
         self._ledger = recorder.ledger
         self._sink = _Sink(recorder, carried)
-        frames = FrameSample(None)
-        for events in (
-            *[(ContentDelta(kind="text", text="x"),)] * 3,
-            *[()] * 30,
-        ):  # the watch over drift has seen enough
-            frames.see(Line(0, 1, b""), cast("Any", events))
         limits = LimitsConfig(inline_bytes=1024)
-        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), frames)
+        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), seen_enough())
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
         if not by_stretch:
             self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from lone_run import LoneRun
+from lone_run import LoneRun, seen_enough
 
 from clisup.backends.base import Carried
 from clisup.backends.claude_decoder import ClaudeDecoder
@@ -18,7 +18,7 @@ from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core.config import LimitsConfig
 from clisup.core.deltas import Delta, DeltaRow
 from clisup.core.drift import FrameSample
-from clisup.core.events import ContentDelta, MessageStop, ToolUse
+from clisup.core.events import MessageStop, ToolUse
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Position, Turn
@@ -47,12 +47,7 @@ def line(text: str, kind: str = "text_delta", name: str = "text") -> bytes:
 
 
 def settings() -> RunSettings:
-    frames = FrameSample(None)
-    for _ in range(3):
-        frames.see(Line(0, 1, b""), (ContentDelta(kind="text", text="x"),))
-    for _ in range(30):
-        frames.see(Line(0, 1, b""), ())
-    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, frames)  # type: ignore[arg-type]
+    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, seen_enough())  # type: ignore[arg-type]
 
 
 def decoder() -> ClaudeDecoder:

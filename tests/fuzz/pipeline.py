@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clisup.backends.base import Carried, RunEnd, stretch_of
+from clisup.backends.base import Carried, RunEnd
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.envelope import Envelopes, parse_event
@@ -26,6 +26,7 @@ from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
 from clisup.daemon.recorder import Item
 from clisup.rpc.models import BlobParams
+from tests.backends.stretched import through
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 from tests.fuzz.promises import promise, strict_json
 
@@ -129,20 +130,15 @@ def decoder(data: bytes, salt: int) -> None:
 
 def _check_stretches(lines: Sequence[Line], salt: int, said: Sequence[Sequence[EventBase]]) -> None:
     """The short way says what the long one said, of the same lines."""
-    pieces = [b"" if line.oversize or not line.complete else line.data for line in lines]
-    fresh, envelopes, at = ClaudeDecoder(Carried(CARRIED[salt % 4])), Envelopes(SESSION, "t"), 0
+    fresh, envelopes = ClaudeDecoder(Carried(CARRIED[salt % 4])), Envelopes(SESSION, "t")
     written: dict[int, list[bytes]] = {}
-    while at < len(lines):
-        told, taken = stretch_of(fresh)(pieces, at, INLINE_LIMITS[salt % 3])
+    for told, _ in through(fresh, lines, INLINE_LIMITS[salt % 3]):
         for part in told:
             if isinstance(part, Row):
                 row = [envelopes.encode_deltas([delta], 1, "t1") for delta in part.deltas]
                 written |= dict(zip(part.lines, row, strict=True))
             else:
                 written[part.line] = [envelopes.encode(event, 1, "t1", "backend") for event in part.events]
-        if not taken:
-            written[at] = [envelopes.encode(event, 1, "t1", "backend") for event in fresh.decode(lines[at]).events]
-        at += taken or 1
     for at, events in enumerate(said):
         promise(
             written.get(at, []) == [envelopes.encode(event, 1, "t1", "backend") for event in events],
