@@ -15,6 +15,7 @@ from clisup.backends.base import Terminal
 from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.backends.claude_live import prompts_of_frame
+from clisup.core.prices import whole_usd
 from clisup.core.usage import Usage
 
 __all__ = ["denied_tools", "terminal_of"]
@@ -27,7 +28,6 @@ _MODEL_USAGE = {
     "cache_read_input_tokens": "cacheReadInputTokens",
     "reasoning_tokens": "thinkingTokens",
 }
-_USD_DIGITS = 9  # a difference of two floats has more of them, and they mean nothing: 4.7999999999999974e-05
 
 
 def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Report) -> Terminal:
@@ -118,10 +118,10 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
     if total is None or (is_error and total == 0 and carried):
         total = carried
     if isinstance(frame.get("model_usage_since_last_result"), dict):
-        return round(float(sum(get_number(model, "costUSD") or 0.0 for model in _models(frame))), _USD_DIGITS), total
+        return whole_usd(float(sum(get_number(model, "costUSD") or 0.0 for model in _models(frame)))), total
     if total is None or carried is None:
         return None, total
-    return (total if total < carried else round(total - carried, _USD_DIGITS)), total
+    return (total if total < carried else whole_usd(total - carried)), total
 
 
 def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:

@@ -15,13 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.core.usage import Usage
 
-__all__ = ["Price", "PriceTable", "plain_name"]
+__all__ = ["Price", "PriceTable", "plain_name", "whole_usd"]
 
 _PER = 1_000_000
 _VENDOR = re.compile(r"^(?:[a-z0-9-]+\.)*anthropic\.(?=claude)|^.*/")
 _SNAPSHOT = re.compile(r"(?:\[1m\])$|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$|-v\d+(?::\d+)?$")
 
 Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+def whole_usd(amount: float) -> float:
+    """What was reckoned, to a thousandth of a millionth: a difference of two floats has more digits (4.7999999999999974e-05), and they
+    mean nothing.
+    """
+    return round(amount, 9)
 
 
 class Price(BaseModel):

@@ -24,6 +24,7 @@ from clisup.core.events import (
 )
 from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
+from clisup.core.prices import whole_usd
 from clisup.core.usage import Usage
 from clisup.daemon.recorder import Item
 from clisup.errors import UsageError
@@ -164,7 +165,7 @@ class Budgets:
             if told_on_the_way.total_tokens != usage.total_tokens:
                 spent = {self._session.ledger.model or self._session.setting("model") or "": usage}
             if (cost := self._session.services.prices().cost(spent)) is not None:
-                changes |= {"cost_usd": round(cost, 9), "cost_source": "estimated"}
+                changes |= {"cost_usd": whole_usd(cost), "cost_source": "estimated"}
         return done.model_copy(update=changes) if changes else done
 
     # -- what clients ask
