@@ -58,7 +58,7 @@ def _holder_hint(error: ClisupError) -> str:
     """Nothing answers, and yet a daemon holds the state directory: to start another is no help then."""
     if error.kind != "daemon_not_running":
         return ""
-    from clisup.client.failures import Unreachable
+    from clisup.client.failures import OCCUPIED, Unreachable
 
     if not isinstance(error, Unreachable):
         return ""
@@ -70,7 +70,7 @@ def _holder_hint(error: ClisupError) -> str:
         return ""
     if not holder:
         return ""
-    return f"pid {holder} holds the state directory: it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
+    return f"pid {holder} holds the state directory: {OCCUPIED}"
 
 
 def _doctor(error: ClisupError) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from clisup.cli.lookup import pick
 from clisup.cli.status import total_lines
 from clisup.cli.terminal import Ink, plain, size
+from clisup.client.failures import OCCUPIED
 from clisup.daemon.at_rest import UNFINISHED, stored_detail, stored_ids, stored_status
 from clisup.errors import ClisupError
 from clisup.locations import socket_for_client, state_dir_for_client
@@ -32,11 +33,7 @@ def absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     missing = d["state"] == "not_running"
     word = "not running" if missing else f"not reachable (pid {d['pid']} holds the state directory)"
     unfinished = sum(s["state"] == UNFINISHED for s in sessions)
-    hint = (
-        "start it: clisup serve"
-        if missing
-        else "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
-    )
+    hint = "start it: clisup serve" if missing else OCCUPIED
     lines = [
         f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
         f"   Reason: {d['reason']}; {hint}",

@@ -14,6 +14,7 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = [
+    "OCCUPIED",
     "ConnectionLost",
     "Unreachable",
     "cannot_connect",
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 _START = "start it: clisup serve"
+OCCUPIED = "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
+"""What a daemon is that holds the state directory, and does not answer."""
 
 
 class ConnectionLost(WorldError):
