@@ -178,8 +178,7 @@ class Manager:
             if params.history
             else _digest(session_id, params)
         )
-        while (made := self._making.get(session_id)) is not None:
-            await made.wait()
+        await self._made(session_id)
         if session_id not in self._sessions:
             backend = self.backends.get(params.backend)
             self._check(session_id, params, backend)
@@ -202,18 +201,23 @@ class Manager:
     ) -> Session:
         """The same with a history: to write a long one takes seconds, for which nobody else waits."""
         while True:
+            await self._made(session_id)
             async with self.opening:
                 if session_id in self._sessions:
                     return self._same(session_id, digest)
-                if (made := self._making.get(session_id)) is None:
+                if session_id not in self._making:
                     self._check(session_id, params, self.backends.get(params.backend))
                     self._making[session_id] = trio.Event()
                     break
-            await made.wait()
         try:
             return await self._create(session_id, params, digest, actor)
         finally:
             self._making.pop(session_id).set()
+
+    async def _made(self, session_id: str) -> None:
+        """Wait for as long as a session of this id is being made."""
+        while (made := self._making.get(session_id)) is not None:
+            await made.wait()
 
     def _same(self, session_id: str, digest: str) -> Session:
         session = self._sessions[session_id]
@@ -335,8 +339,7 @@ class Manager:
         session_id = params.session_id_new or str(uuid.uuid4())
         asked = {"fork": params.session_id, "at_turn": params.at_turn}
         digest = params_digest(session_id, asked)
-        while (made := self._making.get(session_id)) is not None:
-            await made.wait()
+        await self._made(session_id)
         if session_id in self._sessions:
             return self._same(session_id, digest)
         self._check_room(session_id)
