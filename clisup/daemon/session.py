@@ -210,7 +210,7 @@ class Session:
         assert turn is not None
         self._runner = TurnRunner(self)
         if not turn.id:
-            await self._guarded(self._runner.adopt_live(turn), turn)
+            await self._guarded(self._runner.adopt_live(turn))
             self._runner = None
             return
         self.services.slots.force()
@@ -254,10 +254,10 @@ class Session:
         self._turn_over()
         self._count_failure()
 
-    async def _guarded(self, work: Any, turn: Turn) -> None:
+    async def _guarded(self, work: Any, turn: Turn | None = None) -> None:
         """A fault of the daemon's own ends this turn, never the daemon: the session's edge is where it stops.
 
-        The prompt goes once the end is on disk, and not where a daemon leaves that the turn outlives.
+        The prompt of `turn` goes once its end is on disk, and not where a daemon leaves that the turn outlives.
         """
         try:
             await work
@@ -265,7 +265,7 @@ class Session:
             _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self.give_up(error)
         with suppress(WorldError):  # the daemon stops
-            await self.sync(lambda: self.dir.drop_prompt(turn.id))
+            await self.sync(None if turn is None else lambda: self.dir.drop_prompt(turn.id))
 
     async def give_up(self, error: Exception) -> None:
         """End the turn that runs, or the next one: the daemon could not go on with it."""
