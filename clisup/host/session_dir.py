@@ -8,8 +8,7 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from clisup.core.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
@@ -22,15 +21,17 @@ SCRATCH = "scratch"
 """The directory of a run in which its CLI finds what was written for it, and may write what it likes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BroughtTools:
+class BroughtTools(NamedTuple):
     """The tools that a session's client runs, as the request brought them, and the token by which the session's MCP bridge is known.
 
     Both are the same for as long as the session is open.
     """
 
     definitions: list[dict[str, Any]]
-    token: str = field(repr=False)
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<{len(self.definitions)} tools and a token>"
 
 
 class SessionDir:
