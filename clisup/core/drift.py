@@ -92,27 +92,36 @@ class FrameSample:
 
     def see(self, line: Line, events: Sequence[EventBase]) -> None:
         """Take note of a line and of what it became."""
-        kind = type(events[0]) if events else None
+        if not events:
+            self.look(line, None)
+            return
+        if (kind := type(first := events[0])) in self._done:
+            return
+        if kind is Unparsed:
+            self._unparsed(line, first)
+            return
+        if isinstance(first, SessionInit) and first.backend_version and self._left > 0:
+            self.version = first.backend_version
+        self.look(line, kind)
+
+    def look(self, line: Line, kind: type[EventBase] | None) -> None:
+        """Take note of a line that became this kind of event and no more, or none."""
         if kind in self._done:
             return
         looks = self._looks[kind] = self._looks.get(kind, 0) + 1
-        if kind is Unparsed:
-            self._unparsed(line, events[0])
-            if looks >= MAX_UNPARSED:
-                self._done.add(kind)
-            return
         if looks >= (LOOKS_SILENT if kind is None else LOOKS) or self._left <= 0:
             self._done.add(kind)
         if self._left <= 0:
             return
         self._left -= 1
-        if isinstance(first := events[0] if events else None, SessionInit) and first.backend_version:
-            self.version = first.backend_version
         frame = _frame(line) if self._known is not None else None
         if frame is not None:
             self._compare(frame)
 
     def _unparsed(self, line: Line, event: EventBase) -> None:
+        looks = self._looks[Unparsed] = self._looks.get(Unparsed, 0) + 1
+        if looks >= MAX_UNPARSED:
+            self._done.add(Unparsed)
         if not isinstance(event, Unparsed) or event.reason not in ("unknown_type", "malformed"):
             return
         if (frame := _frame(line)) is None:

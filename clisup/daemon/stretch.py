@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from clisup.backends.base import Decoder, stretch_of
 from clisup.core.deltas import DeltaRow
+from clisup.core.drift import FrameSample
 from clisup.core.events import ContentDelta, EventBase
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Turn
-from clisup.core.stretch import Row
+from clisup.core.stretch import Row, Told
 from clisup.daemon.recorder import Entry, Item
 from clisup.daemon.run_parts import RunSettings
 
@@ -35,17 +36,18 @@ class Taken(NamedTuple):
 def take_stretch(
     pieces: Sequence[bytes], at: int, start: int, turn: Turn, settings: RunSettings, decoder: Decoder
 ) -> Taken | None:
-    """The stretch that begins with the line `at`, which begins at `start` in the spool; None where there is none.
-
-    The watch over drift wants to see some lines of each kind first.
-    """
-    frames = settings.frames
-    if turn.has_journaled("out", start + 1) or not frames.has_enough(ContentDelta) or not frames.has_enough(None):
+    """The stretch that begins with the line `at`, which begins at `start` in the spool; None where there is none."""
+    if turn.has_journaled("out", start + 1):
         return None
     said, taken = stretch_of(decoder)(pieces, at, settings.limits.inline_bytes)
     if not taken:
         return None
-    places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))
+    places, frames = (
+        list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start)),
+        settings.frames,
+    )
+    if not (frames.has_enough(ContentDelta) and frames.has_enough(None)):
+        _watch(frames, said, [Line(*of) for of in zip(places, places[1:], pieces[at : at + taken], strict=False)], at)
     entries: list[Entry] = []
     told: list[EventBase] = []
     for part in said:
@@ -55,8 +57,20 @@ def take_stretch(
             continue
         begin, end, events = places[part.line - at], places[part.line - at + 1], part.events
         if not frames.has_enough(type(events[0])):
-            frames.see(Line(begin, end, pieces[part.line]), events)
+            frames.look(Line(begin, end, pieces[part.line]), type(events[0]))
         told += events
         for k, event in enumerate(events):
             entries.append(Item(event, turn.id, Source(settings.number, "out", begin, end, k)))
     return Taken(taken, places[-1], entries, told)
+
+
+def _watch(frames: FrameSample, said: Sequence[Row | Told], lines: Sequence[Line], at: int) -> None:
+    """The watch over drift wants to see some of the lines that say a delta, and of those that say nothing."""
+    became: dict[int, type[EventBase] | None] = dict.fromkeys(range(at, at + len(lines)))
+    for part in said:
+        if isinstance(part, Row):
+            became |= dict.fromkeys(part.lines, ContentDelta)
+        else:
+            del became[part.line]
+    for number, kind in became.items():
+        frames.look(lines[number - at], kind)

@@ -9,16 +9,14 @@ from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_mem
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest
 from clisup.core.config import LimitsConfig
-from clisup.core.drift import LOOKS, LOOKS_SILENT, FrameSample
+from clisup.core.drift import FrameSample
 from clisup.core.events import (
     ApprovalRequested,
-    ContentDelta,
     ProcessStarted,
     PromptAccepted,
     TurnCompleted,
     TurnStarted,
 )
-from clisup.core.framing import Line
 from clisup.core.journal import read_lines
 from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
@@ -29,18 +27,10 @@ from clisup.daemon.recorder import Entry, Item, Recorder
 from clisup.daemon.run import Run
 from clisup.daemon.run_parts import RunSettings
 from clisup.daemon.sink import Place
+from clisup.host.drift_store import known_fields
 from clisup.host.session_dir import RunDir
 
-__all__ = ["LoneRun", "seen_enough"]
-
-
-def seen_enough() -> FrameSample:
-    """The watch over drift when it need not see any more deltas, and lines that say nothing."""
-    frames = FrameSample(None)
-    delta = ContentDelta(kind="text", text="x")
-    for events in ([delta],) * LOOKS + ([],) * LOOKS_SILENT:
-        frames.see(Line(0, 1, b""), events)
-    return frames
+__all__ = ["LoneRun"]
 
 
 class _RunDir(RunDir):
@@ -128,7 +118,9 @@ class LoneRun:
         self._ledger = recorder.ledger
         self._sink = _Sink(recorder, carried)
         limits = LimitsConfig(inline_bytes=1024)
-        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), seen_enough())
+        known = known_fields("claude") or {}
+        frames = self._frames = FrameSample({name: fields - {"uuid"} for name, fields in known.items()})
+        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), frames)
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
         if not by_stretch:
             self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]
@@ -168,4 +160,5 @@ class LoneRun:
             "watchdog": run.guard._dog.phase,
             "seen": (run.spoke, run._unseen, run._heartbeat),
             "says": run._leash._says,
+            "drift": (self._frames._looks, self._frames.frames, self._frames.fields),
         }

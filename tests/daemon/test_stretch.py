@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 import trio
-from lone_run import LoneRun, seen_enough
+from lone_run import LoneRun
 
 from clisup.backends.base import Carried
 from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.core.config import LimitsConfig
 from clisup.core.deltas import Delta, DeltaRow
-from clisup.core.drift import FrameSample
-from clisup.core.events import MessageStop, ToolUse
+from clisup.core.drift import LOOKS, LOOKS_SILENT, FrameSample
+from clisup.core.events import ContentDelta, MessageStop, ToolUse
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Position, Turn
@@ -47,7 +47,7 @@ def line(text: str, kind: str = "text_delta", name: str = "text") -> bytes:
 
 
 def settings() -> RunSettings:
-    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, seen_enough())  # type: ignore[arg-type]
+    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, FrameSample(None))  # type: ignore[arg-type]
 
 
 def decoder() -> ClaudeDecoder:
@@ -160,9 +160,15 @@ def test_what_may_be_journaled_already_begins_no_stretch() -> None:
     assert take(pieces, 1, end, turn) is not None
 
 
-def test_the_watch_over_drift_sees_some_deltas_first() -> None:
-    fresh = RunSettings("s", 3, Timeouts(), LimitsConfig(), None, None, FrameSample(None))  # type: ignore[arg-type]
-    assert take_stretch([line("a")], 0, 0, Turn("t1", run=3), fresh, decoder()) is None
+def test_the_watch_over_drift_sees_some_deltas_and_lines_that_say_nothing() -> None:
+    """A short turn has no more of these than are looked at."""
+    own = settings()
+    own.frames._known = {f"stream_event/content_block_{name}": frozenset() for name in ("delta/text_delta", "stop")}
+    pieces = [line("a"), SILENT, line("b"), line("")] * 40
+    assert take_stretch(pieces, 0, 0, Turn("t1", run=3), own, decoder()) is not None
+    delta, stop = "stream_event/content_block_delta/text_delta: type", "stream_event/content_block_stop: type"
+    assert (own.frames.fields[delta], own.frames.fields[stop]) == (LOOKS + LOOKS_SILENT // 2, LOOKS_SILENT // 2)
+    assert own.frames.has_enough(ContentDelta) and own.frames.has_enough(None)
 
 
 def test_the_watch_over_drift_sees_some_lines_of_each_kind_that_is_told() -> None:
