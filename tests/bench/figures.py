@@ -40,7 +40,8 @@ class Figure:
     """One line of the table. `value` is a median over rounds; None where `note` says why there is none.
 
     `ratio` is the median of the rounds' ratios of the value to the reference, `low` and `high` its extremes (without a
-    reference: those of the value), `better` which way the ratio is good.
+    reference: those of the value), `better` which way the ratio is good. `stolen` is the share of the processors that the
+    hypervisor gave to others in the median round, of what is measured by the clock.
     """
 
     part: str
@@ -57,6 +58,7 @@ class Figure:
     note: str = ""
     target: str = ""
     verdict: str = ""
+    stolen: float | None = None
 
     @property
     def key(self) -> str:
@@ -77,6 +79,7 @@ def figure(
     target: Target | None = None,
     better: Better = "less",
     note: str = "",
+    stolen: Sequence[float] = (),
 ) -> Figure:
     """From the values of interleaved rounds, and the reference's of the same rounds, in the same order."""
     ratios = [value / other for value, other in zip(values, against, strict=True) if other > 0] if against else []
@@ -98,6 +101,7 @@ def figure(
         note=note,
         target=target.words() if target else "",
         verdict=target.verdict(found) if target and found is not None else "",
+        stolen=statistics.median(stolen) if stolen else None,
     )
 
 

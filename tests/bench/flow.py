@@ -18,25 +18,26 @@ from clisup.core.events import EventBase
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Source, encode_line, encode_row
 from clisup.core.stretch import Row
+from clisup.rpc.wire import encode_notifications
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Place, Sinks, bounded, cpu_of, end, prompt_of
+from tests.bench.stolen import Stolen
 
-__all__ = ["Flow", "copied", "parse", "through_daemon", "through_relay", "through_sdk", "typed"]
+__all__ = ["Flow", "fanned_out", "parse", "through_daemon", "through_relay", "through_sdk", "typed"]
 
 REFERENCE = Path(__file__).parent / "reference"
-PIECE = 64 * 1024
-"""Bytes of one write to a client: about what the daemon has for one when it has read a chunk of a spool."""
-GAP_S = 0.001
-"""Between two such pieces: so long a chunk takes the daemon, and its clients wait for the next one."""
-PARSED_S = 0.4
+CHUNK = 64 * 1024
+"""Bytes of a spool that a daemon reads at once."""
+PARSED_S = 0.2
 """At least so long `orjson.loads` is measured, over the same lines again and again."""
+SESSION, TIME = "0" * 36, "2026-01-01T00:00:00.000000Z"
 
 
 class Flow(NamedTuple):
-    """Seconds from the opening of the gate to the last line at the last client; seconds of processor time; what came, and how many
-    bytes to one client.
+    """Seconds from the opening of the gate to the last line at the last client; seconds of processor time; what came; and the share of
+    the processors that the hypervisor took meanwhile.
     """
 
     lines: int
@@ -45,7 +46,7 @@ class Flow(NamedTuple):
     keepers: float = 0.0
     events: int = 0
     deliveries: int = 0
-    bytes: int = 0
+    stolen: float = 0.0
 
     @property
     def line_us(self) -> float:
@@ -68,14 +69,14 @@ def through_daemon(at: Place, sessions: Sequence[str], mix: Mix, lines: int, cli
         for session in sessions:
             at.prompt(session, "flood", mix, part)
         at.all_running(len(sessions))
-        before = cpu_of(at.pid)
+        before, stolen = cpu_of(at.pid), Stolen()
         begun = at.gate.open()
         seen = sinks.results()
-        cpu = cpu_of(at.pid) - before
+        cpu, share = cpu_of(at.pid) - before, stolen.share()
     events = [result["events"] for result in seen]
     assert len(set(events)) == 1, f"the clients saw different numbers of events: {events}"
     seconds = (max(result["ended"] for result in seen) - begun) / 1e9
-    return Flow(part * len(sessions), seconds, cpu, at.gate.spent()[1], events[0], sum(events), seen[0]["bytes"])
+    return Flow(part * len(sessions), seconds, cpu, at.gate.spent()[1], events[0], sum(events), share)
 
 
 def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions: int) -> Flow:
@@ -95,10 +96,10 @@ def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions:
             ours.close()
             theirs.close()
             _await_init(journal, mix, sessions)
-            begun = gate.open()
+            stolen, begun = Stolen(), gate.open()
             with bounded([relay]):
                 cpu = relay.communicate()[1]
-            seen = sinks.results()[0]
+            seen, share = sinks.results()[0], stolen.share()
     finally:
         end([relay] if relay else [])
         ours.close()
@@ -106,7 +107,7 @@ def through_relay(scratch: Path, programs: Path, mix: Mix, lines: int, sessions:
         gate.close()
         journal.unlink(missing_ok=True)
     assert seen["lines"] == (part + 2) * sessions, f"the relay lost lines: {seen['lines']} of {(part + 2) * sessions}"
-    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, float(cpu))
+    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, float(cpu), stolen=share)
 
 
 def _await_init(journal: Path, mix: Mix, sessions: int) -> None:
@@ -155,58 +156,74 @@ def typed(mix: Mix, lines: int) -> Flow:
 
     No session, no turn, no file, no client: what the typed events cost that every client is promised, whoever makes them.
     """
-    body = (mix.path / "body").read_bytes()
-    cut, count, began, cpu = LineFramer().feed(body), 0, time.monotonic(), time.process_time()
-    pieces = [line.data for line in cut]
+    cut, count, began, cpu = (
+        LineFramer().feed((mix.path / "body").read_bytes()),
+        0,
+        time.monotonic(),
+        time.process_time(),
+    )
     while count < lines or time.monotonic() - began < PARSED_S:
-        decoder, envelopes, at = ClaudeDecoder(Carried(0.0)), Envelopes("0" * 36, "2026-01-01T00:00:00.000000Z"), 0
-        while at < len(cut):
-            said, taken = decoder.stretch(pieces, at, 1 << 16)
-            for part in said:
-                if isinstance(part, Row):
-                    events = envelopes.encode_deltas(part.deltas, count + at, "t1")
-                    starts, ends = [cut[line].start for line in part.lines], [cut[line].end for line in part.lines]
-                    encode_row(events, 1, starts, ends)
-                else:
-                    _typed(envelopes, cut[part.line], part.events, count + at)
-            if not taken:
-                _typed(envelopes, cut[at], decoder.decode(cut[at]).events, count + at)
-            at += taken or 1
+        _typed(ClaudeDecoder(Carried(0.0)), Envelopes(SESSION, TIME), cut, count)
         count += len(cut)
     return Flow(count, time.monotonic() - began, time.process_time() - cpu)
 
 
-def _typed(envelopes: Envelopes, line: Line, events: Sequence[EventBase], seq: int) -> None:
-    for k, event in enumerate(events):
-        encode_line(envelopes.encode(event, seq, "t1", "backend"), src=Source(1, "out", line.start, line.end, k))
+def _typed(decoder: ClaudeDecoder, envelopes: Envelopes, cut: Sequence[Line], seq: int) -> list[bytes]:
+    """The events of these lines."""
+    pieces, at, made = [line.data for line in cut], 0, list[bytes]()
+    while at < len(cut):
+        said, taken = decoder.stretch(pieces, at, 1 << 16)
+        for part in said:
+            if isinstance(part, Row):
+                events = envelopes.encode_deltas(part.deltas, seq + at, "t1")
+                starts, ends = [cut[line].start for line in part.lines], [cut[line].end for line in part.lines]
+                encode_row(events, 1, starts, ends)
+                made += events
+            else:
+                made += _one_by_one(envelopes, cut[part.line], part.events, seq + at)
+        if not taken:
+            made += _one_by_one(envelopes, cut[at], decoder.decode(cut[at]).events, seq + at)
+        at += taken or 1
+    return made
 
 
-def copied(programs: Path, flow: Flow, clients: int) -> Flow:
-    """As many bytes as one client of `flow` got, written to each of so many clients: what the kernel takes for them alone."""
+def _one_by_one(envelopes: Envelopes, line: Line, events: Sequence[EventBase], seq: int) -> list[bytes]:
+    made = [envelopes.encode(event, seq, "t1", "backend") for event in events]
+    for k, event in enumerate(made):
+        encode_line(event, src=Source(1, "out", line.start, line.end, k))
+    return made
+
+
+def fanned_out(programs: Path, mix: Mix, lines: int, clients: int) -> Flow:
+    """`typed` by the chunk, and what a chunk gave written to so many clients: what the kernel takes for a copy to each, and what its
+    copies leave of the processor's caches to whoever makes the next chunk.
+    """
+    body, sink = (mix.path / "body").read_bytes(), str(build("sink", programs))
+    chunks = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)]
     pairs = [socket.socketpair() for _ in range(clients)]
     readers: list[subprocess.Popen[bytes]] = []
     try:
-        sink = str(build("sink", programs))
-        readers += [
-            subprocess.Popen([sink, "-", "-", "0"], stdin=theirs, stdout=subprocess.PIPE) for _, theirs in pairs
-        ]
         for _, theirs in pairs:
+            readers.append(subprocess.Popen([sink, "-", "-", "0"], stdin=theirs, stdout=subprocess.PIPE))
             theirs.close()
-        piece, began, cpu = memoryview(b"." * (PIECE - 1) + b"\n"), time.monotonic(), time.process_time()
-        for _ in range(flow.bytes // PIECE):
-            for ours, _ in pairs:
-                ours.sendall(piece)
-            time.sleep(GAP_S)
-        spent = time.process_time() - cpu
+        framer, envelopes, count, sent = LineFramer(), Envelopes(SESSION, TIME), 0, 0
+        began, cpu, stolen = time.monotonic(), time.process_time(), Stolen()
+        while count < lines:
+            decoder = ClaudeDecoder(Carried(0.0))
+            for chunk in chunks:
+                cut = framer.feed(chunk)
+                frames = encode_notifications("session/event", _typed(decoder, envelopes, cut, count))
+                count, sent = count + len(cut), sent + len(frames)
+                for ours, _ in pairs:
+                    ours.sendall(frames)
+        spent, seconds, share = time.process_time() - cpu, time.monotonic() - began, stolen.share()
         for ours, _ in pairs:
             ours.close()
         with bounded(readers):
-            assert all(
-                f'"bytes":{flow.bytes // PIECE * PIECE},'.encode() in reader.communicate()[0] for reader in readers
-            )
+            assert all(f'"bytes":{sent},'.encode() in reader.communicate()[0] for reader in readers)
     finally:
         end(readers)
         for pair in pairs:
             for each in pair:
                 each.close()
-    return Flow(flow.lines, time.monotonic() - began, spent)
+    return Flow(count, seconds, spent, stolen=share)

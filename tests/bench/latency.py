@@ -15,6 +15,7 @@ from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Sinks, bounded, end, prompt_of
 from tests.bench.setting import Setting
+from tests.bench.stolen import Stolen
 from tests.bench.targets import TARGETS
 from tests.bench.throughput import saturation
 
@@ -24,7 +25,9 @@ PART = "latency"
 RATE = 2_000
 """Lines a second in all."""
 SESSIONS = (1, 100)
-ROUNDS, SECONDS = 3, 3.0
+ROUNDS, SECONDS = 7, 1.5
+"""Short ones and more of them: a second in which the hypervisor takes nothing is found sooner than three in a row."""
+ROUNDS_AT_A_TENTH, ROUNDS_BESIDE_HUGE = 3, 5
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
 REFERENCE = Path(__file__).parent / "reference"
@@ -34,10 +37,11 @@ FROM_STDIN = ("-", "-", "0")
 
 
 class Ages(NamedTuple):
-    """ms from the write of a line to its arrival."""
+    """ms from the write of a line to its arrival, and the share of the processors that the hypervisor took meanwhile."""
 
     p50: float
     p99: float
+    stolen: float = 0.0
 
 
 class Load(NamedTuple):
@@ -67,55 +71,61 @@ def measure(setting: Setting) -> list[Figure]:
 
 def _at_target(setting: Setting, load: Load, full: float) -> list[Figure]:
     """Directly, over a relay in C, over two bare hops in Python, through clisup; what these add to the first."""
-    ages = _rounds(setting, load, ("direct", "relay", "hops", "clisup"))
+    ages = _rounds(setting, load, ("direct", "relay", "hops", "clisup"), setting.of(ROUNDS, 0, 1))
     ours, relay, hops = _over(ages, "clisup"), _over(ages, "relay"), _over(ages, "hops")
+    direct, stolen = ages["direct"], [age.stolen for age in ages["direct"]]
     note = f"{load.rate / full * 100:.2g} % of what it can carry"
     return [
         *_added(str(load), ours, relay, note=note, target=True),
         figure(PART, f"two bare hops in Python, p50, {load}", "us", [age.p50 * 1000 for age in hops],
-               reference="a relay in C, one hop", against=[max(age.p50 * 1000, 0.1) for age in relay]),
-        figure(PART, f"two bare hops in Python, p99, {load}", "ms", [age.p99 for age in hops]),
-        figure(PART, f"on the CLI's own pipe, p50, {load}", "us", [age.p50 * 1000 for age in ages["direct"]]),
-        figure(PART, f"on the CLI's own pipe, p99, {load}", "ms", [age.p99 for age in ages["direct"]]),
+               reference="a relay in C, one hop", against=[max(age.p50 * 1000, 0.1) for age in relay],
+               stolen=[age.stolen for age in hops]),
+        figure(PART, f"two bare hops in Python, p99, {load}", "ms", [age.p99 for age in hops],
+               stolen=[age.stolen for age in hops]),
+        figure(PART, f"on the CLI's own pipe, p50, {load}", "us", [age.p50 * 1000 for age in direct], stolen=stolen),
+        figure(PART, f"on the CLI's own pipe, p99, {load}", "ms", [age.p99 for age in direct], stolen=stolen),
     ]  # fmt: skip
 
 
 def _at_a_tenth(setting: Setting, load: Load) -> list[Figure]:
-    ages = _rounds(setting, load, ("direct", "relay", "clisup"))
+    ages = _rounds(setting, load, ("direct", "relay", "clisup"), setting.of(ROUNDS_AT_A_TENTH, 0, 1))
     note = f"{load.rate:,.0f} lines a second"
     return _added(f"{load} at 10 % load", _over(ages, "clisup"), _over(ages, "relay"), note=note, target=False)
 
 
 def _added(name: str, ours: list[Ages], relay: list[Ages], *, note: str, target: bool) -> list[Figure]:
-    reference = "a relay in C, one hop"
+    reference, stolen = "a relay in C, one hop", [age.stolen for age in ours]
     return [
         figure(PART, f"added, p50, {name}", "us", [age.p50 * 1000 for age in ours], reference=reference,
-               against=[max(age.p50 * 1000, 0.1) for age in relay], note=note, target=TARGETS["p50 to a relay"] if target else None),
+               against=[max(age.p50 * 1000, 0.1) for age in relay], note=note, target=TARGETS["p50 to a relay"] if target else None,
+               stolen=stolen),
         figure(PART, f"added, p99, {name}", "ms", [age.p99 for age in ours], reference=reference,
-               against=[max(age.p99, 0.0001) for age in relay], note=note, target=TARGETS["p99 added"] if target else None),
+               against=[max(age.p99, 0.0001) for age in relay], note=note, target=TARGETS["p99 added"] if target else None,
+               stolen=stolen),
     ]  # fmt: skip
 
 
-def _rounds(setting: Setting, load: Load, names: Sequence[str]) -> dict[str, list[Ages]]:
+def _rounds(setting: Setting, load: Load, names: Sequence[str], rounds: int) -> dict[str, list[Ages]]:
     runs: dict[str, Callable[[Setting, Load], Ages]] = {
         "direct": _direct, "relay": lambda *of: _relayed(*of, _relay), "hops": lambda *of: _relayed(*of, _two_hops),
         "clisup": _supervised,
     }  # fmt: skip
     ages: dict[str, list[Ages]] = {name: [] for name in names}
-    for number in range(setting.of(ROUNDS, 0, 1)):
+    for number in range(rounds):
         for name in names:
-            ages[name].append(found := runs[name](setting, load))
-            setting.say(
-                f"latency, {load}, {load.rate:,.0f} lines/s, {number + 1} {name}: p50 {found.p50 * 1000:.0f}"
-                f" p99 {found.p99 * 1000:.0f} us"
-            )
+            ages[name].append(setting.undisturbed(runs[name], setting, load))
+        words = ", ".join(
+            f"{name} p50 {each[-1].p50 * 1000:.0f} p99 {each[-1].p99 * 1000:.0f} us" for name, each in ages.items()
+        )
+        setting.say(f"latency, {load}, {load.rate:,.0f} lines/s, {number + 1}/{rounds}: {words}")
     return ages
 
 
 def _over(ages: dict[str, list[Ages]], name: str) -> list[Ages]:
     """What is added to the direct way."""
     return [
-        Ages(found.p50 - bare.p50, found.p99 - bare.p99) for found, bare in zip(ages[name], ages["direct"], strict=True)
+        Ages(found.p50 - bare.p50, found.p99 - bare.p99, found.stolen)
+        for found, bare in zip(ages[name], ages["direct"], strict=True)
     ]
 
 
@@ -126,8 +136,7 @@ def _direct(setting: Setting, load: Load) -> Ages:
     try:
         prompt = prompt_of("pace", gate, setting.stamped, count, rate)
         with spoken(fake, prompt, load.sessions, into_one=True) as pipes, Sinks(sink, [FROM_STDIN], pipes[0]) as sinks:
-            gate.open()
-            return _ages(sinks)
+            return _ages(gate, sinks)
     finally:
         gate.close()
 
@@ -145,8 +154,7 @@ def _relayed(setting: Setting, load: Load, relay: Callable[[Setting, list[int], 
             ours.close()
             theirs.close()
             with bounded(relays):
-                gate.open()
-                return _ages(sinks)
+                return _ages(gate, sinks)
     finally:
         end(relays)
         ours.close()
@@ -176,30 +184,30 @@ def _supervised(setting: Setting, load: Load) -> Ages:
         for session in [at.session() for _ in range(load.sessions)]:
             at.prompt(session, "pace", setting.stamped, count, rate)
         at.all_running(load.sessions)
-        at.gate.open()
-        return _ages(sinks)
+        return _ages(at.gate, sinks)
 
 
-def _ages(sinks: Sinks) -> Ages:
-    """Over all clients: each has as many lines as the next."""
-    quantiles = [result["ages"] for result in sinks.results()]
+def _ages(gate: Gate, sinks: Sinks) -> Ages:
+    """Over all clients, from the opening of the gate on: each has as many lines as the next."""
+    stolen, _ = Stolen(), gate.open()
+    quantiles, share = [result["ages"] for result in sinks.results()], stolen.share()
     assert all(quantiles), "no stamped line came"
     merged = sorted(age for ages in quantiles for age in ages)
-    return Ages(merged[len(merged) // 2] / 1e6, merged[int(len(merged) * 0.99)] / 1e6)
+    return Ages(merged[len(merged) // 2] / 1e6, merged[int(len(merged) * 0.99)] / 1e6, share)
 
 
 def _beside_huge(setting: Setting) -> list[Figure]:
     """Ten sessions with a client each, while an eleventh prints lines of 5 MB that nobody follows, and without it."""
     ages: dict[bool, list[Ages]] = {False: [], True: []}
-    for number in range(setting.of(ROUNDS, 0, 1)):
+    for number in range(setting.of(ROUNDS_BESIDE_HUGE, 0, 1)):
         for huge in ages:
-            ages[huge].append(found := _ten(setting, huge))
+            ages[huge].append(found := setting.undisturbed(_ten, setting, huge))
             beside = "beside lines of 5 MB" if huge else "alone"
             setting.say(f"latency, ten sessions {beside}, {number + 1}: p50 {found.p50:.2f} p99 {found.p99:.2f} ms")
     without, beside = [age.p99 for age in ages[False]], [age.p99 for age in ages[True]]
     return [
         figure(PART, f"p99 of {OTHERS} sessions beside lines of 5 MB", "ms", beside, reference="without these",
-               against=without, target=TARGETS["p99 beside huge lines"]),
+               against=without, target=TARGETS["p99 beside huge lines"], stolen=[age.stolen for age in ages[True]]),
     ]  # fmt: skip
 
 
@@ -213,5 +221,4 @@ def _ten(setting: Setting, huge: bool) -> Ages:
             if huge:
                 at.prompt(at.session(), "pace", setting.huge, max(int(HUGE_RATE * seconds), 1), HUGE_RATE)
             at.all_running(OTHERS + huge)
-            at.gate.open()
-            return _ages(sinks)
+            return _ages(at.gate, sinks)

@@ -42,5 +42,14 @@ def sentence(facts: dict[str, Any]) -> str:
     return (
         f"{facts['date']}, {facts['cores']} cores ({facts['processor']}), {facts['memory_gib']} GiB, kernel {facts['kernel']}, "
         f"Python {facts['python']}, {packages}, clisup {facts['clisup']}; load {facts['load_before']} before and "
-        f"{facts['load_after']} after, {facts['seconds']} s in all."
+        f"{facts['load_after']} after, {facts['seconds']} s in all. {_stolen(facts.get('stolen'))}"
+    ).rstrip()
+
+
+def _stolen(facts: dict[str, Any] | None) -> str:
+    if facts is None:
+        return ""
+    return (
+        f"Of the processors the hypervisor took {facts['median'] * 100:.1f} % in the median of the rounds that count, "
+        f"{facts['most'] * 100:.1f} % at most; {facts['aside']} rounds were put aside."
     )

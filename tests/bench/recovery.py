@@ -4,53 +4,67 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import NamedTuple
 
 from tests.bench.figures import Figure, figure
 from tests.bench.place import PATIENCE_S, Place
 from tests.bench.setting import Setting
+from tests.bench.stolen import Stolen
 from tests.bench.targets import TARGETS
 
 __all__ = ["measure"]
 
 PART = "recovery"
 RUNNING = (50, 500)
-ROUNDS = {50: 3, 500: 1}
+ROUNDS = {50: 5, 500: 1}
 LINES = 200
 OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice", "watchdog"}
 """Types of events that the daemon says itself, of a restart too."""
 
 
+class Restart(NamedTuple):
+    """Seconds from the start until `initialize` is answered, and until all turns run under the new daemon."""
+
+    serving: float
+    adopted: float
+    stolen: float
+
+
 def measure(setting: Setting) -> list[Figure]:
     figures = []
     for count in setting.of(RUNNING, (), (2,)):
-        serving, adopted, empty = [], [], []
+        full, bare = list[Restart](), list[Restart]()
         for number in range(setting.of(ROUNDS.get(count, 1), 0, 1)):
-            empty.append(_empty(setting))
-            first, all_of_them = _killed(setting, count)
-            serving.append(first)
-            adopted.append(all_of_them)
-            setting.say(f"recovery of {count}, {number + 1}: answers after {first:.2f} s, all adopted after {all_of_them:.2f} s, "
-                        f"an empty daemon after {empty[-1]:.2f} s")  # fmt: skip
+            bare.append(setting.undisturbed(_empty, setting))
+            full.append(found := setting.undisturbed(_killed, setting, count))
+            setting.say(f"recovery of {count}, {number + 1}: answers after {found.serving:.2f} s, all adopted after "
+                        f"{found.adopted:.2f} s, an empty daemon after {bare[-1].adopted:.2f} s")  # fmt: skip
+        adopted, empty, stolen = (
+            [each.adopted for each in full],
+            [each.adopted for each in bare],
+            [each.stolen for each in full],
+        )
         reference, target = "the start of an empty daemon", TARGETS.get(f"recovery of {count}")
         figures += [
-            figure(PART, f"{count} running turns, until it answers", "s", serving, reference=reference, against=empty),
+            figure(PART, f"{count} running turns, until it answers", "s", [each.serving for each in full], reference=reference,
+                   against=empty, stolen=stolen),
             figure(PART, f"{count} running turns, until all are adopted", "s", adopted, reference=reference, against=empty,
-                   target=target),
+                   target=target, stolen=stolen),
             figure(PART, f"{count} running turns, more than an empty daemon", "s",
-                   [a - b for a, b in zip(adopted, empty, strict=True)]),
+                   [a - b for a, b in zip(adopted, empty, strict=True)], stolen=stolen),
         ]  # fmt: skip
     return figures
 
 
-def _empty(setting: Setting) -> float:
+def _empty(setting: Setting) -> Restart:
     """The same with nothing to adopt: killed and started again."""
     with setting.place() as at:
         at.daemon.kill()
-        return _started(at, 0)[1]
+        return _started(at, 0)
 
 
-def _killed(setting: Setting, count: int) -> tuple[float, float]:
-    """Seconds until `initialize` is answered, and until all turns run under the new daemon. Then they say all they have."""
+def _killed(setting: Setting, count: int) -> Restart:
+    """Killed and started again while turns run. Then they say all they have."""
     with setting.place() as at:
         sessions = [at.session() for _ in range(count)]
         for session in sessions:
@@ -65,15 +79,15 @@ def _killed(setting: Setting, count: int) -> tuple[float, float]:
         return times
 
 
-def _started(at: Place, count: int) -> tuple[float, float]:
-    began = time.monotonic()
+def _started(at: Place, count: int) -> Restart:
+    stolen, began = Stolen(), time.monotonic()
     at.daemon.start()
     serving = time.monotonic() - began
     until = began + PATIENCE_S
     while (adopted := _adopted(at)) < count:
         assert time.monotonic() < until, f"{adopted} of {count} turns were adopted"
         time.sleep(0.005)
-    return serving, time.monotonic() - began
+    return Restart(serving, time.monotonic() - began, stolen.share())
 
 
 def _adopted(at: Place) -> int:

@@ -14,7 +14,7 @@ __all__ = ["PARTS", "as_text", "document", "merged", "regressions", "splice", "w
 
 PARTS = ("throughput", "latency", "memory", "start", "recovery", "growth")
 BEGIN, END = "<!-- made by `make bench RECORD=1`: begin -->", "<!-- made by `make bench RECORD=1`: end -->"
-HEAD = ("figure", "value", "reference", "ratio", "spread", "must (moonshot)", "reached")
+HEAD = ("figure", "value", "reference", "ratio", "spread", "must (moonshot)", "reached", "stolen")
 NOTHING = "Nothing is recorded yet: `make bench RECORD=1`.\n"
 
 
@@ -79,15 +79,16 @@ def _tables(recorded: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if row["value"] is None:
-        return row["name"], row["note"], "", "", "", row["target"], ""
+        return row["name"], row["note"], "", "", "", row["target"], "", ""
     reference = row["reference"]
     if row["reference_value"] is not None:
         reference += f": {_number(row['reference_value'])}"
     ratio = "" if row["ratio"] is None else f"{_number(row['ratio'])}x"
     spread = f"{_number(row['low'])} to {_number(row['high'])}" if row["rounds"] > 1 else ""
+    stolen = "" if row.get("stolen") is None else f"{row['stolen'] * 100:.1f} %"
     note = f" ({row['note']})" if row["note"] else ""
     return (row["name"] + note, f"{_number(row['value'])} {row['unit']}".rstrip(), reference, ratio, spread, row["target"],
-            row["verdict"])  # fmt: skip
+            row["verdict"], stolen)  # fmt: skip
 
 
 def _number(value: float) -> str:

@@ -52,7 +52,8 @@ def main() -> int:
         worse = options.short and _far_worse(figures, setting)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    facts |= {"load_after": round(os.getloadavg()[0], 2), "seconds": round(time.monotonic() - began)}
+    facts |= {"load_after": round(os.getloadavg()[0], 2), "seconds": round(time.monotonic() - began),
+              "stolen": setting.undisturbed.facts()}  # fmt: skip
     data = document(figures, facts, setting.size)
     write(options.json, data)
     print(f"{as_text(figures)}\n\n{len(figures)} figures, {facts['seconds']} s, load {facts['load_before']} before and "
@@ -115,6 +116,7 @@ def _measure(names: tuple[str, ...], setting: Setting) -> tuple[list[Figure], li
     failed = []
     for name in (part for part in PARTS if part in names):
         setting.say(f"-- {name}")
+        setting.undisturbed.renew()
         try:
             figures += import_module(f"tests.bench.{name}").measure(setting)
         except Exception:

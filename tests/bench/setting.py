@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 from tests.bench.frames import Mix, write_deltas, write_huge, write_mix
 from tests.bench.place import Place, place
+from tests.bench.stolen import PATIENCE_S, Undisturbed
 
 __all__ = ["Setting", "Size"]
 
@@ -50,6 +51,11 @@ class Setting:
     @cached_property
     def huge(self) -> Mix:
         return write_huge(self.scratch / "huge", HUGE)
+
+    @cached_property
+    def undisturbed(self) -> Undisturbed:
+        """Measures a round, anew where the hypervisor disturbed it; the smaller forms have no time for that."""
+        return Undisturbed(self.of(PATIENCE_S, 0.0, 0.0))
 
     def place(self) -> AbstractContextManager[Place]:
         """A daemon to be measured: a whole one, except where nobody looks at the figures."""

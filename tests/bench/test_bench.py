@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,12 @@ import pytest
 from tests.bench import growth, latency, memory, recovery, report, run, start, throughput
 from tests.bench.bare import spoken
 from tests.bench.figures import FAR, Figure, Target, far_off, figure, fit, missing
-from tests.bench.flow import parse, through_daemon, through_relay
+from tests.bench.flow import fanned_out, parse, through_daemon, through_relay, typed
 from tests.bench.frames import REPEATED, write_deltas, write_huge, write_mix
 from tests.bench.native_programs import build
 from tests.bench.place import Gate, Sinks, children_of, cpu_of, memory_of, prompt_of
 from tests.bench.setting import Setting
+from tests.bench.stolen import MOST, Stolen, Undisturbed
 
 PARTS = {module.PART: module for module in (throughput, latency, memory, start, recovery, growth)}
 
@@ -124,6 +126,12 @@ def test_the_relay_in_python_loses_nothing_and_parsing_reads_every_line(setting:
     assert parse(setting.mix, 1).lines % setting.mix.lines == 0
 
 
+def test_lines_made_events_are_as_many_for_each_client(setting: Setting) -> None:
+    flow = fanned_out(setting.programs, setting.mix, 1, 3)  # its clients count for themselves
+    assert flow.lines == setting.mix.lines and flow.cpu > 0
+    assert typed(setting.mix, 1).lines % setting.mix.lines == 0
+
+
 def test_what_a_process_costs_and_holds_is_read_from_the_kernel() -> None:
     child = subprocess.Popen([sys.executable, "-c", "sum(range(3_000_000)); input()"], stdin=subprocess.PIPE)
     try:
@@ -215,6 +223,42 @@ def test_the_short_form_fails_only_where_a_ratio_is_far_off_twice(
     assert run._far_worse([good], setting) is False
 
 
+# -- rounds that the hypervisor disturbed
+
+
+def rounds_of(*shares: float) -> Iterator[throughput.Flow]:
+    return (throughput.Flow(number, 1.0, 1.0, stolen=share) for number, share in enumerate(shares))
+
+
+def test_a_round_that_was_disturbed_is_measured_anew_until_one_was_not() -> None:
+    rounds, undisturbed = rounds_of(MOST * 3, MOST * 2, MOST, 0.0), Undisturbed()
+    assert undisturbed(next, rounds).lines == 2 and undisturbed(next, rounds).lines == 3
+    assert undisturbed.facts() == {"median": MOST / 2, "most": MOST, "aside": 2}
+
+
+def test_of_rounds_that_were_all_disturbed_the_least_disturbed_one_counts() -> None:
+    rounds, undisturbed = rounds_of(0.3, 0.2, 0.4, 0.0), Undisturbed(tries=3)
+    assert undisturbed(next, rounds).lines == 1
+    assert undisturbed.facts() == {"median": 0.2, "most": 0.2, "aside": 2}
+
+
+def test_where_there_is_no_patience_each_round_counts() -> None:
+    rounds, undisturbed = rounds_of(0.3, 0.0), Undisturbed(0.0)
+    assert undisturbed(next, rounds).stolen == 0.3 and undisturbed.facts()["aside"] == 0
+    assert Undisturbed().facts() == {"median": 0.0, "most": 0.0, "aside": 0}
+
+
+def test_what_was_stolen_is_a_share_of_all_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([(5, 1_000), (15, 1_200), (15, 1_200)])
+    monkeypatch.setattr("tests.bench.stolen._ticks", lambda: next(ticks))
+    stolen = Stolen()
+    assert stolen.share() == 0.05
+    monkeypatch.setattr("tests.bench.stolen._ticks", lambda: (5, 1_000))
+    assert stolen.share() == 0.0  # nothing has passed
+    monkeypatch.undo()
+    assert 0 <= Stolen().share() <= 1
+
+
 # -- the report
 
 FIGURES = [
@@ -229,6 +273,7 @@ FIGURES = [
     ),
     figure("memory", "held", "KiB", [12345.6]),
     missing("throughput", "beside it", "not installed"),
+    figure("latency", "late", "us", [7], stolen=[0.004]),
 ]
 MACHINE = {"date": "2026-11-22", "processor": "a", "cores": 2, "memory_gib": 4, "kernel": "6", "python": "3.11",
            "clisup": "0", "packages": {"trio": "1"}, "load_before": 0.1, "load_after": 0.2, "seconds": 3}  # fmt: skip
@@ -237,14 +282,14 @@ MACHINE = {"date": "2026-11-22", "processor": "a", "cores": 2, "memory_gib": 4, 
 def test_the_table_has_a_line_for_each_figure_with_reference_ratio_and_verdict() -> None:
     text = report.as_text(FIGURES)
     assert "2 ms" in text and "another: 1" in text and "2x" in text and "<= 5x (2x)" in text and "moonshot" in text
-    assert "12,300 KiB" in text and "not installed" in text
+    assert "12,300 KiB" in text and "not installed" in text and "0.4 %" in text
 
 
 def test_a_record_of_one_part_leaves_the_others(tmp_path: Path) -> None:
     before = report.document(FIGURES, MACHINE, "full")
     again: Figure = replace(FIGURES[1], name="held anew")
     kept = report.merged(before, report.document([again], MACHINE, "full"))
-    assert list(kept["figures"]) == ["throughput: beside it", "memory: held anew", "start: a thing"]
+    assert list(kept["figures"]) == ["throughput: beside it", "latency: late", "memory: held anew", "start: a thing"]
     report.write(tmp_path / "deep" / "a.json", kept)
     assert json.loads((tmp_path / "deep" / "a.json").read_text()) == kept
 
@@ -253,7 +298,7 @@ def test_tables_go_between_the_marks_and_nowhere_else() -> None:
     page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
     made = report.splice(page, report.document(FIGURES, MACHINE, "full"))
     assert made.startswith("before\n") and made.endswith("after\n") and "old" not in made
-    assert "| a thing | 2 ms | another: 1 | 2x | 1 to 3 | <= 5x (2x) | moonshot |" in made
+    assert "| a thing | 2 ms | another: 1 | 2x | 1 to 3 | <= 5x (2x) | moonshot |  |" in made
     assert report.splice(made, report.document(FIGURES, MACHINE, "full")) == made
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ def process(file: str, role: str, stdin: int, stdout: int) -> subprocess.Popen[b
 
 
 @contextmanager
-def by_itself(file: str) -> Iterator[Start]:
+def by_itself(file: str, say: Callable[[str], None]) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     try:
         yield lambda stdin, stdout: started.append(process(file, "keeper", stdin, stdout))
@@ -69,7 +69,8 @@ def by_itself(file: str) -> Iterator[Start]:
 
 
 @contextmanager
-def forked(file: str) -> Iterator[Start]:
+def forked(file: str, say: Callable[[str], None] = lambda text: None) -> Iterator[Start]:
+    """By a zygote, whose own memory is said at the end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
@@ -77,23 +78,23 @@ def forked(file: str) -> Iterator[Start]:
         ours.recv(16)
         pids: list[int] = []
 
+        def heed() -> None:
+            """Its answers so far; it would wait for whoever leaves some hundred of them."""
+            with suppress(BlockingIOError):
+                while answer := ours.recv(16, socket.MSG_DONTWAIT):
+                    pids.append(int(answer))
+
         def start(stdin: int, stdout: int) -> None:
+            heed()
             socket.send_fds(ours, [b"k"], [stdin, stdout])
 
         yield start
-        ours.setblocking(False)
-        try:
-            while answer := ours.recv(16):
-                pids.append(int(answer))
-        except BlockingIOError:
-            pass
-        print(f"    the zygote itself: {memory(zygote.pid)}")
+        heed()
+        say(f"    the zygote itself: {memory(zygote.pid)}")
     zygote.wait()
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, 9)
-        except ProcessLookupError:
-            pass
 
 
 def until_exec(start: Start, root: Path, together: int) -> float:
@@ -155,7 +156,7 @@ def main() -> None:
         file = compile_keeper(directory)
         for name, way in (("by itself", by_itself), ("forked by a zygote", forked)):
             print(name)
-            with way(file) as start:
+            with way(file, print) as start:
                 print("    to the exec of its CLI, one:", times(start, ROUNDS, 1))
                 print("    the same, ten at once:      ", times(start, ROUNDS // 3, 10))
                 print(f"    at rest, one of {CROWD}:        ", at_rest(start))

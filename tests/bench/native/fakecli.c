@@ -3,7 +3,8 @@
  * The prompt is `bench MODE GATE DIRECTORY COUNT RATE`: it says DIRECTORY/init (with its own session id), waits until GATE is
  * free (flock), says DIRECTORY/body until COUNT lines are out, then DIRECTORY/result.
  *   flood  as fast as the pipe takes it
- *   pace   RATE lines a second, a write each; a line with the word @STAMP... carries the time at which it was written
+ *   pace   RATE lines a second, a write each; a line with the word @STAMP... carries the time at which it was written;
+ *          then half a second of silence
  *   hold   the other way round: all of its lines, then the wait
  *   start  like flood; its first line carries the time at which main() began
  * With `--input-format stream-json` it answers `initialize`, takes its prompt from a user message, and stays until its stdin
@@ -113,6 +114,8 @@ static void pace(Text body, long count, double rate) {
         say(at, (size_t)(stop - at));
         at = stop == end ? body.data : stop;
     }
+    struct timespec silence = {0, 500000000}; /* a hundred turns that end within a step are no part of the pace */
+    while (nanosleep(&silence, &silence) && errno == EINTR) {}
 }
 
 static uint64_t cpu_of(pid_t pid) {
