@@ -15,6 +15,7 @@ from clisup.daemon.batch import Batch
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.stream import Stream
+from clisup.errors import WorldError
 
 __all__ = ["Intake"]
 
@@ -87,7 +88,11 @@ class Intake:
             self._reading = False
 
     async def _read_both(self) -> bool:
-        if out := await self._batch.surely(lambda: self._read(self._out)):
+        try:
+            out = self._out.read()
+        except WorldError:
+            out = await self._batch.surely(lambda: self._read(self._out))
+        if out:
             await self._owner.take_bytes(out)
         if self._behind >= 0 and self._out.reader.offset >= self._behind:
             self._behind = -1

@@ -8,7 +8,6 @@ made; what it does not take waits here, one piece at most, and everything else w
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import trio
 
@@ -84,9 +83,10 @@ class Outlet:
 
     def _attempt(self, data: memoryview) -> memoryview:
         """What is left of it: all where nothing can be written now. What the matter is, `flush` and `write` tell."""
-        with suppress(BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):
+        try:
             return self._write_some(data)
-        return data
+        except (BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):
+            return data
 
     async def _finish_rest(self) -> None:
         while self._rest:

@@ -85,7 +85,7 @@ class Recorder:
         self._storage = storage
         self._max_keys = max_keys
         self._syncing = trio.Lock()
-        self._news = trio.Event()
+        self._news, self._awaited = trio.Event(), False
         self._everywhere = everywhere
         self._at_ends = at_ends
         self.meter = meter or Meter(Figures(), "")
@@ -227,7 +227,8 @@ class Recorder:
 
     def wake(self) -> None:
         """Let everybody look again who waits for `news`."""
-        if self._news.statistics().tasks_waiting:
+        if self._awaited:
+            self._awaited = False
             self._news.set()
             self._news = trio.Event()
 
@@ -239,6 +240,7 @@ class Recorder:
     @property
     def news(self) -> trio.Event:
         """Set once, with the next events: take it, read the journal to its end, then wait for it."""
+        self._awaited = True
         return self._news
 
     def reader(self, after_seq: int) -> JournalReader:
