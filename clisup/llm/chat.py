@@ -37,6 +37,8 @@ __all__ = [
     "ToolEnded",
     "ToolStarted",
     "Waiting",
+    "checked_model",
+    "labels_of",
 ]
 
 
@@ -228,8 +230,9 @@ class ChatOptions:
     """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for what is no tool, no message or no budget of a session: best said before a session is opened."""
+        """Raises `UsageError` for what is no tool, message, label or budget of a session: best said before a session is opened."""
         check_tools(self.tools)
+        labels_of(self.labels)
         wrong = next((part for part in self.history if not isinstance(part, Message)), None)
         if wrong is not None:
             raise UsageError(
@@ -243,8 +246,30 @@ class ChatOptions:
             )
 
 
+def labels_of(labels: Mapping[str, str] | None) -> dict[str, str]:
+    """The labels, or none. Raises `UsageError` for what is no mapping of texts to texts."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping) or not all(isinstance(word, str) for pair in labels.items() for word in pair):
+        raise UsageError(
+            f"cannot give a session the labels {labels!r:.100}, because these are no texts by name",
+            hint='give a dict: labels={"team": "docs"}',
+        )
+    return dict(labels)
+
+
 class LanguageModel(Protocol):
     """Whatever can open a chat."""
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """A chat that ends with the block. Raises `LLMError`s at its beginning."""
+
+
+def checked_model(model: LanguageModel) -> LanguageModel:
+    """The same. Raises `UsageError` for what can open no chat."""
+    if not callable(getattr(model, "chat", None)):
+        raise UsageError(
+            f"cannot ask a value of type {type(model).__name__}, because it is no model",
+            hint='give a name, "claude/opus", or what resolve() gives',
+        )
+    return model

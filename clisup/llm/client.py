@@ -24,7 +24,7 @@ from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracte
 from clisup.llm.failures import LLMError
 from clisup.llm.holding import HeldChat
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.models import resolve
+from clisup.llm.models import as_model
 from clisup.llm.names import ModelName
 from clisup.llm.retrying import FALLBACK_ON, Fallback, OnFallback, OnRetry, Retry, RetryPolicy, falls_back
 from clisup.llm.sound import NO_ANSWER, sound
@@ -52,9 +52,7 @@ class Client(ModelCalls):
         fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
     ) -> None:
         others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
-        self.models: tuple[LanguageModel, ...] = tuple(
-            resolve(model) if isinstance(model, str) else model for model in (primary, *others)
-        )
+        self.models: tuple[LanguageModel, ...] = tuple(as_model(model) for model in (primary, *others))
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clisup.llm.calls import ModelCalls
-from clisup.llm.chat import Chat, ChatOptions
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel, checked_model, labels_of
 from clisup.llm.names import ModelName, parse_model
 from clisup.llm.orphans import end_sessions
 from clisup.llm.sessions import SessionSettings, open_chat
 
-__all__ = ["Model", "resolve"]
+__all__ = ["Model", "as_model", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,13 @@ def resolve(
     `session` are further params of `session/new` (docs/protocol.md): `permission_mode`, `timeouts`, `mode` ...
     Raises `UsageError` for a name of another form.
     """
-    defaults = ChatOptions(system=system, cwd=cwd, labels=dict(labels or {}), session=session)
+    defaults = ChatOptions(system=system, cwd=cwd, labels=labels_of(labels), session=session)
     return Model(parse_model(name), SessionSettings(socket, keep, when_limited), defaults)
+
+
+def as_model(model: LanguageModel | str) -> LanguageModel:
+    """The model of this name, or the model itself. Raises `UsageError` for what is none."""
+    return resolve(model) if isinstance(model, str) else checked_model(model)
 
 
 def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:

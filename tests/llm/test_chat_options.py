@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
+from clisup.llm.client import Client
+from clisup.llm.conversation import Conversation
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.models import resolve
 from clisup.llm.names import parse_model
+from clisup.llm.signatures import Predict, using
 
 
 @pytest.mark.parametrize(
@@ -20,12 +24,32 @@ from clisup.llm.names import parse_model
     [
         ({"budget": Budget(usd=1.0)}, "cannot hold a chat to a budget of type Budget, .*; give SessionBudget"),
         ({"budget": {"usd": 1.0}}, "cannot hold a chat to a budget of type dict"),
+        ({"labels": ["docs"]}, "cannot give a session the labels .*; give a dict"),
+        ({"labels": {"team": 5}}, "these are no texts by name"),
         ({"history": [{"role": "user", "content": "Hi"}]}, "a value of type dict is no message; give messages"),
     ],
 )
 def test_options_that_are_none_are_refused(options: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         ChatOptions(**options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: resolve("demo", labels=["docs"]),
+        lambda: Conversation("demo", labels={"team": None}),
+        lambda: Conversation(None),
+        lambda: Client("demo", fallbacks=[5]),
+        lambda: using({"model": "demo"}).__enter__(),
+        lambda: Predict("question -> answer", examples=[{"question": "Why?"}]),
+        *(lambda limit=limit: Budget(usd=limit) for limit in ("1", True, [], float("nan"))),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_before_anything_is_asked(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        make()
+    assert refused.value.hint and refused.value.message.startswith("cannot ")
 
 
 @pytest.mark.parametrize("name", [None, 5, "", "demo/", "/opus", "de mo"])

@@ -96,6 +96,11 @@ async def test_a_stream_that_was_left_can_be_left_again_and_has_no_end(tmp_path:
         await ReplayingModel(path).complete("first")
 
 
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match=r"cannot replay .*/none.jsonl, because of: No such file .*; record it"):
+        ReplayingModel(tmp_path / "none.jsonl")
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     for text, reason in (

@@ -24,7 +24,16 @@ from clisup.client.nurseries import open_plain_nursery
 from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.llm.budget import Budget, Reservation
-from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, LanguageModel, SessionBudget, StreamEvent
+from clisup.llm.chat import (
+    ChatOptions,
+    Completion,
+    Cost,
+    Finished,
+    LanguageModel,
+    SessionBudget,
+    StreamEvent,
+    labels_of,
+)
 from clisup.llm.conversation.allowance import left_of
 from clisup.llm.conversation.building import TurnBuilder
 from clisup.llm.conversation.context import context_of
@@ -38,7 +47,7 @@ from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest
 from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.models import resolve
+from clisup.llm.models import as_model
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool, check_tools
 
@@ -78,13 +87,13 @@ class Conversation:
         session: Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._model: LanguageModel = resolve(model) if isinstance(model, str) else model
+        self._model = as_model(model)
         self._memory, self._budget = memory, _checked(budget)
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
         check_tools(self._tools)
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
-        self._cwd, self._labels, self._session = cwd, dict(labels or {}), dict(session or {})
+        self._cwd, self._labels, self._session = cwd, labels_of(labels), dict(session or {})
         self.path = None if path is None else Path(path)
         saved = begun_conversation(self.path, history, self._now())
         self.id, self._created_at, self._turns = saved.id, saved.created_at, saved.turns

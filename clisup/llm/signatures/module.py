@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from clisup.errors import UsageError
 from clisup.llm.asking import distinct
 from clisup.llm.budget import Budget
-from clisup.llm.chat import LanguageModel
+from clisup.llm.chat import LanguageModel, checked_model
 
 __all__ = ["Active", "Module", "active", "using"]
 
@@ -51,6 +51,8 @@ def using(model: LanguageModel | str | None = None, *, budget: Budget | None = N
         from clisup.llm.models import resolve  # all of the client: who reads a trace has no use for it
 
         model = resolve(model)
+    elif model is not None:
+        checked_model(model)
     around = _active.get()
     budgets = around.budgets if budget is None else distinct((*around.budgets, budget))
     token = _active.set(Active(around.model if model is None else model, budgets))

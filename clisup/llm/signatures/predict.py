@@ -100,6 +100,12 @@ class Predict(Module, Generic[S]):
             )
         self.signature = cast("type[S]", made)
         self.model, self.budget, self.options = model, budget, options or ChatOptions()
+        if (wrong := next((each for each in examples if not isinstance(each, made)), None)) is not None:
+            raise UsageError(
+                f"cannot show the model an example of type {type(wrong).__name__}, because it is no {made.__name__}",
+                kind="usage",
+                hint=f"give whole instances: {made.__name__}(...)",
+            )
         self.examples, self.repairs = tuple(examples), repairs
 
     async def __call__(self, **inputs: Any) -> S:

@@ -89,8 +89,13 @@ class ReplayingModel(ModelCalls):
 
     def __init__(self, path: str | Path, *, name: str = "replayed/model") -> None:
         self.name, self.path = parse_model(name), Path(path)
-        with self.path.open(encoding="utf-8") as file:
-            self._left = read_tape(file, str(path))
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                self._left = read_tape(file, str(path))
+        except OSError as error:
+            raise ScriptError(
+                f"cannot replay {path}, because of: {error.strerror}; record it with RecordingModel first"
+            ) from None
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
