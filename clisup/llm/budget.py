@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from numbers import Real
 from types import TracebackType
 from typing import Literal, Self
 
@@ -54,9 +55,9 @@ class Budget:
     ) -> None:
         limits = {"usd": usd, "tokens": tokens, "iterations": iterations, "wall_s": wall_s}
         for which, limit in limits.items():
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0):
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Real) or not limit > 0):
                 raise UsageError(
-                    f"cannot hold a budget to {which}={limit!r:.50}, because a limit is a number above 0",
+                    f"cannot hold a budget to {which}={limit!r:.50}, because a limit is an int or a float above 0",
                     kind="usage",
                     hint="leave it out for no limit",
                 )

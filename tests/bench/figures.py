@@ -40,8 +40,8 @@ class Figure:
     """One line of the table. `value` is a median over rounds; None where `note` says why there is none.
 
     `ratio` is the median of the rounds' ratios of the value to the reference, `low` and `high` its extremes (without a
-    reference: those of the value), `better` which way the ratio is good. `stolen` is the share of the processors that the
-    hypervisor gave to others in the median round, of what is measured by the clock.
+    reference: those of the value), `better` which way the ratio is good. `stolen` is the median of the shares of the
+    processors that the hypervisor gave to others in the rounds of the value, where that is measured by the clock.
     """
 
     part: str

@@ -162,13 +162,16 @@ def _prompted(setting: Setting, at: Place, count: int) -> Start:
         for session in sessions:
             wire.post("session/prompt", session_id=session, prompt=prompt)
         stamps: list[int] = []
-        ended, share, until = 0, 0.0, time.monotonic() + PATIENCE_S
+        ended, until = 0, time.monotonic() + PATIENCE_S
+        share: float | None = None
         while ended < count:
             line = wire.line()
             stamps += [int(found) for found in STAMP.findall(line) if int(found)]
-            share = share if len(stamps) > count else stolen.share()
+            if share is None and len(stamps) == count:
+                share = stolen.share()
             ended += b'"turn_completed"' in line[:400]
             assert time.monotonic() < until, "the turns do not end"
+    assert share is not None, f"{len(stamps)} of {count} CLIs said when they began"
     return Start((max(stamps) - begun) / 1e6, share)
 
 

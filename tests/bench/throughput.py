@@ -111,7 +111,10 @@ def _beside_others(setting: Setting, lines: int) -> list[Figure]:
         if (blemees := setting.blemees) is not None:
             from tests.bench.reference.blemees import through_blemees
 
-            runs["blemees"] = lambda: through_blemees(scratch, programs, blemees, mix, min(lines, ENOUGH), COMPARED)
+            most = min(lines, ENOUGH)
+            runs["blemees"] = lambda: setting.undisturbed(
+                through_blemees, scratch, programs, blemees, mix, most, COMPARED
+            )
         return _against(_interleaved(setting, runs, setting.of(ROUNDS, 0, 1)))
 
 

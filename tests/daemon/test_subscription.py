@@ -15,6 +15,7 @@ from clisup.core.events import Notice
 from clisup.core.fairness import Share
 from clisup.daemon.holdings import Holdings
 from clisup.daemon.outlet import Outlet
+from clisup.daemon.recent import PIECE_BYTES
 from clisup.daemon.recorder import TOLD_AT_ONCE, Item, Recorder
 from clisup.daemon.subscription import EventFilter, Subscription
 from clisup.daemon.turnstile import REQUEST, Turnstile
@@ -84,6 +85,29 @@ async def test_who_keeps_up_with_a_flood_stands_in_no_line(nursery: trio.Nursery
             record(recorder)
         for follower in followers:
             assert follower.seen() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("size", [100_000, 2 * PIECE_BYTES])
+@pytest.mark.parametrize("before", [0, 30])
+async def test_what_a_socket_does_not_take_at_once_comes_without_further_news(
+    nursery: trio.Nursery, before: int, size: int
+) -> None:
+    """In the step that journals them goes what the socket takes, of one piece; the rest is the task's, which nothing else may wake."""
+    turnstile = Turnstile(Share(), patience_s=60)
+    nursery.start_soon(turnstile.run)
+    with following(1, turnstile) as (recorder, (follower,)):
+        follower.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+        nursery.start_soon(follower.follow)
+        await wait_all_tasks_blocked()
+        for _ in range(before):
+            record(recorder)
+        recorder.record([Item(Notice(code="test", message="x" * 1000))] * (size // 1000))
+        data, last = b"", recorder.next_seq - 1
+        with trio.fail_after(30):
+            while data.count(b"\n") < last:
+                await trio.lowlevel.wait_readable(follower.client)
+                data += follower.client.recv(1 << 20)
+        assert [json.loads(line)["params"]["seq"] for line in data.splitlines()] == [*range(1, last + 1)]
 
 
 async def test_more_followers_than_are_told_at_once_have_their_own_turn(nursery: trio.Nursery) -> None:

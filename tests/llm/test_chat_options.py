@@ -16,7 +16,7 @@ from clisup.llm.conversation import Conversation
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.models import resolve
 from clisup.llm.names import parse_model
-from clisup.llm.signatures import Predict, using
+from clisup.llm.signatures import Predict, signature, using
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,13 @@ def test_arguments_of_another_kind_are_refused_before_anything_is_asked(make: Ca
     with pytest.raises(UsageError) as refused:
         make()
     assert refused.value.hint and refused.value.message.startswith("cannot ")
+
+
+def test_examples_are_whatever_has_the_fields_of_the_signature() -> None:
+    made = [signature("question -> answer")(question=str(number), answer="x") for number in range(3)]
+    assert Predict("question -> answer", examples=iter(made)).examples == tuple(made)
+    with pytest.raises(UsageError, match="because it has no mood"):
+        Predict("question -> answer, mood", examples=made)
 
 
 @pytest.mark.parametrize("name", [None, 5, "", "demo/", "/opus", "de mo"])

@@ -147,7 +147,7 @@ def test_a_call_that_failed_is_unknown_and_what_it_held_is_free_again() -> None:
     "limits", [{"usd": 0}, {"tokens": -1}, {"iterations": 0}, {"wall_s": 0.0}, {"usd": float("nan")}]
 )
 def test_a_limit_of_nothing_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="because a limit is a number above 0"):
+    with pytest.raises(UsageError, match="because a limit is an int or a float above 0"):
         Budget(**limits)
 
 

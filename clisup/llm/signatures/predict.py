@@ -15,7 +15,7 @@ from clisup.llm.failures import InvalidRequest, StructureError
 from clisup.llm.messages import Prompt
 from clisup.llm.signatures.adapter import NotWhatWasAsked, check_inputs, form_of, prompt_of, read_answer, repair_prompt
 from clisup.llm.signatures.module import Module, active, using
-from clisup.llm.signatures.signature import Signature, outputs_of, schema_of_outputs
+from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of, schema_of_outputs
 from clisup.llm.signatures.signature import signature as read_signature
 from clisup.llm.spending import Spent
 
@@ -100,13 +100,15 @@ class Predict(Module, Generic[S]):
             )
         self.signature = cast("type[S]", made)
         self.model, self.budget, self.options = model, budget, options or ChatOptions()
-        if (wrong := next((each for each in examples if not isinstance(each, made)), None)) is not None:
-            raise UsageError(
-                f"cannot show the model an example of type {type(wrong).__name__}, because it is no {made.__name__}",
-                kind="usage",
-                hint=f"give whole instances: {made.__name__}(...)",
-            )
         self.examples, self.repairs = tuple(examples), repairs
+        names = [*inputs_of(made), *outputs_of(made)]
+        for example in self.examples:
+            if lacking := [name for name in names if not (isinstance(example, Signature) and hasattr(example, name))]:
+                raise UsageError(
+                    f"cannot show the model an example of type {type(example).__name__}, because it has no {', '.join(lacking)}",
+                    kind="usage",
+                    hint="give whole instances of the signature",
+                )
 
     async def __call__(self, **inputs: Any) -> S:
         """The inputs and outputs, typed."""

@@ -84,7 +84,7 @@ class ReplayingModel(ModelCalls):
     """Answers from a recording: each prompt with the first answer, not given yet, that was recorded for the same request.
 
     The same is: system prompt, whole conversation, names and schemas of the tools, output schema. What was not recorded
-    raises `ScriptError`. Tools are not run: their results are in the recording.
+    raises `ScriptError`, as does a file that cannot be read. Tools are not run: their results are in the recording.
     """
 
     def __init__(self, path: str | Path, *, name: str = "replayed/model") -> None:
@@ -93,9 +93,8 @@ class ReplayingModel(ModelCalls):
             with self.path.open(encoding="utf-8") as file:
                 self._left = read_tape(file, str(path))
         except OSError as error:
-            raise ScriptError(
-                f"cannot replay {path}, because of: {error.strerror}; record it with RecordingModel first"
-            ) from None
+            hint = "record it with RecordingModel first" if isinstance(error, FileNotFoundError) else "check the path"
+            raise ScriptError(f"cannot replay {path}, because of: {error.strerror}; {hint}") from None
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:

@@ -22,6 +22,7 @@ from tests.bench.flow import Flow
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Sinks, cpu_of, end, prompt_of
+from tests.bench.stolen import Stolen
 
 __all__ = ["through_blemees"]
 
@@ -46,13 +47,13 @@ def through_blemees(scratch: Path, programs: Path, checkout: Path, mix: Mix, lin
             client.settimeout(None)
             with Sinks(build("sink", programs), [("-", "agent.result", str(sessions))], client) as sinks:
                 _await_fakes(daemon.pid, sessions)
-                before, begun = cpu_of(daemon.pid), gate.open()
+                stolen, before, begun = Stolen(), cpu_of(daemon.pid), gate.open()
                 seen = sinks.results()[0]
-                cpu = cpu_of(daemon.pid) - before
+                cpu, share = cpu_of(daemon.pid) - before, stolen.share()
     finally:
         gate.close()
     assert seen["turns"] == sessions, "not all of its turns came to an end"
-    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, cpu, events=seen["lines"])
+    return Flow(part * sessions, (seen["ended"] - begun) / 1e9, cpu, events=seen["lines"], stolen=share)
 
 
 @contextmanager
