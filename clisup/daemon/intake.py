@@ -15,7 +15,6 @@ from clisup.daemon.batch import Batch
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.stream import Stream
-from clisup.errors import WorldError
 
 __all__ = ["Intake"]
 
@@ -88,11 +87,7 @@ class Intake:
             self._reading = False
 
     async def _read_both(self) -> bool:
-        try:
-            out = self._out.read()
-        except WorldError:
-            out = await self._batch.surely(lambda: self._read(self._out))
-        if out:
+        if out := await self._batch.surely(lambda: self._read(self._out)):
             await self._owner.take_bytes(out)
         if self._behind >= 0 and self._out.reader.offset >= self._behind:
             self._behind = -1

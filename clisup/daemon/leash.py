@@ -251,22 +251,21 @@ class Leash:
 
     async def _heed(self, message: dict[str, Any]) -> None:
         failpoint("keeper.push")
+        if "ack" in message:
+            self._written(int(message["ack"]))
+        elif "nack" in message:
+            await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
                 await self._owner.take(int(message["out"]), int(message["err"]))
                 if self._link is not None:
                     failpoint("keeper.ack.before")
-                    if self._link.owes_word():
-                        await self._link.seen()
+                    await self._link.seen()
                     failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
                 self._owner.spool_blocked(push == "blocked")
             case "exited":
                 self._gone(exit_from_file(message.get("exit")))
-            case _ if "ack" in message:
-                self._written(int(message["ack"]))
-            case _ if "nack" in message:
-                await self._refused(int(message["nack"]), str(message.get("error")))
 
     async def _unreachable(self) -> None:
         try:

@@ -200,17 +200,14 @@ class KeeperLink:
         self.hello = hello
         self._buffer = b""
         self._early: list[dict[str, Any]] = []
-        self._unseen, self._window = 0, 1
-
-    def owes_word(self) -> bool:
-        """A `grew` was heeded: is it time for `seen`? When half of the keeper's window is used up; each time, where it told none."""
-        self._unseen += 1
-        return self._unseen > self._window // 2
+        self._unseen = 0
 
     async def seen(self) -> None:
-        """Tell the keeper that all of its `grew` were heeded."""
-        self._unseen = 0
-        await self.send({"op": "seen"})
+        """A `grew` was heeded. The keeper hears of it when half of its window is used up, of each where it has told no window."""
+        self._unseen += 1
+        if self._unseen > int(self.hello.get("window", 1)) // 2:
+            self._unseen = 0
+            await self.send({"op": "seen"})
 
     @classmethod
     async def connect(cls, run_dir: str) -> KeeperLink:
@@ -232,7 +229,6 @@ class KeeperLink:
                 for at, message in enumerate(messages):
                     if "hello" in message:
                         link.hello, link._early = message["hello"], messages[at + 1 :]
-                        link._window = int(link.hello.get("window", 1))
                         return link
         await link.aclose()
         raise WorldError(
