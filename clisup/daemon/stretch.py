@@ -42,10 +42,8 @@ def take_stretch(
     said, taken = stretch_of(decoder)(pieces, at, settings.limits.inline_bytes)
     if not taken:
         return None
-    places, frames = (
-        list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start)),
-        settings.frames,
-    )
+    places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))
+    frames = settings.frames
     if not (frames.has_enough(ContentDelta) and frames.has_enough(None)):
         _watch(frames, said, [Line(*of) for of in zip(places, places[1:], pieces[at : at + taken], strict=False)], at)
     entries: list[Entry] = []

@@ -232,7 +232,7 @@ class ChatOptions:
     def __post_init__(self) -> None:
         """Raises `UsageError` for what is no tool, message, label or budget of a session: best said before a session is opened."""
         check_tools(self.tools)
-        labels_of(self.labels)
+        object.__setattr__(self, "labels", labels_of(self.labels))
         wrong = next((part for part in self.history if not isinstance(part, Message)), None)
         if wrong is not None:
             raise UsageError(

@@ -75,6 +75,6 @@ def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:
         options,
         system=defaults.system if options.system is None else options.system,
         cwd=options.cwd or defaults.cwd,
-        labels={**labels_of(defaults.labels), **labels_of(options.labels)},
+        labels={**defaults.labels, **options.labels},
         session={**defaults.session, **options.session},
     )

@@ -156,12 +156,8 @@ def typed(mix: Mix, lines: int) -> Flow:
 
     No session, no turn, no file, no client: what the typed events cost that every client is promised, whoever makes them.
     """
-    cut, count, began, cpu = (
-        LineFramer().feed((mix.path / "body").read_bytes()),
-        0,
-        time.monotonic(),
-        time.process_time(),
-    )
+    cut = LineFramer().feed((mix.path / "body").read_bytes())
+    count, began, cpu = 0, time.monotonic(), time.process_time()
     while count < lines or time.monotonic() - began < PARSED_S:
         _typed(ClaudeDecoder(Carried(0.0)), Envelopes(SESSION, TIME), cut, count)
         count += len(cut)

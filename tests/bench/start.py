@@ -88,22 +88,18 @@ def _keepers(setting: Setting) -> list[Figure]:
                 ours.append(setting.undisturbed(_kept, setting, start, count))
                 bare.append(setting.undisturbed(_wrapped, count))
             setting.say(f"start, {count} keepers at once: {_median(ours):.1f} ms, sh {_median(bare):.1f} ms")
-            name = (
-                "a keeper, to main() of its CLI"
-                if count == 1
-                else f"{count} keepers at once, to main() of the last CLI"
-            )
-            target = TARGETS["keeper's start" if count == 1 else "ten keepers"]
+            name, target = f"{count} keepers at once, to main() of the last CLI", "ten keepers"
+            if count == 1:
+                name, target = "a keeper, to main() of its CLI", "keeper's start"
             figures.append(figure(PART, name, "ms", [each.ms for each in ours], reference="a bare sh wrapper",
-                                  against=[each.ms for each in bare], target=target, stolen=[each.stolen for each in ours]))  # fmt: skip
+                                  against=[each.ms for each in bare], target=TARGETS[target],
+                                  stolen=[each.stolen for each in ours]))  # fmt: skip
     return figures
 
 
 def _kept(setting: Setting, start: Starter, count: int) -> Start:
-    root, stolen = (
-        Path(tempfile.mkdtemp(dir=setting.scratch)),
-        Stolen(),
-    )  # it stays: its keepers still write their records
+    root = Path(tempfile.mkdtemp(dir=setting.scratch))  # it stays: its keepers still write their records
+    stolen = Stolen()
     return Start(until_exec(start, root, count), stolen.share())
 
 

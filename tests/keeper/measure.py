@@ -58,7 +58,7 @@ def process(file: str, role: str, stdin: int, stdout: int) -> subprocess.Popen[b
 
 
 @contextmanager
-def by_itself(file: str, say: Callable[[str], None]) -> Iterator[Start]:
+def by_itself(file: str) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     try:
         yield lambda stdin, stdout: started.append(process(file, "keeper", stdin, stdout))
@@ -154,9 +154,9 @@ def main() -> None:
     print("load", Path("/proc/loadavg").read_text().split()[0])
     with tempfile.TemporaryDirectory() as directory:
         file = compile_keeper(directory)
-        for name, way in (("by itself", by_itself), ("forked by a zygote", forked)):
+        for name, way in (("by itself", by_itself(file)), ("forked by a zygote", forked(file, print))):
             print(name)
-            with way(file, print) as start:
+            with way as start:
                 print("    to the exec of its CLI, one:", times(start, ROUNDS, 1))
                 print("    the same, ten at once:      ", times(start, ROUNDS // 3, 10))
                 print(f"    at rest, one of {CROWD}:        ", at_rest(start))
