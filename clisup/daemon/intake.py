@@ -69,14 +69,17 @@ class Intake:
             last = has_ended()
             self._wake = trio.Event()
             self._err_due = self._err_due or last
-            while self._reading:  # the other one waits for the disk
-                await trio.sleep(STORAGE_RETRY_S)
-            while await self._read_some():
+            while await self._read_next():
                 await trio.lowlevel.checkpoint()
             if last:
                 return
             if not has_ended():
                 await self._wake.wait()
+
+    async def _read_next(self) -> bool:
+        while self._reading:  # the other one waits for the disk, maybe in the middle of a chunk
+            await trio.sleep(STORAGE_RETRY_S)
+        return await self._read_some()
 
     async def _read_some(self) -> bool:
         """One chunk of each; is there more?"""

@@ -44,7 +44,7 @@ def take_stretch(
         return None
     places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))
     frames = settings.frames
-    if not (frames.has_enough(ContentDelta) and frames.has_enough(None)):
+    if _is_watched(frames, said, taken):
         _watch(frames, said, [Line(*of) for of in zip(places, places[1:], pieces[at : at + taken], strict=False)], at)
     entries: list[Entry] = []
     told: list[EventBase] = []
@@ -60,6 +60,14 @@ def take_stretch(
         for k, event in enumerate(events):
             entries.append(Item(event, turn.id, Source(settings.number, "out", begin, end, k)))
     return Taken(taken, places[-1], entries, told)
+
+
+def _is_watched(frames: FrameSample, said: Sequence[Row | Told], taken: int) -> bool:
+    """Are there deltas, or lines that say nothing, of which it has not seen enough?"""
+    if not frames.has_enough(ContentDelta):
+        return True
+    silent = taken - sum([len(part.lines) if isinstance(part, Row) else 1 for part in said])
+    return silent > 0 and not frames.has_enough(None)
 
 
 def _watch(frames: FrameSample, said: Sequence[Row | Told], lines: Sequence[Line], at: int) -> None:

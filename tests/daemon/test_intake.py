@@ -1,0 +1,69 @@
+"""The reading end of a run: one reader at a time, whoever it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+import trio.testing
+from recorder_in_memory import GoodDisk
+
+from clisup.core.redact import Redactor
+from clisup.daemon.batch import Batch
+from clisup.daemon.intake import Intake
+from clisup.daemon.stderr import Stderr
+from clisup.daemon.stream import Stream
+from clisup.host.spool import READ_CHUNK
+
+
+class _Owner:
+    """Takes chunks as a run on a full disk does: in the middle of one it waits."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.took = trio.Event()
+        self._busy = False
+
+    async def take_bytes(self, data: bytes) -> None:
+        assert not self._busy, "what was read later would be taken before what was read first"
+        self._busy = True
+        await trio.sleep(0.01)
+        self._busy = False
+        self.taken.append(len(data))
+        self.took.set()
+
+    def caught_up(self) -> None:
+        pass
+
+
+def test_nothing_is_read_while_what_was_read_before_waits_for_the_disk(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    spool, chunks = tmp_path / "out", 12
+    spool.write_bytes((b"x" * 1023 + b"\n") * (READ_CHUNK // 1024 * chunks))
+    (tmp_path / "err").touch()
+    disk, owner = cast("Any", GoodDisk()), _Owner()
+    batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
+    err = Stderr(str(tmp_path / "err"), 0, 1000, run=1, max_events=10, redact=Redactor([]), batch=batch,
+                 turn=cast("Any", None))  # fmt: skip
+    out = Stream(str(spool), 0, 1 << 20)
+    intake = Intake(owner, out, err, batch, disk, behind=0)
+
+    async def told_after_each() -> None:
+        while True:
+            await owner.took.wait()
+            owner.took = trio.Event()
+            await intake.take(spool.stat().st_size, 0)
+
+    async def both() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(told_after_each)
+            with trio.fail_after(60):
+                await intake.pump(lambda: len(owner.taken) >= chunks)
+            nursery.cancel_scope.cancel()
+
+    trio.run(both, clock=autojump_clock)
+    out.close()
+    err.close()
+    assert owner.taken == [READ_CHUNK] * chunks
