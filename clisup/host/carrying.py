@@ -6,9 +6,13 @@ Light, even without `typing`: what the first process imports, the second one imp
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+
+try:
+    from _json import encode_basestring_ascii as _quoted
+except ImportError:  # a Python that has it elsewhere
+    from json.encoder import encode_basestring_ascii as _quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,11 +59,16 @@ def carry_environment_over(argv: list[str]) -> None:
 def carried_file(carried: Carried) -> int:
     """A memory file with it, for a process that gets the descriptor and `clean_environment`; /proc shows nothing of it."""
     fd = os.memfd_create("clisup-environment", os.MFD_CLOEXEC)
-    data = json.dumps({"env": dict(carried.env), "credentials": dict(carried.credentials)})
-    view = memoryview(data.encode("utf-8", "surrogateescape"))
+    data = f'{{"env": {_encoded(carried.env)}, "credentials": {_encoded(carried.credentials)}}}'
+    view = memoryview(data.encode())
     while view:
         view = view[os.write(fd, view) :]
     return fd
+
+
+def _encoded(words: Mapping[str, str]) -> str:
+    """As `json.dumps` would, which takes regular expressions along: half as long again as a Python takes to start."""
+    return "{" + ", ".join(f"{_quoted(name)}: {_quoted(word)}" for name, word in words.items()) + "}"
 
 
 def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
@@ -77,7 +86,7 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
         os.set_inheritable(number, True)
     clean = clean_environment(carried.env, fd)
     if descriptors:
-        clean[_KEPT_FDS] = json.dumps(dict(descriptors))
+        clean[_KEPT_FDS] = "{" + ", ".join(f"{_quoted(name)}: {fd}" for name, fd in descriptors.items()) + "}"
     # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 
@@ -87,6 +96,8 @@ def taken() -> Carried:
     number = os.environ.pop(_FD_VARIABLE, None)
     if number is None:
         return Carried(dict(os.environ))
+    import json  # this process needs it anyway; the first one does not
+
     with open(int(number), "rb") as file:
         file.seek(0)
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
@@ -103,6 +114,8 @@ def taken_environment() -> Mapping[str, str]:
 
 def taken_descriptors() -> dict[str, int]:
     """What a daemon before this one, in this very process, left open for it. They are not handed on to any child."""
+    import json
+
     descriptors: dict[str, int] = json.loads(os.environ.pop(_KEPT_FDS, "{}"))
     for fd in descriptors.values():
         os.set_inheritable(fd, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -162,6 +163,19 @@ def typed(mix: Mix, lines: int) -> Flow:
         _typed(ClaudeDecoder(Carried(0.0)), Envelopes(SESSION, TIME), cut, count)
         count += len(cut)
     return Flow(count, time.monotonic() - began, time.process_time() - cpu)
+
+
+def typed_alone(mix: Mix, lines: int, pause_s: float) -> float:
+    """us of processor time of `typed` for a line that comes by itself, `pause_s` after the one before it; the median."""
+    cut = LineFramer().feed((mix.path / "body").read_bytes())
+    decoder, envelopes, spent = ClaudeDecoder(Carried(0.0)), Envelopes(SESSION, TIME), list[float]()
+    while len(spent) < lines:
+        for line in cut:
+            time.sleep(pause_s)
+            began = time.thread_time()
+            _typed(decoder, envelopes, [line], len(spent))
+            spent.append(time.thread_time() - began)
+    return statistics.median(spent) * 1e6
 
 
 def _typed(decoder: ClaudeDecoder, envelopes: Envelopes, cut: Sequence[Line], seq: int) -> list[bytes]:

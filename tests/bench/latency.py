@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.bench.bare import spoken
 from tests.bench.figures import Figure, figure
+from tests.bench.flow import typed_alone
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Sinks, bounded, end, prompt_of
 from tests.bench.setting import Setting
@@ -30,6 +31,7 @@ ROUNDS, SECONDS = 7, 1.5
 ROUNDS_AT_A_TENTH, ROUNDS_BESIDE_HUGE = 3, 5
 OTHERS, OTHERS_RATE, HUGE_RATE = 10, 100, 4
 FLOOD_LINES = 40_000
+ALONE_LINES, PAUSE_S = 1_000, 0.001
 REFERENCE = Path(__file__).parent / "reference"
 Relay = subprocess.Popen[bytes]
 FROM_STDIN = ("-", "-", "0")
@@ -66,7 +68,26 @@ def measure(setting: Setting) -> list[Figure]:
         full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
         figures += _at_target(setting, Load(sessions, RATE), full)
         figures += _at_a_tenth(setting, Load(sessions, full / 10))
-    return figures + _beside_huge(setting)
+    return [*figures, *_alone(setting), *_beside_huge(setting)]
+
+
+def _alone(setting: Setting) -> list[Figure]:
+    """What it does to a process that it has slept before each line: others have had its processor's caches meanwhile."""
+    lines, rounds = setting.of(ALONE_LINES, 0, 100), range(setting.of(ROUNDS, 0, 1))
+    at_once, after = zip(
+        *[[typed_alone(setting.mix, lines, pause) for pause in (0, PAUSE_S)] for _ in rounds], strict=True
+    )
+    name = "CPU of one line's typed events and journal line, in a process by itself"
+    return [
+        figure(
+            PART,
+            f"{name}, after {PAUSE_S * 1000:g} ms asleep",
+            "us",
+            after,
+            reference="without a pause",
+            against=at_once,
+        )
+    ]
 
 
 def _at_target(setting: Setting, load: Load, full: float) -> list[Figure]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
+from clisup.host.carrying import clean_environment
 from tests.bench.figures import Figure, figure
 from tests.bench.place import PATIENCE_S, Place
 from tests.bench.setting import Setting
@@ -15,6 +20,7 @@ from tests.bench.targets import TARGETS
 __all__ = ["measure"]
 
 PART = "recovery"
+REFERENCE = Path(__file__).parent / "reference" / "packages.py"
 RUNNING = (50, 500)
 ROUNDS = {50: 5, 500: 1}
 LINES = 200
@@ -33,12 +39,14 @@ class Restart(NamedTuple):
 def measure(setting: Setting) -> list[Figure]:
     figures = []
     for count in setting.of(RUNNING, (), (2,)):
-        full, bare = list[Restart](), list[Restart]()
+        full, bare, packages = list[Restart](), list[Restart](), list[Restart]()
         for number in range(setting.of(ROUNDS.get(count, 1), 0, 1)):
+            packages.append(setting.undisturbed(_packages))
             bare.append(setting.undisturbed(_empty, setting))
             full.append(found := setting.undisturbed(_killed, setting, count))
             setting.say(f"recovery of {count}, {number + 1}: answers after {found.serving:.2f} s, all adopted after "
-                        f"{found.adopted:.2f} s, an empty daemon after {bare[-1].adopted:.2f} s")  # fmt: skip
+                        f"{found.adopted:.2f} s, an empty daemon after {bare[-1].adopted:.2f} s, its packages after "
+                        f"{packages[-1].adopted:.2f} s")  # fmt: skip
         adopted, empty, stolen = (
             [each.adopted for each in full],
             [each.adopted for each in bare],
@@ -52,6 +60,8 @@ def measure(setting: Setting) -> list[Figure]:
                    target=target, stolen=stolen),
             figure(PART, f"{count} running turns, more than an empty daemon", "s",
                    [a - b for a, b in zip(adopted, empty, strict=True)], stolen=stolen),
+            figure(PART, f"an empty daemon, beside {count}", "s", empty, reference="its packages imported, and no more",
+                   against=[each.adopted for each in packages], stolen=[each.stolen for each in bare]),
         ]  # fmt: skip
     return figures
 
@@ -61,6 +71,16 @@ def _empty(setting: Setting) -> Restart:
     with setting.place() as at:
         at.daemon.kill()
         return _started(at, 0)
+
+
+def _packages() -> Restart:
+    """Nothing but a Python that imports what a daemon imports of others."""
+    stolen, began = Stolen(), time.monotonic()
+    subprocess.run(
+        [sys.executable, "-P", str(REFERENCE)], env=clean_environment(os.environ, 0), check=True, timeout=PATIENCE_S
+    )
+    seconds = time.monotonic() - began
+    return Restart(seconds, seconds, stolen.share())
 
 
 def _killed(setting: Setting, count: int) -> Restart:

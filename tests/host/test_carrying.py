@@ -122,7 +122,7 @@ def test_the_first_process_loads_next_to_nothing() -> None:
     assert {name for name in loaded if name.startswith("clisup")} == {
         "clisup", "clisup.cli", "clisup.cli.main", "clisup.cli.serve_arguments", "clisup.host", "clisup.host.carrying",
     }  # fmt: skip
-    assert not {"typing", "click", "ctypes", "socket", "platform", "trio"} & set(loaded)
+    assert not {"typing", "json", "re", "click", "ctypes", "socket", "platform", "trio"} & set(loaded)
 
 
 def test_a_system_without_memory_files_is_left_to_the_check_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
