@@ -60,7 +60,7 @@ def measure(setting: Setting) -> list[Figure]:
                    target=target, stolen=stolen),
             figure(PART, f"{count} running turns, more than an empty daemon", "s",
                    [a - b for a, b in zip(adopted, empty, strict=True)], stolen=stolen),
-            figure(PART, f"an empty daemon, beside {count}", "s", empty, reference="its packages imported, and no more",
+            figure(PART, f"an empty daemon, in the rounds of {count}", "s", empty, reference="its packages imported, and no more",
                    against=[each.adopted for each in packages], stolen=[each.stolen for each in bare]),
         ]  # fmt: skip
     return figures
