@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clisup.host import carrying
 
+WORDS = st.binary(max_size=40).map(os.fsdecode)
+"""Whatever a variable may hold, and more: bytes that are no UTF-8, quotes, control characters."""
 # Stands in for `python -m clisup`: carries the environment over, and says what is left where.
 CHILD = """
 import json, os, sys
@@ -106,6 +110,15 @@ def test_what_another_process_image_carried_is_taken_once(
     taken = carrying.taken()
     assert (taken.env, taken.credentials) == found
     assert "CLISUP_ENVIRONMENT_FD" not in os.environ and not os.path.exists(f"/proc/self/fd/{fd}")
+
+
+@given(env=st.dictionaries(WORDS, WORDS), credentials=st.dictionaries(WORDS, WORDS))
+def test_every_variable_and_credential_arrives_as_it_was(env: dict[str, str], credentials: dict[str, str]) -> None:
+    fd = carrying.carried_file(carrying.Carried(env, credentials))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLISUP_ENVIRONMENT_FD", str(fd))
+        taken = carrying.taken()
+    assert (taken.env, taken.credentials) == (env, credentials)
 
 
 def test_the_first_process_loads_next_to_nothing() -> None:
