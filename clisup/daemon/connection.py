@@ -27,6 +27,7 @@ from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
+from clisup.rpc.refusing import wrong_field
 from clisup.rpc.wire import (
     Answer,
     FrameReader,
@@ -339,12 +340,11 @@ def _checked(model: type[Params], request: Request) -> Params:
         request.params.clear()  # a prompt of 16 MiB is not to be held for as long as its turn runs
         return params
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])[:128] or "params"
+        where, reason = wrong_field(error)
         raise UsageError(
-            f"cannot call {request.method}, because {where!r} is wrong: {problem['msg']}",
+            f"cannot call {request.method}, because {where or 'params'!r} is wrong: {reason}",
             hint="see docs/protocol.md",
-            param=where,
+            param=where or "params",
         ) from None
 
 

@@ -20,6 +20,7 @@ from clisup.core.lifecycle import SessionState
 from clisup.core.tool_calls import OpenCall, OpenCalls, ToolAnswer, ToolLimits, refused
 from clisup.daemon.recorder import Item
 from clisup.errors import UsageError, WorldError
+from clisup.rpc.refusing import wrong_field
 from clisup.rpc.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
@@ -229,9 +230,8 @@ def _read(said: Answer) -> ToolAnswer:
     try:
         return tool_answer(AnswerParams.model_validate(said.result))
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "all of it"
-        return refused(f"The tool's answer could not be used, because {where} is wrong: {problem['msg']}")
+        where, reason = wrong_field(error)
+        return refused(f"The tool's answer could not be used, because {where or 'all of it'} is wrong: {reason}")
 
 
 def tool_answer(params: AnswerParams) -> ToolAnswer:

@@ -25,6 +25,7 @@ from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, er
 from clisup.host.config_file import read_config
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import PromptParams
+from clisup.rpc.refusing import wrong_field
 from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
@@ -110,9 +111,8 @@ def _check_request(request: Request) -> None:
     try:
         params = method.params.model_validate(request.params)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])[:128]
-        _check_answer(encode_error(request.id, UsageError(f"{where!r} is wrong: {problem['msg']}", param=where)))
+        where, reason = wrong_field(error)
+        _check_answer(encode_error(request.id, UsageError(f"{where!r} is wrong: {reason}", param=where)))
         return
     strict_json(params.model_dump_json().encode())
     if isinstance(params, PromptParams):

@@ -1,0 +1,26 @@
+"""What is wrong with fields that somebody sent, in words that are short whatever was sent.
+
+pydantic quotes the value that should tell a block's type as a whole: the refusal of a prompt would be as long as the prompt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = ["PLACE_CHARS", "REASON_CHARS", "wrong_field"]
+
+PLACE_CHARS = 128
+REASON_CHARS = 200
+
+
+def wrong_field(error: ValidationError) -> tuple[str, str]:
+    """The path of the first field that is wrong, empty for all of it, and the reason. Neither quotes a value as a whole."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    reason = problem["msg"]
+    where = ".".join(str(part) for part in problem["loc"])[:PLACE_CHARS]
+    if len(reason) > REASON_CHARS:  # what would have been right stands at the end
+        reason = f"{reason[: REASON_CHARS // 2]} ... {reason[-REASON_CHARS // 2 :]}"
+    return where, reason
