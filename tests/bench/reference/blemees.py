@@ -1,6 +1,7 @@
 """blemees-agentd from a checkout that the user made: the same fakes as its `claude`, one client for all sessions.
 
-Its own defaults, but for the caps on sessions. Spoken: its protocol `blemees-agent/1`.
+Its own defaults, but for the caps on sessions. Spoken: its protocol `blemees-agent/1`, which it had up to 0.10; its repository was
+named blemees-daemon then.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _line(client: socket.socket) -> dict[str, Any]:
     data = bytearray()
     while not data.endswith(b"\n"):
         data += (byte := client.recv(1))
-        assert byte, "it hung up"
+        assert byte, "it hung up: is it of 0.10?"
     return dict(json.loads(data))
 
 
