@@ -16,7 +16,7 @@ __all__ = ["measure"]
 PART = "growth"
 HISTORIES, OPEN = (10, 1_000, 10_000, 100_000), (10, 100, 1_000)
 SHORT_HISTORIES = (10, 10_000)
-ROUNDS = 5
+ROUNDS = 9
 TURNS, STARTS = (10, 50, 200), 10
 """Turns that run while so many more are started."""
 RUNNING = 10

@@ -30,7 +30,7 @@ __all__ = ["measure"]
 PART = "start"
 STAMP = re.compile(rb"@STAMP-(\d{16})")
 AT_ONCE = 10
-OPEN = 10
+OPEN, MANY = 10, 200
 """Sessions that `clisup status` has to show."""
 REST_S = 0.15
 """Between two starts: as a user's, each finds a daemon that is done with the one before."""
@@ -45,7 +45,8 @@ class Start(NamedTuple):
 
 def measure(setting: Setting) -> list[Figure]:
     with setting.place() as at:
-        figures = _warm(setting, at) + _commands(setting, at)
+        figures = _warm(setting, at)
+    figures += _commands(setting)
     return figures if setting.size == "short" else [*_cold(setting), *figures, *_keepers(setting)]
 
 
@@ -196,12 +197,18 @@ def _bare(setting: Setting, count: int) -> Start:
     return Start((max(int(found) for found in STAMP.findall(said)) - begun) / 1e6, share)
 
 
-def _commands(setting: Setting, at: Place) -> list[Figure]:
-    """Interleaved, with ten open sessions; none writes bytecode that the next would find."""
-    for _ in range(OPEN):
+def _commands(setting: Setting) -> list[Figure]:
+    """Of a daemon of its own, with ten open sessions, then with many."""
+    with setting.place() as at:
+        figures = _status(setting, at, OPEN, setting.of(("", "--json", "-q"), ("",), ("",)))
+        return figures if setting.size == "short" else figures + _status(setting, at, setting.of(MANY, 0, 12), ("",))
+
+
+def _status(setting: Setting, at: Place, sessions: int, forms: Sequence[str]) -> list[Figure]:
+    """Interleaved; none writes bytecode that the next would find."""
+    for _ in range(sessions - len(at.daemon.call("daemon/status")["sessions"])):
         at.session()
     clisup = str(Path(sys.executable).with_name("clisup"))
-    forms = setting.of(("", "--json", "-q"), ("",), ("",))
     runs: dict[str, list[str]] = {"pass": [sys.executable, "-c", "pass"]}
     runs |= {f"clisup status {form}".strip(): [clisup, "status", *form.split()] for form in forms}
     environment = {**at.daemon.env, "CLISUP_SOCKET": at.daemon.socket, "CLISUP_STATE_DIR": str(at.daemon.state)}
@@ -211,12 +218,15 @@ def _commands(setting: Setting, at: Place) -> list[Figure]:
             took = setting.undisturbed(_timed, argv, environment)
             if number:  # the first fills caches
                 times[name].append(took)
-    setting.say("start, " + ", ".join(f"{name}: {_median(each):.1f} ms" for name, each in times.items()))
+    setting.say(
+        f"start, {sessions} sessions, " + ", ".join(f"{name}: {_median(each):.1f} ms" for name, each in times.items())
+    )
+    which, target = ("", TARGETS["status"]) if sessions == OPEN else (f", {sessions} open sessions", None)
+    bare = [took.ms for took in times.pop("pass")]
     return [
-        figure(PART, name, "ms", [took.ms for took in each], reference="python -c pass", against=[took.ms for took in times["pass"]],
-               target=TARGETS["status"], stolen=[took.stolen for took in each])
+        figure(PART, name + which, "ms", [took.ms for took in each], reference="python -c pass", against=bare, target=target,
+               stolen=[took.stolen for took in each])
         for name, each in times.items()
-        if name != "pass"
     ]  # fmt: skip
 
 
