@@ -10,7 +10,7 @@ from clisup.cli.lookup import all_sessions
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
-__all__ = ["stored", "stored_of_all"]
+__all__ = ["by_time", "stored", "stored_of_all"]
 
 PAGE = 500
 HELD = 20_000
@@ -35,8 +35,12 @@ def stored_of_all(client: Client, raw: bool) -> Iterator[_Event]:
     """The history of every session, closed ones too, by time; events of one session stay in their order."""
     ids = [s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed"))]
     page_size = min(PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
-    histories = (_dated(stored(client, session_id, raw, page_size)) for session_id in ids)
-    return (event for _, event in heapq.merge(*histories, key=lambda dated: dated[0]))
+    return by_time(stored(client, session_id, raw, page_size) for session_id in ids)
+
+
+def by_time(histories: Iterable[Iterable[_Event]]) -> Iterator[_Event]:
+    """Those of several sessions put in order; events of one session stay in theirs."""
+    return (event for _, event in heapq.merge(*map(_dated, histories), key=lambda dated: dated[0]))
 
 
 def _with_gaps(session_id: str, page: dict[str, Any]) -> list[_Event]:

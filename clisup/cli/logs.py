@@ -15,7 +15,7 @@ from clisup.cli.terminal import Ink, plain
 from clisup.cli.turn import print_json
 from clisup.client.following import Follower
 from clisup.client.sync import Client
-from clisup.errors import ClisupError
+from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["ACK_EVERY", "SHORT_ID", "command"]
 
@@ -49,6 +49,8 @@ def command(session: str | None, everything: bool, follow: bool, new: bool, name
     A line holds the local time, the type, the turn and what the event says. Events that are missing are told by a line of
     type gap.
 
+    Where no daemon runs, stored events are read from its files, and the exit code is 3; -f needs a daemon.
+
     With --name the daemon keeps the place: a later run of this command goes on where this one ended. Nothing is left out;
     only where this command is killed, its last lines may come again. docs/clients.md says how to forget a name.
 
@@ -62,14 +64,23 @@ def command(session: str | None, everything: bool, follow: bool, new: bool, name
     _check(session, everything, follow, new or name is not None)
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     printer = _Printer(prefix=everything, **look)
-    with Client.connect(name="clisup-logs") as client:
+    try:
+        client = Client.connect(name="clisup-logs")
+    except ClisupError as error:
+        if error.kind != "daemon_not_running" or follow:
+            raise
+        from clisup.cli.stored import events_from_disk
+
+        printer.print_all(events_from_disk(session, raw=look["raw"]))
+        return error.exit_code
+    with client:
         wanted = "*" if everything else find_session(client, str(session))
         if follow:
             _follow(client, wanted, None if new else 0, name, printer, look)
         else:
             events = stored_of_all(client, look["raw"]) if everything else stored(client, wanted, look["raw"])
             printer.print_all(events)
-    return 0
+    return EXIT_OK
 
 
 def _check(session: str | None, everything: bool, follow: bool, follows_only: bool) -> None:

@@ -26,7 +26,7 @@ def show_session(wanted: StatusArguments) -> int:
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
-        from clisup.cli.status_stored import session_from_disk
+        from clisup.cli.stored import session_from_disk
 
         detail, code = session_from_disk(str(wanted.session)), error.exit_code
     if wanted.json:

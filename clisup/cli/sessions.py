@@ -11,6 +11,7 @@ from clisup.cli.lookup import all_sessions
 from clisup.cli.status import short_ids
 from clisup.cli.terminal import cost, duration, table
 from clisup.client.sync import Client
+from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["command"]
 
@@ -24,20 +25,34 @@ _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed
 def command(as_json: bool, state: str | None) -> int:
     """List sessions, newest first.
 
+    Where no daemon runs, they are read from its files, and the exit code is 3.
+
     \b
     Example:
       clisup sessions
       clisup sessions --state running --json | jq -r .session_id
     """
-    with Client.connect(name="clisup-sessions") as client:
-        found = list(all_sessions(client, state=state))
+    found, code = _found(state)
     if as_json:
         for summary in found:
             print(json.dumps(summary, ensure_ascii=False))
-        return 0
+        return code
     short = short_ids([s["session_id"] for s in found])
     print(table(_HEAD, [_row(s, short[s["session_id"]]) for s in found]) if found else "No sessions.")
-    return 0
+    return code
+
+
+def _found(state: str | None) -> tuple[list[dict[str, Any]], int]:
+    """With the exit code."""
+    try:
+        with Client.connect(name="clisup-sessions") as client:
+            return list(all_sessions(client, state=state)), EXIT_OK
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.cli.stored import sessions_from_disk
+
+        return sessions_from_disk(state), error.exit_code
 
 
 def _row(s: dict[str, Any], short: str) -> list[str]:

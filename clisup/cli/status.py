@@ -1,6 +1,6 @@
 """`clisup status`: what the daemon, its backends and its sessions are doing, in one screen. Light: see `clisup.cli.main`.
 
-Where no daemon runs, what its files say is shown (`clisup.cli.status_stored`), and the exit code is 3.
+Where no daemon runs, what its files say is shown (`clisup.cli.stored`), and the exit code is 3.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def ask() -> dict[str, Any]:
     except Exception as error:
         if getattr(error, "kind", None) != "daemon_not_running":
             raise
-        from clisup.cli.status_stored import status_from_disk
+        from clisup.cli.stored import status_from_disk
 
         return status_from_disk(error)
 
@@ -123,7 +123,7 @@ def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     """The head: who runs, where, how much."""
     d, totals = status["daemon"], status["totals"]
     if absent_daemon(status):
-        from clisup.cli.status_stored import absent_lines
+        from clisup.cli.stored import absent_lines
 
         return absent_lines(status, ink)
     colour = _COLOURS.get(d["state"], "red")

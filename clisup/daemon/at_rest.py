@@ -1,9 +1,14 @@
-"""`daemon/status` where no daemon answers: the same object, from the files alone. Takes no lock and changes nothing."""
+"""`daemon/status`, `session/list` and `session/events` where no daemon answers: the same objects, from the files alone.
+
+Takes no lock and changes nothing.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from clisup import __version__
@@ -15,12 +20,23 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
-from clisup.host.session_dir import list_sessions
-from clisup.host.stored_sessions import StoredSession, read_session
+from clisup.host.native_lines import native_parts, with_parts
+from clisup.host.session_dir import SessionDir, list_sessions
+from clisup.host.stored_journal import StoredJournal
+from clisup.host.stored_sessions import StoredSession, check_spec, read_session
 from clisup.host.tree_memory import tree_memory
 from clisup.rpc.status_models import STATUS_SCHEMA
 
-__all__ = ["UNFINISHED", "stored_detail", "stored_ids", "stored_sessions", "stored_status"]
+__all__ = [
+    "UNFINISHED",
+    "stored_detail",
+    "stored_events",
+    "stored_holder",
+    "stored_ids",
+    "stored_rows",
+    "stored_sessions",
+    "stored_status",
+]
 
 UNFINISHED = "unfinished"
 """The state of a session whose turn was running, and whose keeper is gone, too: the next daemon says how it ended."""
@@ -32,10 +48,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
     """What `clisup status` shows without a daemon; `reason` is why none could be asked. Blocks for as long as reading takes."""
     damaged: Damaged = {}
     sessions = list(stored_sessions(state_dir, damaged))
-    memory = (
-        tree_memory({s.keeper for s in sessions if s.keeper is not None}) if any(s.keeper for s in sessions) else {}
-    )
-    rows = [_row(session, memory) for session in sessions if not session.closed]
+    rows = _rows([session for session in sessions if not session.closed])
     return {
         "schema_version": STATUS_SCHEMA,
         "daemon": _daemon(socket, state_dir, reason, rows),
@@ -49,6 +62,36 @@ def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
     }
 
 
+def stored_rows(state_dir: str, state: str | None, damaged: Damaged) -> list[dict[str, Any]]:
+    """`session/list`, newest first: those in this state, or all that are not closed. Raises `WorldError`."""
+    rows = _rows(list(stored_sessions(state_dir, damaged)))
+    wanted = [row for row in rows if (row["state"] == state if state else row["state"] != SessionState.CLOSED)]
+    return sorted(wanted, key=lambda row: str(row["created_at"]), reverse=True)
+
+
+def stored_events(state_dir: str, session_id: str, *, raw: bool) -> Iterator[dict[str, Any]]:
+    """All events of a session, with `native` where `raw` is asked for; what is missing is told by dicts of type `gap`.
+
+    Raises `ClisupError` for a session that is not there or cannot be read.
+    """
+    directory = SessionDir(state_dir, session_id)
+    with _readable(session_id):
+        if check_spec(directory) is None:
+            raise _not_found(session_id)
+        reader = StoredJournal(directory.journal).reader()
+    try:
+        while True:
+            events = reader.read()
+            if (gap := reader.take_gap()) is not None:
+                yield {"type": "gap", "session_id": session_id, **gap._asdict()}
+            if not events:
+                return
+            for _, event, line in events:
+                yield json.loads(with_parts(event, list(native_parts(line, directory))) if raw else event)
+    finally:
+        reader.close()
+
+
 def stored_ids(state_dir: str) -> list[dict[str, Any]]:
     """`session_id` of every session that has files. Raises `WorldError`."""
     try:
@@ -59,8 +102,26 @@ def stored_ids(state_dir: str) -> list[dict[str, Any]]:
 
 def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
     """`session/get` without a daemon. Raises `ClisupError` for a session that is not there or cannot be read."""
-    try:
+    with _readable(session_id):
         found = read_session(state_dir, session_id)
+    if found is None:
+        raise _not_found(session_id)
+    return {**_rows([found])[0], "timers": [], "watch": None, "last_events": found.last_events}
+
+
+def _not_found(session_id: str) -> UsageError:
+    return UsageError(
+        f"cannot find session {session_id}, because nothing is stored of it",
+        kind="session_not_found",
+        hint="list them: clisup sessions",
+    )
+
+
+@contextmanager
+def _readable(session_id: str) -> Iterator[None]:
+    """What is wrong with a session's files is said in words, and without a word of what is in them."""
+    try:
+        yield
     except ClisupError:
         raise
     except Exception as error:
@@ -69,10 +130,6 @@ def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
             kind="storage_failed",
             hint="restore it, or move the session's directory away",
         ) from None
-    if found is None:
-        raise UsageError(f"cannot find session {session_id}, because nothing is stored of it", kind="session_not_found")
-    memory = tree_memory({found.keeper}) if found.keeper is not None else {}
-    return {**_row(found, memory), "timers": [], "watch": None, "last_events": found.last_events}
 
 
 def stored_sessions(state_dir: str, damaged: Damaged) -> Iterator[StoredSession]:
@@ -88,7 +145,7 @@ def stored_sessions(state_dir: str, damaged: Damaged) -> Iterator[StoredSession]
 
 
 def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    holder = _holder(os.path.join(state_dir, "daemon.lock"))
+    holder = stored_holder(state_dir)
     return {
         "name": "clisup",
         "version": __version__,
@@ -111,9 +168,10 @@ def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]
     }
 
 
-def _holder(lock: str) -> int | None:
+def stored_holder(state_dir: str) -> int | None:
+    """The pid of a daemon that holds the state directory, though it does not answer."""
     try:
-        return lock_holder(lock)
+        return lock_holder(os.path.join(state_dir, "daemon.lock"))
     except OSError:
         return None
 
@@ -127,6 +185,12 @@ def _storage(state_dir: str) -> dict[str, Any]:
         pass
     nothing = {"state": None, "since": None, "error": None, "failures": None}
     return {"path": state_dir, **nothing, "free_bytes": free, "writable": os.access(state_dir, os.W_OK)}
+
+
+def _rows(sessions: list[StoredSession]) -> list[dict[str, Any]]:
+    keepers = {session.keeper for session in sessions if session.keeper is not None}
+    memory = tree_memory(keepers) if keepers else {}
+    return [_row(session, memory) for session in sessions]
 
 
 def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:

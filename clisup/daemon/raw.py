@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
-from collections.abc import Iterator
 
 import trio
 
-from clisup.core.journal import read_lines
-from clisup.core.long_line import SLICE
 from clisup.errors import UsageError
+from clisup.host.native_lines import native_parts, with_parts
 from clisup.host.session_dir import SessionDir
 from clisup.host.spool import read_range, spool_size
 
@@ -26,26 +22,12 @@ async def with_native(event: bytes, line: bytes, directory: SessionDir) -> bytes
 
     A long line is read and written in slices, and others have their turn between them.
     """
-    record = read_lines(line + b"\n")[0]
-    if record.src is None:
-        return event
-    run = directory.run(record.src.run)
-    path = run.out if record.src.spool == "out" else run.err
     parts: list[bytes] = []
-    for part in _native(path, record.src.start, record.src.end):
+    for part in native_parts(line, directory):
         if parts:
             await trio.lowlevel.checkpoint()
         parts.append(part)
-    return b"".join((event[:-1], b',"native":"', *parts, b'"}')) if any(parts) else event
-
-
-def _native(path: str, start: int, end: int) -> Iterator[bytes]:
-    """The inside of a JSON string, slice by slice. What is no UTF-8 becomes U+FFFD, wherever it is cut."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while start < end:
-        data = read_range(path, start, min(SLICE, end - start))
-        start = start + len(data) if data else end  # what is gone is gone
-        yield json.dumps(decoder.decode(data.rstrip(b"\n"), final=start >= end))[1:-1].encode()
+    return with_parts(event, parts)
 
 
 def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tuple[bytes, int]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from clisup.core.journal import stored_event, whole_lines
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
-if TYPE_CHECKING:
-    from clisup.host.journal_store import JournalStore
-
-__all__ = ["Gap", "JournalReader", "StoredEvent", "near"]
+__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
 
 READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
 SEARCHED = 64 * 1024  # bytes that are read through rather than searched
@@ -35,13 +32,33 @@ class Gap(NamedTuple):
     reason: Literal["damaged", "retention"]
 
 
+class Segments(Protocol):
+    """The files of a journal: of the daemon that writes it, or at rest."""
+
+    @property
+    def first_seq(self) -> int:
+        """The oldest seq that is kept."""
+
+    @property
+    def next_seq(self) -> int:
+        """The one after the newest."""
+
+    def path_of(self, first_seq: int) -> str: ...
+
+    def locate(self, seq: int) -> tuple[int, int | None]:
+        """(segment, offset) at or before the line of `seq`; no offset where it has to be searched."""
+
+    def next_segment(self, segment: int) -> int | None:
+        """The segment after `segment`, or None where that is the last."""
+
+
 class JournalReader:
     """Reads stored events at its own pace; nothing is queued for it, and it holds no one up.
 
     What is damaged or gone is passed over, and `take_gap` says so: a hole in the numbers is all that it takes to know.
     """
 
-    def __init__(self, store: JournalStore, after_seq: int) -> None:
+    def __init__(self, store: Segments, after_seq: int) -> None:
         self._store = store
         self._next = after_seq + 1
         self._fd: int | None = None

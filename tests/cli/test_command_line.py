@@ -81,7 +81,7 @@ def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[
 
 
 @pytest.mark.parametrize("args", [
-    ("sessions",), ("logs", "3f2a"), ("status", "--why", "3f2a"),
+    ("logs", "-f", "3f2a"), ("logs", "--all", "-f"), ("status", "--why", "3f2a"),
     ("interrupt", "3f2a"), ("fork", "3f2a"), ("close", "3f2a"), ("env", "demo"),
     ("steer", "3f2a", "hello"), ("set", "3f2a", "--model", "m"), ("context", "3f2a"),
     ("backends",), ("stop",), ("run", "-b", "demo", "hello"),

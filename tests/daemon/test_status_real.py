@@ -136,6 +136,9 @@ def test_a_look_from_disk_changes_no_byte_and_no_time_and_takes_no_lock(
             ("status", session.id),
             ("status", "-q"),
             ("status", "-o", "id"),
+            ("sessions",),
+            ("logs", "--all", "--raw"),
+            ("logs", session.id[:8]),
         ):
             assert run(daemon, *args).returncode == 3
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it
@@ -194,6 +197,59 @@ def test_damage_and_a_newer_version_are_told_without_a_daemon_too(serve: Callabl
     assert near.returncode == 69 and "damaged at byte" in near.stderr and "Traceback" not in near.stderr
     daemon.start()
     assert daemon.call("daemon/status")["damaged_sessions"].keys() == reasons.keys()
+
+
+def test_sessions_and_logs_are_the_same_without_a_daemon(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    for text in ("hello", "some more\n@tool Bash ls"):
+        daemon.new().ask(text)
+    closed = daemon.new()
+    closed.ask("bye")
+    daemon.call("session/close", session_id=closed.id)
+    busy(daemon, tmp_path)
+    ways = [("sessions", "--json"), ("sessions", "--state", "closed", "--json"), ("logs", "--all", "--json", "--raw")]
+    live = [json_lines(run(daemon, *way).stdout) for way in ways]
+    daemon.kill()
+    told = [run(daemon, *way) for way in ways]
+    assert {each.returncode for each in told} == {3}
+    assert {each.stderr for each in told} == {f"clisup: the daemon is not running; from disk: {daemon.state}\n"}
+    rest = [json_lines(each.stdout) for each in told]
+    for before, after in zip(live[:2], rest[:2], strict=True):
+        names = ("session_id", "state", "turns", "labels", "cost_usd")
+        assert [[row[name] for name in names] for row in after] == [[row[name] for name in names] for row in before]
+    assert len(live[1]) == 1 and any("native" in event for event in rest[2])
+    assert rest[2][: len(live[2])] == live[2]
+    (tmp_path / "go").touch()
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_logs_without_a_daemon_say_what_is_damaged_and_go_on(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    fine, damaged, odd = (daemon.new() for _ in range(3))
+    for session in (fine, damaged, odd):
+        session.ask("hello")
+    daemon.stop()
+    journal = next((damaged.dir / "journal").iterdir())
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], b"\x00" * 20 + b"\n", *lines[4:]]))
+    (odd.dir / "session.json").write_text('["canary-of-the-file"]')
+    every = run(daemon, "logs", "--all", "--json")
+    events = json_lines(every.stdout)
+    assert every.returncode == 3 and "its session.json is missing, damaged or" in every.stderr
+    assert {event["session_id"] for event in events} == {fine.id, damaged.id}
+    assert [(e["from_seq"], e["to_seq"], e["reason"]) for e in events if e["type"] == "gap"] == [(3, 3, "damaged")]
+    alone = run(daemon, "logs", odd.id)
+    assert alone.returncode == 69 and "canary" not in alone.stderr and "Traceback" not in alone.stderr
+    rows = run(daemon, "sessions")
+    assert rows.returncode == 3 and fine.id[:8] in rows.stdout
+    assert all(f"cannot read session {session.id}" in rows.stderr for session in (damaged, odd))
+    nobody = run(daemon, "logs", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
+    assert nobody.returncode == 4 and "nothing is stored of it" in nobody.stderr
+    follow = run(daemon, "logs", "--all", "-f")
+    assert follow.returncode == 3 and "cannot reach the daemon" in follow.stderr
 
 
 def test_who_holds_the_state_directory_without_answering_is_named(serve: Callable[..., Harness]) -> None:

@@ -1,0 +1,36 @@
+"""The CLI's own line of an event, as it lies in a spool."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+
+from clisup.core.journal import read_lines
+from clisup.core.long_line import SLICE
+from clisup.host.session_dir import SessionDir
+from clisup.host.spool import read_range
+
+__all__ = ["native_parts", "with_parts"]
+
+
+def native_parts(line: bytes, directory: SessionDir) -> Iterator[bytes]:
+    """The inside of a JSON string, slice by slice: what the CLI said for the event of this journal line.
+
+    Nothing for the daemon's own events, and for lines that are gone. What is no UTF-8 becomes U+FFFD, wherever it is cut.
+    """
+    source = read_lines(line + b"\n")[0].src
+    if source is None:
+        return
+    run = directory.run(source.run)
+    path = run.out if source.spool == "out" else run.err
+    decoder, start = codecs.getincrementaldecoder("utf-8")("replace"), source.start
+    while start < source.end:
+        data = read_range(path, start, min(SLICE, source.end - start))
+        start = start + len(data) if data else source.end  # what is gone is gone
+        yield json.dumps(decoder.decode(data.rstrip(b"\n"), final=start >= source.end))[1:-1].encode()
+
+
+def with_parts(event: bytes, parts: Sequence[bytes]) -> bytes:
+    """The envelope with `native`."""
+    return b"".join((event[:-1], b',"native":"', *parts, b'"}')) if any(parts) else event

@@ -1,0 +1,97 @@
+"""A journal that nobody writes gives what the daemon's own gives, and is left as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clisup.core.envelope import encode_event
+from clisup.core.events import Notice
+from clisup.core.journal import encode_line, encode_snapshot
+from clisup.errors import UsageError
+from clisup.host.journal_reader import Gap, JournalReader
+from clisup.host.journal_store import JournalStore
+from clisup.host.stored_journal import TAIL, StoredJournal
+
+
+def line(seq: int, message: str = "m") -> bytes:
+    notice = Notice(code="test", message=message)
+    return encode_line(encode_event(notice, session_id="s", seq=seq, ts="t", turn_id=None, source="daemon"))
+
+
+def segment(path: Path, first: int, *lines: bytes) -> None:
+    (path / f"{first:012d}.jsonl").write_bytes(encode_snapshot({}) + b"".join(lines))
+
+
+def story(reader: JournalReader) -> list[int | Gap]:
+    told: list[int | Gap] = []
+    while True:
+        events, gap = reader.read(), reader.take_gap()
+        told += [] if gap is None else [gap]
+        if not events and gap is None:
+            reader.close()
+            return told
+        told += [event.seq for event in events]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    after=st.integers(0, 12),
+    first=st.integers(1, 4),
+    torn=st.integers(0, 60),
+)
+def test_it_gives_what_the_daemon_gives_of_the_same_files(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], after: int, first: int, torn: int
+) -> None:
+    path = tmp_path_factory.mktemp("journal")
+    at = first
+    for length in lengths:
+        segment(path, at, *[line(seq) for seq in range(at, at + length)])
+        at += length
+    with next(iter(sorted(path.iterdir(), reverse=True))).open("ab") as file:
+        file.write(line(at)[:torn])
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    stored = StoredJournal(str(path))
+    found = story(stored.reader(after))
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    store = JournalStore(str(path), segment_bytes=1 << 20)
+    list(store.load())
+    assert (stored.first_seq, stored.next_seq) == (store.first_seq, store.next_seq)
+    assert found == story(store.reader(after))
+    store.close()
+
+
+def test_the_last_event_is_found_before_what_is_damaged_and_behind_what_is_long(tmp_path: Path) -> None:
+    segment(tmp_path, 1, line(1), line(2, "x" * 3 * TAIL), b"no line of ours\n")
+    stored = StoredJournal(str(tmp_path))
+    assert stored.next_seq == 3 and story(stored.reader()) == [1, 2]
+
+
+def test_damage_and_removed_segments_are_told(tmp_path: Path) -> None:
+    segment(tmp_path, 4, line(4), b"\x00\n", line(6))
+    segment(tmp_path, 7, line(7))
+    assert story(StoredJournal(str(tmp_path)).reader()) == [Gap(1, 3, "retention"), 4, Gap(5, 5, "damaged"), 6, 7]
+
+
+def test_half_a_segment_is_none(tmp_path: Path) -> None:
+    segment(tmp_path, 1, line(1))
+    (tmp_path / f"{2:012d}.jsonl").write_bytes(encode_snapshot({})[:-5])
+    stored = StoredJournal(str(tmp_path))
+    assert (stored.first_seq, stored.next_seq) == (1, 2) and story(stored.reader()) == [1]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_session_that_was_being_made_has_none(tmp_path: Path) -> None:
+    assert story(StoredJournal(str(tmp_path / "nowhere")).reader()) == []
+    assert story(StoredJournal(str(tmp_path)).reader()) == []
+
+
+def test_a_journal_of_a_newer_clisup_is_not_read(tmp_path: Path) -> None:
+    segment(tmp_path, 1, line(1))
+    file = next(tmp_path.iterdir())
+    file.write_bytes(file.read_bytes().replace(b'"v":2,', b'"v":99,', 1))
+    with pytest.raises(UsageError, match="a newer clisup wrote it"):
+        StoredJournal(str(tmp_path))
