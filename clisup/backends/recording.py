@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.core.events import EventBase, TurnCompleted, TurnError
 from clisup.core.framing import Line, LineFramer
+from clisup.core.refusing import wrong_field
 from clisup.core.terminal import Terminal, begins_turn
 from clisup.core.usage import NO_USAGE
 from clisup.core.verdict import ExitRecord, conclude
@@ -229,8 +230,8 @@ def _check_keys(table: str, given: Mapping[str, Any], known: set[str], name: str
 
 
 def _first(error: ValidationError) -> str:
-    problem = error.errors(include_input=False, include_url=False)[0]
-    return f"'{'.'.join(str(part) for part in problem['loc'])[:80]}' is wrong: {problem['msg'][:120]}"
+    where, reason = wrong_field(error)
+    return f"'{where}' is wrong: {reason}"
 
 
 def _foreign(name: str, reason: str, hint: str = "docs/recordings.md describes the format") -> UsageError:

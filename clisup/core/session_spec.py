@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from clisup.core.approval_rules import ApprovalRule
 from clisup.core.budget import Budget
 from clisup.core.config import TimeoutsConfig
+from clisup.core.refusing import wrong_field
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, WorldError
 
@@ -61,10 +62,9 @@ class SessionSpec(BaseModel):
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            problem = error.errors(include_input=False, include_url=False)[0]
+            where, reason = wrong_field(error)
             raise WorldError(
-                f"cannot read session {session_id}, because its session.json is wrong at {problem['loc'][0]!r}:"
-                f" {problem['msg']}",
+                f"cannot read session {session_id}, because its session.json is wrong at {where!r}: {reason}",
                 kind="storage_failed",
                 hint="restore it, or move the session's directory away",
             ) from None

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from clisup.core.events import Actor
 from clisup.core.figures import OTHER, Figures
+from clisup.core.refusing import wrong_field
 from clisup.daemon.holdings import Holding
 from clisup.daemon.outlet import Outlet
 from clisup.daemon.subscription import Subscription
@@ -27,7 +28,6 @@ from clisup.host.log import LOG
 from clisup.host.peers import Peer
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
-from clisup.rpc.refusing import wrong_field
 from clisup.rpc.wire import (
     Answer,
     FrameReader,

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from clisup.core.events import Notice
 from clisup.core.lifecycle import SessionState
+from clisup.core.refusing import wrong_field
 from clisup.core.tool_calls import OpenCall, OpenCalls, ToolAnswer, ToolLimits, refused
 from clisup.daemon.recorder import Item
 from clisup.errors import UsageError, WorldError
-from clisup.rpc.refusing import wrong_field
 from clisup.rpc.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from clisup.core.erasing import Eraser, machine_names
 from clisup.core.framing import Line, LineFramer
 from clisup.core.journal import Record, read_lines, whole_lines
 from clisup.core.redact import Redactor
+from clisup.core.refusing import wrong_field
 from clisup.core.scrub_list import parse_list
 from clisup.core.turn_trace import TurnTrace
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import PromptParams
-from clisup.rpc.refusing import wrong_field
 from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from clisup.core.refusing import PLACE_CHARS, wrong_field
 from clisup.errors import UsageError
 from clisup.rpc.methods import METHODS
-from clisup.rpc.refusing import PLACE_CHARS, wrong_field
 from clisup.rpc.wire import encode_error
 
 SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"

@@ -1,4 +1,4 @@
-"""What is wrong with fields that somebody sent, in words that are short whatever was sent.
+"""What is wrong with fields that somebody sent, or that stand in a file, in words that are short whatever was there.
 
 pydantic quotes the value that should tell a block's type as a whole: the refusal of a prompt would be as long as the prompt.
 """
