@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from clisup.core.budget import lasted
 from clisup.core.journal import Record, Source
 from clisup.core.spending import Spending
-from clisup.core.usage import Usage
+from clisup.core.usage import UNKNOWN_USAGE, Usage
 
 __all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn"]
 
@@ -89,7 +89,7 @@ class Ledger(Struct):
     native_session_id: str | None = None
     native_lost: bool = False
     model: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = UNKNOWN_USAGE
     cost_usd: float | None = None
     cost_source: str = "unknown"
     turns_begun: int = 0
@@ -210,7 +210,8 @@ class Ledger(Struct):
         for name in _PLAIN:
             if name in state:
                 setattr(self, name, state[name])
-        self.usage = Usage.model_validate(state.get("usage") or {})
+        usage = Usage.model_validate(state.get("usage") or {})
+        self.usage = UNKNOWN_USAGE if usage == UNKNOWN_USAGE else usage
         if "tokens" not in state:  # of a version that knew no budgets
             self.tokens, self.turns_begun = self.usage.total_tokens or 0, sum(self.outcomes.values())
         self.current = _turn_in(state["current"]) if state.get("current") else None

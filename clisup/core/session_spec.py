@@ -18,6 +18,7 @@ from clisup.errors import ClisupError, WorldError
 __all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
 
 SPEC_VERSION = 1
+_NOT_KEPT: set[str] = set()
 
 
 class SessionApprovals(BaseModel):
@@ -55,6 +56,10 @@ class SessionSpec(BaseModel):
     resume_native_id: str | None = None
     forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
     seeded: dict[str, Any] | None = None  # the fields of `session_seeded`
+
+    def model_post_init(self, _context: Any) -> None:
+        """Which of the fields were given, nobody asks: pydantic's set of their names takes 2 KB of each session."""
+        object.__setattr__(self, "__pydantic_fields_set__", _NOT_KEPT)
 
     @classmethod
     def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:

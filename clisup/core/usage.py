@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["COUNTS", "NO_USAGE", "Usage", "UsageSource"]
+__all__ = ["COUNTS", "NO_USAGE", "UNKNOWN_USAGE", "Usage", "UsageSource"]
 
 UsageSource = Literal["reported", "estimated", "unknown"]
 
@@ -65,6 +65,9 @@ class Usage(BaseModel):
         counts = {name: None if now is None else now - before for name, (now, before) in pairs.items()}
         return Usage(**counts, source=self.source)
 
+
+UNKNOWN_USAGE = Usage()
+"""One for all: it takes half a kilobyte."""
 
 NO_USAGE = Usage(**dict.fromkeys(COUNTS, 0), source="reported")
 """Nothing used yet, and that is known: where a fresh session's running totals begin."""

@@ -21,6 +21,7 @@ from clisup.core.approval_rules import Asked, Judgement, judge, paths_of
 from clisup.core.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
 from clisup.core.ledger import Turn
 from clisup.daemon.recorder import Item
+from clisup.daemon.wake import Wake
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
@@ -65,7 +66,7 @@ class ApprovalDesk:
         self._asked: dict[str, ApprovalRequested] = {}  # not judged yet
         self._since: dict[str, float] = {}  # when each open one was asked, or last seen with somebody there
         self._given: list[_Given] = []  # no deque: an empty one takes 0.6 KB
-        self._wake = trio.Event()
+        self._wake = Wake()
         self._heard_at = 0.0  # since when all is known that the CLI had said to a daemon before this one
 
     # -- what is open ------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class ApprovalDesk:
         await run.asking.ready()
         self._heard_at = clock.monotonic()
         while True:
-            self._wake = trio.Event()
+            self._wake.begin()
             for event in list(self._asked.values()):
                 await self._judge(run, event)
             for given in list(self._given):

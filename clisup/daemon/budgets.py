@@ -27,6 +27,7 @@ from clisup.core.ledger import Turn
 from clisup.core.prices import whole_usd
 from clisup.core.usage import Usage
 from clisup.daemon.recorder import Item
+from clisup.daemon.wake import Wake
 from clisup.errors import UsageError
 from clisup.host import clock
 
@@ -48,7 +49,7 @@ class Budgets:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._limits: tuple[dict[str, Any] | None, Budget | None] = (None, limits_of(session.spec.budget, None))
-        self._news = trio.Event()
+        self._news = Wake()
         self._answered = False  # the model's last word of the turn has come
         self._began: tuple[str, float] = ("", 0.0)  # the running turn, and when it began by the clock of timers
 
@@ -123,7 +124,7 @@ class Budgets:
     async def attend(self, run: Run) -> None:
         """End the run's turn as soon as it reaches a limit, until cancelled."""
         while True:
-            self._news = trio.Event()
+            self._news.begin()
             with trio.move_on_after(self._look(run)):
                 await self._news.wait()
 

@@ -25,7 +25,7 @@ from clisup.host.journal_reader import JournalReader, StoredEvent
 from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
 
-__all__ = ["Entry", "Item", "Recorder", "Watcher"]
+__all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
 
 _LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
 
@@ -60,6 +60,10 @@ class Watcher(Protocol):
     def forget(self, session_id: str) -> None: ...
 
 
+Watchers = dict[Watcher, None]
+"""In the order in which they came. Of a session that nobody follows an empty set would take 0.2 KB."""
+
+
 class Recorder:
     """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits.
 
@@ -84,14 +88,14 @@ class Recorder:
         self._store = store
         self._storage = storage
         self._max_keys = max_keys
-        self._syncing = trio.Lock()
-        self._news, self._awaited = trio.Event(), False
+        self._syncing: trio.Lock | None = None  # these two are made when they are needed: most sessions are idle
+        self._news: trio.Event | None = None
         self._everywhere = everywhere
         self._at_ends = at_ends
         self.meter = meter or Meter(Figures(), "")
         # For the log: told once of what was journaled, after its fold.
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
-        self.watchers: set[Watcher] = set()
+        self.watchers: Watchers = {}
         self.ledger = Ledger()
         self.recent = Recent(shelf or Shelf())
 
@@ -227,10 +231,9 @@ class Recorder:
 
     def wake(self) -> None:
         """Let everybody look again who waits for `news`."""
-        if self._awaited:
-            self._awaited = False
+        if self._news is not None:
             self._news.set()
-            self._news = trio.Event()
+            self._news = None
 
     @property
     def followers(self) -> int:
@@ -240,7 +243,8 @@ class Recorder:
     @property
     def news(self) -> trio.Event:
         """Set once, with the next events: take it, read the journal to its end, then wait for it."""
-        self._awaited = True
+        if self._news is None:
+            self._news = trio.Event()
         return self._news
 
     def reader(self, after_seq: int) -> JournalReader:
@@ -283,9 +287,9 @@ class Recorder:
             await self.record_surely(lambda: [Item(_RENEWED)])
 
     async def _sync(self, then: Callable[[], None] | None) -> None:
-        async with (
-            self._syncing
-        ):  # one that comes second must not return before what the first one has taken is on disk
+        if self._syncing is None:
+            self._syncing = trio.Lock()
+        async with self._syncing:  # who comes second must not return before what the first one has taken is on disk
             with self._storage.watched(), trio.CancelScope(shield=True):
                 began = clock.monotonic()
                 await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)

@@ -15,7 +15,7 @@ from clisup.daemon.memory import MemoryLook
 from clisup.daemon.native_guard import WriterLooks
 from clisup.daemon.open_sessions import OpenSessions
 from clisup.daemon.recent import Shelf
-from clisup.daemon.recorder import Watcher
+from clisup.daemon.recorder import Watcher, Watchers
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
 from clisup.host.cgroups import CgroupHome
@@ -40,7 +40,7 @@ class Services:
     socket: str = ""  # where the bridges find us
     memory: MemoryLook = field(default_factory=MemoryLook)
     opened: OpenSessions = field(default_factory=OpenSessions)
-    everywhere: set[Watcher] = field(default_factory=set)  # who follows all sessions
+    everywhere: Watchers = field(default_factory=dict)  # who follows all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
     figures: Figures = field(default_factory=Figures)
     shelf: Shelf = field(default_factory=Shelf)

@@ -35,6 +35,7 @@ from clisup.daemon.steering import Steering, stored_name
 from clisup.daemon.summary import keeper_pid_of, summary_of
 from clisup.daemon.tool_calls import ToolDesk
 from clisup.daemon.turn import TurnRunner
+from clisup.daemon.wake import Wake
 from clisup.errors import UsageError, WorldError
 from clisup.host.journal_store import JournalStore
 from clisup.host.locks import lock_holder
@@ -80,7 +81,7 @@ class Session:
         self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
-        self.work = trio.Event()
+        self.work = Wake()
         self._waiting: trio.CancelScope | None = None  # for a slot
         self._waits_for: str | None = None  # the turn that does
         self._failures = 0  # starts in a row that came to nothing
@@ -189,7 +190,7 @@ class Session:
         if self.adoptable:
             await self._adopt()
         while self.state is not SessionState.CLOSED:
-            self.work = trio.Event()
+            self.work.begin()
             self.renewal.take_up()
             if not self.ledger.queue:
                 self.gate.account.leave(self)

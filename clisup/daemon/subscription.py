@@ -20,7 +20,7 @@ from clisup.core.journal import event_type
 from clisup.daemon.outlet import Outlet
 from clisup.daemon.raw import with_native
 from clisup.daemon.recent import PIECE_BYTES
-from clisup.daemon.recorder import Recorder, Watcher
+from clisup.daemon.recorder import Recorder, Watchers
 from clisup.daemon.turnstile import AT_ONCE, PIECE, TAIL, Turn
 from clisup.host.journal_reader import JournalReader
 from clisup.rpc.wire import encode_notification, encode_notifications
@@ -61,7 +61,7 @@ class Subscription:
         *,
         begin: Mapping[str, int],
         known: Mapping[str, Recorder],
-        watchers: set[Watcher],
+        watchers: Watchers,
     ) -> None:
         """`begin` is the next seq of each session that is followed; `known` are their recorders.
 
@@ -79,7 +79,7 @@ class Subscription:
         self._waiting: trio.CancelScope | None = None
         self._ended = False
         self._watchers = watchers
-        watchers.add(self)
+        watchers[self] = None
 
     @property
     def behind(self) -> bool:
@@ -105,7 +105,7 @@ class Subscription:
     def end(self) -> None:
         """Send no more than the piece that is under way."""
         self._ended = True
-        self._watchers.discard(self)
+        self._watchers.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
 

@@ -140,3 +140,15 @@ def test_pages_go_when_nobody_follows_and_stay_when_others_need_the_room_of_the_
     assert not recent.has(1) and recent.page(7) is not None
     other.clear()
     assert recent.page(7) is None
+
+
+def test_what_one_session_keeps_no_other_one_has() -> None:
+    shelf = Shelf()
+    one, other = Recent(shelf), Recent(shelf)
+    fill(one, 1, 3)
+    assert one.has(1) and not other.has(1)
+    one.clear()
+    fill(other, 7, 2)
+    assert not one.has(7) and other.after(7) is not None
+    fill(one, 4, 1)
+    assert one.after(4) == (5, batch(4, 1)) and other.has(7)

@@ -1,0 +1,39 @@
+"""A task that looks, waits and looks again misses nothing."""
+
+from __future__ import annotations
+
+import trio
+
+from clisup.daemon.wake import Wake
+
+
+async def test_what_comes_between_a_look_and_its_wait_ends_the_wait() -> None:
+    wake = Wake()
+    wake.begin()
+    wake.set()
+    with trio.fail_after(10):
+        await wake.wait()
+        await wake.wait()  # of the same look
+
+
+async def test_what_comes_before_a_look_is_not_waited_for_again(autojump_clock: trio.testing.MockClock) -> None:
+    wake = Wake()
+    wake.set()  # nobody looks yet
+    wake.begin()
+    with trio.move_on_after(10) as waited:
+        await wake.wait()
+    assert waited.cancelled_caught
+    wake.set()
+    wake.begin()
+    with trio.move_on_after(10) as waited:
+        await wake.wait()
+    assert waited.cancelled_caught
+
+
+async def test_a_wait_ends_when_something_comes() -> None:
+    wake = Wake()
+    wake.begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wake.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        wake.set()
