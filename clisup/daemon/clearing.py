@@ -74,7 +74,7 @@ class Clearing:
     async def _remove_all(self, items: Iterable[Garbage]) -> dict[str, str]:
         """What could not be removed, and why."""
         failed: dict[str, str] = {}
-        gone: list[str] = []
+        gone = 0
         with trio.CancelScope(shield=True):  # what was begun is done, also where the client has gone meanwhile
             for item in items:
                 if self._manager.stopping:  # ten thousand sessions would hold up its end
@@ -83,13 +83,11 @@ class Clearing:
                 try:
                     if (error := await self._remove(item)) is not None:
                         failed[item.path] = error
-                    elif item.kind == "session" and item.session_id is not None:
-                        gone.append(item.session_id)
+                    else:
+                        gone += item.kind == "session"
                 except (ClisupError, OSError) as refused:
                     failed[item.path] = str(refused)
-            if gone:
-                self._manager.cursors.drop_sessions(gone)
-        _log.info("cleared", sessions=len(gone), failed=len(failed))
+        _log.info("cleared", sessions=gone, failed=len(failed))
         return failed
 
     async def _remove(self, item: Garbage) -> str | None:

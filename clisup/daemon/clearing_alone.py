@@ -91,20 +91,18 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
 
 def _remove_all(state_dir: str, items: list[Garbage], config: Config) -> dict[str, str]:
     failed: dict[str, str] = {}
-    gone: list[str] = []
+    cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
     for item in items:
         try:
             if item.part is not None:
                 _remove_part(SessionDir(state_dir, item.part.session_id), item.part)
             elif item.kind == "session" and item.session_id is not None:
+                cursors.drop_sessions([item.session_id])
                 shutil.rmtree(SessionDir(state_dir, item.session_id).throw_away())
-                gone.append(item.session_id)
             elif (error := garbage.remove(item)) is not None:
                 failed[item.path] = error
         except (ClisupError, OSError) as refused:
             failed[item.path] = str(refused)
-    if gone:
-        CursorStore(state_dir, limit=config.daemon.max_cursors).drop_sessions(gone)
     return failed
 
 

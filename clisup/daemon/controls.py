@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Literal
 
+import structlog
 import trio
 
 from clisup.backends.base import Control, ControlAnswer
 from clisup.core.events import Actor, Notice
 from clisup.daemon.recorder import Item
-from clisup.errors import UsageError, WorldError
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.rpc.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
 
 if TYPE_CHECKING:
@@ -22,22 +23,71 @@ ANSWER_S = 30.0
 """How long the CLI may take to answer a request; claude 2.1.329 counts its context in about a second."""
 
 
+MAX_OPEN = 8
+"""Changes of a session that may wait for a CLI that does not answer."""
+_log = structlog.get_logger()
+
+
+class _Change:
+    """What becomes of a change, for who asked for it, as long as there is somebody."""
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._outcome: SetResult | ClisupError | None = None
+
+    def settle(self, outcome: SetResult | ClisupError) -> None:
+        self._outcome = outcome
+        self._done.set()
+
+    async def result(self) -> SetResult:
+        await self._done.wait()
+        assert self._outcome is not None, "it is settled"
+        if isinstance(self._outcome, ClisupError):
+            raise self._outcome
+        return self._outcome
+
+
 class Controls:
     """The settings of one session, and the requests to its live process."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_open", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._open = 0  # changes that the CLI has not answered yet
 
     async def set(self, name: Literal["model", "permission_mode"], value: str) -> SetResult:
         """Change a setting: of the live process at once, and of every process after it.
 
+        What was asked goes on without its client, and however late the CLI answers: what it takes up is journaled.
         Raises `UsageError`: session_closed, unsupported, invalid_params (the CLI refuses it); `WorldError`.
         """
-        session = self._session
-        session.shutdown.check_open()
+        self._session.shutdown.check_open()
         self._check(name, value)
+        if self._open >= MAX_OPEN:
+            raise _overloaded(name, f"it has not answered {MAX_OPEN} requests before this one")
+        change = _Change()
+        self._session.nursery.start_soon(self._take, change, name, value)
+        with trio.move_on_after(ANSWER_S):
+            return await change.result()
+        raise _late(name)
+
+    async def _take(self, change: _Change, name: Literal["model", "permission_mode"], value: str) -> None:
+        self._open += 1
+        try:
+            change.settle(await self._set(name, value))
+        except ClisupError as error:
+            change.settle(error)
+        except Exception:  # a fault in here is no end of the daemon
+            _log.exception("request failed inside the daemon", method=f"session/set_{name}")
+            change.settle(
+                ClisupError(f"cannot set the {name}, because of a fault in the daemon", hint="its log says more")
+            )
+        finally:
+            self._open -= 1
+
+    async def _set(self, name: Literal["model", "permission_mode"], value: str) -> SetResult:
+        session = self._session
         live = session.live
         running = live is not None and not live.leaving
         if running:
@@ -74,7 +124,11 @@ class Controls:
         session.shutdown.check_open()
         if "context_usage" not in session.backend.adapter.capabilities.controls:
             raise self._unsupported("context_usage")
-        answer = await self._ask("context_usage", None)
+        answer: ControlAnswer | None = None
+        with trio.move_on_after(ANSWER_S):
+            answer = await self._ask("context_usage", None)
+        if answer is None:
+            raise _late("context_usage")
         if answer.error is not None:
             raise WorldError(
                 f"cannot tell the context's usage, because the CLI says: {session.redact(answer.error)}",
@@ -101,17 +155,11 @@ class Controls:
                 kind="unsupported",
                 hint="open the session with mode: live (clisup run --live), and send it a prompt first",
             )
-        with trio.move_on_after(ANSWER_S):
-            answer = await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)
-            if answer is not None:
-                return answer
-            raise WorldError(
-                f"cannot get {control}, because the live process has ended", kind="unsupported", hint="try again"
-            )
+        answer = await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)
+        if answer is not None:
+            return answer
         raise WorldError(
-            f"cannot get {control}, because the CLI gave no answer within {ANSWER_S:g} s",
-            kind="overloaded",
-            hint="try again",
+            f"cannot get {control}, because the live process has ended", kind="unsupported", hint="try again"
         )
 
     def _unsupported(self, what: str) -> UsageError:
@@ -120,3 +168,11 @@ class Controls:
             kind="unsupported",
             hint="see backend/list",
         )
+
+
+def _late(what: str) -> WorldError:
+    return _overloaded(what, f"the CLI gave no answer within {ANSWER_S:g} s")
+
+
+def _overloaded(what: str, why: str) -> WorldError:
+    return WorldError(f"cannot get {what}, because {why}", kind="overloaded", hint="try again")

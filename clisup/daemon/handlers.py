@@ -289,7 +289,6 @@ class _Handlers:
     async def session_delete(self, connection: Connection, params: m.SessionParams) -> bytes:
         with trio.CancelScope(shield=True):
             await self._manager.delete(params.session_id)
-            self._manager.cursors.drop_sessions([params.session_id])
         return _json(m.Done())
 
     async def session_subscribe(self, connection: Connection, params: m.SubscribeParams) -> bytes:

@@ -339,13 +339,17 @@ class Manager:
         session_id = params.session_id_new or str(uuid.uuid4())
         asked = {"fork": params.session_id, "at_turn": params.at_turn}
         digest = params_digest(session_id, asked)
-        await self._made(session_id)
-        if session_id in self._sessions:
-            return self._same(session_id, digest)
-        self._check_room(session_id)
-        check_cwd(source.spec.cwd)
-        self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
-        self._making[session_id] = trio.Event()
+        while True:
+            await self._made(session_id)
+            async with self.opening:  # one that `open` is writing is not among the sessions yet
+                if session_id in self._sessions:
+                    return self._same(session_id, digest)
+                if session_id not in self._making:
+                    self._check_room(session_id)
+                    check_cwd(source.spec.cwd)
+                    self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
+                    self._making[session_id] = trio.Event()
+                    break
         try:
             spec, copy = await make_fork(source, session_id, digest, params.at_turn, actor)
             return self._begin_written(spec, copy)
@@ -388,6 +392,8 @@ class Manager:
                 kind="session_busy",
                 hint="close it first: session/close, or clisup close",
             )
+        with self.services.storage.watched():
+            self.cursors.drop_sessions([session_id])
         trash = session.dir.throw_away()
         del self._sessions[session_id]
         _log.info("session deleted", session=session_id)

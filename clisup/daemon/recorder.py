@@ -17,8 +17,9 @@ from clisup.core.figures import COUNTED, Figures, Meter
 from clisup.core.journal import Source, encode_line, encode_row, event_type
 from clisup.core.ledger import ANSWERS, FOLDED, Ledger
 from clisup.core.spending import SPENDING
+from clisup.daemon.raw import with_native
 from clisup.daemon.recent import Recent, Shelf
-from clisup.daemon.storage import Storage
+from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.journal_reader import JournalReader, StoredEvent
@@ -29,6 +30,8 @@ __all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
 
 _LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
 
+NATIVE_TRIES = 20
+"""To read a line of a spool, in 5 s: one that lies on a bad sector must not hold up its follower for good."""
 TOLD_AT_ONCE = 32
 """Followers that get an event in the step that journals it; more of them have their own turn, so that others have theirs."""
 _RENEWED = Notice(
@@ -267,6 +270,16 @@ class Recorder:
     async def read(self, reader: JournalReader) -> list[StoredEvent]:
         """What the reader gives next. While the disk cannot be read, it waits and tries again."""
         return await self._storage.surely(reader.read)
+
+    async def native(self, stored: StoredEvent) -> bytes:
+        """The event with the CLI's own line. While that cannot be read, it waits and tries again; for a while, then it goes without."""
+        for _ in range(NATIVE_TRIES):
+            try:
+                with self._storage.watched():
+                    return await with_native(stored.event, stored.line, self.dir)
+            except WorldError:
+                await trio.sleep(STORAGE_RETRY_S)
+        return stored.event
 
     async def sync(self, then: Callable[[], None] | None = None) -> None:
         """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.

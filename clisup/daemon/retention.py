@@ -62,10 +62,9 @@ class Retention:
         gone = await self.due()
         for part in gone:
             await self.remove(part)
-        if whole := [part.session_id for part in gone if part.upto is None]:
-            self._manager.cursors.drop_sessions(whole)
         if gone:
-            _log.info("retention removed", parts=len(gone), sessions=len(whole), bytes=sum(part.size for part in gone))
+            whole = sum(part.upto is None for part in gone)
+            _log.info("retention removed", parts=len(gone), sessions=whole, bytes=sum(part.size for part in gone))
         return len(gone)
 
     async def due(self) -> list[Part]:

@@ -165,7 +165,10 @@ def _may_be_below(pid: int, keepers: AbstractSet[int]) -> bool:
     if not keepers or pid <= 1:
         return False
     for _ in range(WALKS):
-        chain = ancestors(pid)
+        try:
+            chain = ancestors(pid)
+        except OSError:
+            return True  # without a descriptor nobody can be told from a tool of a CLI
         if not keepers.isdisjoint(chain):
             return True
         if os.path.exists(f"/proc/{chain[-1]}"):

@@ -189,6 +189,10 @@ class Session:
         """Run turns, one after the other, until the session is closed."""
         if self.adoptable:
             await self._adopt()
+        elif (
+            self.ledger.open_steers
+        ):  # a daemon before this one journaled the exit of their process, and nothing after it
+            await self.steering.process_gone()
         while self.state is not SessionState.CLOSED:
             self.work.begin()
             self.renewal.take_up()
@@ -237,10 +241,14 @@ class Session:
         self._waits_for = turn.id
         with trio.CancelScope() as self._waiting:
             await self.services.slots.acquire()
-        limited = not self._waiting.cancelled_caught and self.gate.held() is not None  # while it waited for the slot
-        if limited:
+        given = not self._waiting.cancelled_caught
+        # While it waited for the slot, or in the very step that gave it: then the cancellation came too late.
+        stays = (
+            given and self.ledger.turn(turn.id) is not None and not self.shutdown.draining and self.gate.held() is None
+        )
+        if given and not stays:
             self.services.slots.release()
-        if limited or self._waiting.cancelled_caught:
+        if not stays:
             self._turn_over()
             return
         try:

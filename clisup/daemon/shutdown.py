@@ -63,11 +63,14 @@ class Shutdown:
         except WorldError:  # the client is told, so the session must not close by itself later
             self.closing = False
             raise
-        while session.busy:
-            turn_id = session.ledger.current.id if session.ledger.current else session.ledger.queue[0].id
-            await session.interrupt(turn_id, "graceful", actor)
-        session.work_came()
-        await closed.wait()
+        while not closed.is_set():
+            news = session.recorder.news
+            if session.busy:  # the CLI may begin a turn of its own after the first, too
+                turn_id = session.ledger.current.id if session.ledger.current else session.ledger.queue[0].id
+                await session.interrupt(turn_id, "graceful", actor)
+            else:
+                session.work_came()
+                await news.wait()
 
     async def finish_close(self) -> None:
         """The session's own task does the rest, when no turn is left; again where its live process had to go before."""
@@ -87,6 +90,7 @@ class Shutdown:
         session.recorder.close()
         if self._closed is not None:
             self._closed.set()
+            session.recorder.wake()
 
     # -- with the daemon ---------------------------------------------------------------------------------------------
 

@@ -84,9 +84,7 @@ def _keep(cursor: Cursor, begin: dict[str, int], everything: bool) -> None:
     """The first beginning is durable too: a client that dies before its first acknowledgement comes back to it."""
     new = {id_: seq for id_, seq in begin.items() if id_ not in cursor.seqs}
     if new or (everything and not cursor.all_known):
-        cursor.seqs.update(new)
-        cursor.all_known = cursor.all_known or everything
-        cursor.save()
+        cursor.begin(new, all_known=cursor.all_known or everything)
 
 
 def unsubscribe(manager: Manager, connection: Connection, params: m.UnsubscribeParams) -> None:

@@ -18,7 +18,6 @@ import trio
 
 from clisup.core.journal import event_type
 from clisup.daemon.outlet import Outlet
-from clisup.daemon.raw import with_native
 from clisup.daemon.recent import PIECE_BYTES
 from clisup.daemon.recorder import Recorder, Watchers
 from clisup.daemon.turnstile import AT_ONCE, PIECE, TAIL, Turn
@@ -175,26 +174,27 @@ class Subscription:
             self._has(places)
         return not outlet.busy
 
-    def _recent(self) -> tuple[bytes, dict[str, int]]:
+    def _recent(self) -> tuple[bytes, dict[Recorder, int]]:
         """One piece of what is still in memory, of as many sessions as fit into it, and the next seq of each of these."""
         pieces: list[bytes] = []
-        places: dict[str, int] = {}
+        places: dict[Recorder, int] = {}
         size = 0
         for session_id, recorder in self._dirty.items():
             if (found := self._from_memory(recorder, self._at.get(session_id, 1))) is None:
                 continue  # there is nothing, or the journal has to be read
-            places[session_id], frames = found
+            places[recorder], frames = found
             pieces.append(frames)
             size += len(frames)
             if size >= PIECE_BYTES:
                 break
         return b"".join(pieces) if len(pieces) != 1 else pieces[0], places
 
-    def _has(self, places: Mapping[str, int]) -> None:
+    def _has(self, places: Mapping[Recorder, int]) -> None:
         """The client has all of these sessions below these seqs."""
-        for session_id, after in places.items():
-            if (recorder := self._dirty.get(session_id)) is None:
-                continue  # deleted meanwhile
+        for recorder, after in places.items():
+            session_id = recorder.session_id
+            if self._dirty.get(session_id) is not recorder:
+                continue  # deleted meanwhile; there may be another one of its id
             self._at[session_id] = after
             if after >= recorder.next_seq:
                 del self._dirty[session_id]
@@ -211,8 +211,9 @@ class Subscription:
         after, frames = page or await self._from_journal(recorder, position)
         if frames and not self._ended:
             await outlet.write_events(frames)
-        self._at[recorder.session_id] = after
-        if recorder.session_id in self._dirty:
+        # It may have been deleted meanwhile, and there may be another one of its id.
+        if self._dirty.get(recorder.session_id) is recorder:
+            self._at[recorder.session_id] = after
             self._dirty.move_to_end(recorder.session_id)
 
     def _from_memory(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
@@ -232,10 +233,8 @@ class Subscription:
         stored = await recorder.read(reader)
         gap = reader.take_gap()
         wanted = [event for event in stored if self._wants.wants(event.event)]
-        if self._wants.raw:
-            events = [await with_native(event.event, event.line, recorder.dir) for event in wanted]
-        else:
-            events = [event.event for event in wanted]
+        raw = self._wants.raw
+        events = [await recorder.native(event) if raw else event.event for event in wanted]
         frames = encode_notifications("session/event", events)
         if gap is not None:
             frames = _gap(recorder.session_id, *gap) + frames

@@ -63,14 +63,16 @@ class TurnRunner:
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        prompt = self._session.prompts.take(turn.id)
-        if prompt is None:
-            prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
-        if prompt is None:
-            await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
-            return
-        self.starting = turn.id
+        self.starting = (
+            turn.id
+        )  # from here on a client that takes it back cancels it, also while its prompt cannot be read
         try:
+            prompt = self._session.prompts.take(turn.id)
+            if prompt is None:
+                prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
+            if prompt is None:
+                await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
+                return
             await self._runs(turn, prompt)
         except ClisupError as error:
             await self._fail(turn, _turn_error(error))

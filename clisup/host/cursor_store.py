@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from clisup.core.cursors import encode_head, encode_move, read_cursors
 from clisup.errors import UsageError, WorldError
@@ -44,6 +44,24 @@ class Cursor:
             if self._tail > COMPACT_BYTES:
                 self.save()
         return self.seqs[session_id]
+
+    def begin(self, new: Mapping[str, int], *, all_known: bool) -> None:
+        """Know these sessions, too. Raises `WorldError(storage_failed)`; then nothing happened."""
+        self._change({**self.seqs, **new}, all_known)
+
+    def drop(self, session_ids: Collection[str]) -> None:
+        """Know these sessions no more. Raises `WorldError(storage_failed)`; then nothing happened."""
+        if not self.seqs.keys().isdisjoint(session_ids):
+            self._change({id_: seq for id_, seq in self.seqs.items() if id_ not in session_ids}, self.all_known)
+
+    def _change(self, seqs: dict[str, int], all_known: bool) -> None:
+        before = self.seqs, self.all_known
+        self.seqs, self.all_known = seqs, all_known
+        try:
+            self.save()
+        except WorldError:
+            self.seqs, self.all_known = before
+            raise
 
     def save(self) -> None:
         """Write the whole file anew. Raises `WorldError(storage_failed)`."""
@@ -97,13 +115,20 @@ class CursorStore:
             pass
 
     def drop_sessions(self, session_ids: Collection[str]) -> None:
-        """These were deleted: nothing is kept of them. Raises `WorldError(storage_failed)`."""
+        """These are about to be deleted: nothing is kept of them. Raises `WorldError(storage_failed)`.
+
+        Before they are, for a place in a session that is gone would be one in the next session of its id, whose first events
+        nobody would get. A damaged file is left: whoever uses its name is told.
+        """
         for name in self.names():
-            cursor = self.get(name)
-            if cursor is not None and not cursor.seqs.keys().isdisjoint(session_ids):
-                for session_id in session_ids:
-                    cursor.seqs.pop(session_id, None)
-                cursor.save()
+            try:
+                cursor = self.get(name)
+            except WorldError as error:
+                if "errno" in error.data:
+                    raise
+                continue
+            if cursor is not None:
+                cursor.drop(session_ids)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._dir, f"{name}.jsonl")

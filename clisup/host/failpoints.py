@@ -41,6 +41,7 @@ FAILPOINTS: dict[str, str] = {
     "segment.mend": "before what a failed segment has left is removed",
     "sync.before": "before the journal is synced",
     "spool.read": "before each read of a spool",
+    "spool.range": "before each read of a part of it, for who wants the CLI's own lines or a blob",
     "send.before": "before each frame to a client",
     "send.torn": "in the middle of each frame to a client, which is cut in two for that",
     "send.after": "after each frame to a client",

@@ -51,6 +51,9 @@ class Segments(Protocol):
     def next_segment(self, segment: int) -> int | None:
         """The segment after `segment`, or None where that is the last."""
 
+    def end_of(self, segment: int) -> int | None:
+        """Where the last segment ends, as far as it was told to be written; None where its file says so, as for all others."""
+
 
 class JournalReader:
     """Reads stored events at its own pace; nothing is queued for it, and it holds no one up.
@@ -113,6 +116,8 @@ class JournalReader:
         return size if size >= READ_CHUNK // 8 else size + READ_CHUNK
 
     def _pread(self, fd: int, wanted: int) -> bytes:
+        if (end := self._store.end_of(self._segment)) is not None:
+            wanted = min(wanted, max(0, end - self._offset))  # beyond it lies what a failed write has left
         try:
             failpoint("journal.read")
             return os.pread(fd, wanted, self._offset)

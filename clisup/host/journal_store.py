@@ -305,6 +305,10 @@ class JournalStore:
         at = bisect.bisect_right(self._segments, segment)
         return self._segments[at] if at < len(self._segments) else None
 
+    def end_of(self, segment: int) -> int | None:
+        """Of the last segment, how much of it is written and told; what a failed write has left behind that is not."""
+        return self._size if self._segments and segment == self._segments[-1] else None
+
     def reader(self, after_seq: int) -> JournalReader:
         """A reader of all events above `after_seq`."""
         return JournalReader(self, after_seq)

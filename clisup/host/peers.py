@@ -28,7 +28,7 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 def ancestors(pid: int) -> list[int]:
-    """`pid` and its parents up to pid 1, as far as /proc shows them."""
+    """`pid` and its parents up to pid 1, as far as /proc shows them. Raises `OSError` where it cannot be asked: no descriptor is left."""
     chain: list[int] = []
     while pid > 1 and pid not in chain and len(chain) < _MAX_DEPTH:
         chain.append(pid)
@@ -45,7 +45,7 @@ def _parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0
     return int(fields[fields.rindex(b")") + 2 :].split()[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
@@ -53,15 +54,18 @@ def spool_size(path: str) -> int:
 
 
 def read_range(path: str, start: int, length: int) -> bytes:
-    """`length` bytes from `start`, less at the end; empty where the file is gone."""
+    """`length` bytes from `start`, less at the end; empty where the file is gone. Raises `WorldError(storage_failed)`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            failpoint("spool.range")
+            return os.pread(fd, length, start)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return b""
-    try:
-        return os.pread(fd, length, start)
-    finally:
-        os.close(fd)
+    except OSError as error:
+        raise storage_error("read", path, error) from None
 
 
 def tail_text(path: str, limit: int = 4096) -> str:
@@ -69,7 +73,7 @@ def tail_text(path: str, limit: int = 4096) -> str:
     try:
         size = spool_size(path)
         data = read_range(path, max(0, size - limit), limit)
-    except OSError:
+    except (OSError, WorldError):
         return ""
     first = data.find(b"\n") + 1
     if size > limit and 0 < first < len(data):  # a last line longer than the limit is cut, not dropped

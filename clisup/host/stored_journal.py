@@ -48,6 +48,10 @@ class StoredJournal:
         at = bisect.bisect_right(self._segments, segment)
         return self._segments[at] if at < len(self._segments) else None
 
+    def end_of(self, segment: int) -> int | None:
+        """A torn line at its end is no event, and who reads knows it."""
+        return None
+
     def reader(self, after_seq: int = 0) -> JournalReader:
         """A reader of all events above `after_seq`."""
         return JournalReader(self, after_seq)

@@ -243,3 +243,16 @@ def test_a_state_directory_that_is_read_only_for_a_while_is_said_so_and_the_turn
     assert session.end_of(turn)["outcome"] == "completed"
     assert session.chunks() == [*range(5), *range(7)] and session.ask("on")["outcome"] == "completed"
     until(lambda: _storage_unless_ok(daemon) is None)
+
+
+@pytest.mark.fault(55)
+def test_a_follower_of_the_clis_own_lines_waits_for_those_that_cannot_be_read(serve: Callable[..., Harness]) -> None:
+    daemon = armed(serve, "spool.range=EIO@1-3")
+    session = daemon.new()
+    session.ask("hello")
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id=session.id, after_seq=0, raw=True)
+        seen = [wire.event() for _ in range(session.get()["next_seq"] - 1)]
+        assert wire.call("ping") is not None
+    assert all(event.get("native") for event in seen if event["source"] == "backend")
+    assert any(event["source"] == "backend" for event in seen)

@@ -174,6 +174,36 @@ def test_a_closed_session_goes_whole_and_leaves_no_cursor(serve: Callable[..., H
     assert [s["session_id"] for s in daemon.call("session/list")["sessions"]] == [other.id]
 
 
+@pytest.mark.parametrize("point", ["retention.before", "retention.after"])
+def test_a_kill_beside_the_removal_leaves_no_place_in_a_session_that_is_gone(
+    serve: Callable[..., Harness], point: str
+) -> None:
+    """A session may be opened anew under the id: its first events are new to everybody."""
+    daemon = serve()
+    session = daemon.new(session_id="11111111-1111-4111-8111-111111111111")
+    session.ask("hello")
+    with daemon.wire() as wire:
+        wire.call("session/subscribe", session_id="*", after_seq=0, name="audit")
+        wire.call("session/ack", name="audit", session_id=session.id, seq=session.get()["next_seq"] - 1)
+    session.call("close")
+    daemon.kill()
+    age(session, keep=0)
+    daemon.configure(raw=raw(days=30, bytes=0))
+    daemon.env["CLISUP_FAILPOINTS"] = f"{point}=kill"
+    daemon.process = daemon.launch()
+    assert daemon.process.wait(40) == -signal.SIGKILL
+    del daemon.env["CLISUP_FAILPOINTS"]
+    daemon.configure(raw=raw(days=30, bytes=0))
+    daemon.start()
+    until(lambda: not daemon.call("session/list", state="closed")["sessions"])
+    again = daemon.new(session_id=session.id)
+    again.ask("again")
+    with daemon.wire() as wire:
+        begin = wire.call("session/subscribe", session_id="*", name="audit")["cursors"]
+        assert begin.get(session.id, 0) == 0
+        assert wire.event()["seq"] == 1
+
+
 @pytest.mark.parametrize("point", ["retention.before", "retention.after", "segment.before", "segment.after"])
 def test_a_kill_in_the_middle_of_it_leaves_a_journal_that_is_whole(serve: Callable[..., Harness], point: str) -> None:
     daemon = serve(daemon=SMALL, raw=raw(days=0, bytes=0))

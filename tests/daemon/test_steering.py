@@ -6,13 +6,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Harness, until
 from session_probe import SessionProbe
+from wire import Hangup
 
+from clisup.daemon.controls import MAX_OPEN
 from clisup.errors import ClisupError
 
 LIVE = {"mode": "live"}
@@ -275,3 +278,79 @@ def test_compaction_is_a_turn_like_any_other(serve: Callable[..., Harness], mode
     assert session.call("compact", key="c")["delivery"] == "duplicate"
     assert session.ask("@text on")["text"] == "on"
     assert len(session.events("process_started")) == 1
+
+
+@pytest.mark.parametrize("nth", range(7, 11))
+def test_a_kill_at_the_end_of_a_process_leaves_no_steered_prompt_without_a_fate(
+    serve: Callable[..., Harness], nth: int
+) -> None:
+    """Also between the exit, which is journaled, and the prompt's place in the queue."""
+    daemon = serve(start=False, demo={**LIVE, "command": [sys.executable, str(AGENT)]})
+    daemon.env["CLISUP_FAILPOINTS"] = f"journal.after=kill@{nth}"
+    daemon.start()
+    session = daemon.new()
+    with suppress(Hangup, OSError, ClisupError):
+        session.prompt("one and another", key="k1")
+        session.await_event("session_init")
+        steer(session, "two", key="s1")
+        session.await_event("process_exited")
+    daemon.kill()
+    daemon.env.pop("CLISUP_FAILPOINTS")
+    daemon.start()
+    if session.events("prompt_accepted", delivery="steered"):
+        until(lambda: "two" in texts(session) or session.events("notice", code="steer_dropped"))
+    until(lambda: session.get()["state"] == "idle")
+
+
+def texts(session: SessionProbe) -> list[str]:
+    return [str(end.get("text")) for end in session.events("turn_completed")]
+
+
+def test_to_close_a_session_ends_the_turn_that_its_cli_begins_by_itself_meanwhile(
+    serve: Callable[..., Harness],
+) -> None:
+    """It says nothing for ten minutes: to wait for its end would be a close that takes so long."""
+    agent = AGENT.with_name("follow_up_agent.py")
+    daemon = serve(demo={**LIVE, "command": [sys.executable, str(agent)]})
+    session = daemon.new()
+    session.prompt("one")
+    session.await_event("session_init")
+    steer(session, "two", key="s1")
+    session.end_of("t1")
+    session.call("close")
+    assert session.get()["state"] == "closed"
+    assert {end["outcome"] for end in session.events("turn_completed")[1:]} <= {"interrupted"}
+
+
+def test_a_mode_that_the_cli_takes_up_is_journaled_though_its_client_has_gone(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    session.ask("hello")
+    pid = session.events("process_started")[0]["pid"]
+    os.kill(pid, signal.SIGSTOP)  # it answers later
+    with daemon.wire() as wire:
+        wire.post("session/set_permission_mode", session_id=session.id, permission_mode="acceptEdits")
+        until(lambda: session.events("notice", code="asked"))
+    os.kill(pid, signal.SIGCONT)
+    session.await_event("notice", code="permission_mode_set")
+    session.ask("again")
+    os.kill(pid, signal.SIGKILL)
+    session.ask("in a new process")
+    modes = [event["permission_mode"] for event in session.events("session_init")]
+    assert modes == ["default", "acceptEdits", "acceptEdits"]
+
+
+def test_so_many_changes_may_wait_for_a_cli_that_does_not_answer(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    session.ask("hello")
+    pid = session.events("process_started")[0]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    with daemon.wire() as wire:
+        for _ in range(MAX_OPEN):
+            wire.post("session/set_model", session_id=session.id, model="demo-2")
+        until(lambda: len(session.events("notice", code="asked")) == MAX_OPEN)
+        with pytest.raises(ClisupError, match="has not answered 8 requests before this one"):
+            session.call("set_model", model="demo-2")
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: len(session.events("notice", code="model_set")) == MAX_OPEN)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import signal
+import struct
+import termios
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -307,3 +310,35 @@ def test_a_closed_session_can_be_deleted_and_an_open_one_cannot(serve: Callable[
     with pytest.raises(ClisupError):
         session.get()
     assert not any(daemon.state.joinpath("trash").glob("*"))
+
+
+def test_a_follower_that_is_slow_gets_all_of_a_session_that_was_opened_anew_under_its_id(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    name = "11111111-1111-4111-8111-111111111111"
+
+    def noted(code: str, count: int, size: int) -> None:
+        for n in range(count):
+            data = {"n": n, "pad": "x" * size}
+            daemon.call("session/note", session_id=name, code=code, message="m", data=data)
+
+    session = daemon.new(session_id=name)
+    noted("client.old", 60, 15_000)
+    with daemon.wire() as slow:
+        slow.call("session/subscribe", session_id="*", after_seq=0)
+        until(lambda: unread(slow) > 100_000)  # it does not read: the daemon waits in the middle of a piece
+        session.call("close")
+        session.call("delete")
+        daemon.new(session_id=name)
+        noted("client.new", 60, 0)
+        seen = []
+        while seen[-1:] != [59]:
+            event = slow.event()
+            seen += [event["data"]["n"]] if event.get("code") == "client.new" else []
+    assert seen == list(range(60))
+
+
+def unread(wire: Wire) -> int:
+    """Bytes that wait in the client's socket."""
+    return int(struct.unpack("i", fcntl.ioctl(wire.socket, termios.FIONREAD, b"\0" * 4))[0])

@@ -124,3 +124,33 @@ def test_a_damaged_file_is_told_and_can_be_forgotten(store: CursorStore, tmp_pat
     assert refused.value.kind == "storage_failed" and "indexer.jsonl" in refused.value.message
     store.forget("indexer")
     assert again(tmp_path).get("indexer") is None
+
+
+def test_a_beginning_that_the_disk_refuses_is_none(store: CursorStore, tmp_path: Path) -> None:
+    cursor = store.make("n")
+    arm("file.write=ENOSPC")
+    with pytest.raises(WorldError):
+        cursor.begin({A: 5}, all_known=True)
+    arm("")
+    assert (cursor.seqs, cursor.all_known) == ({}, False)
+    cursor.begin({A: 5}, all_known=True)
+    assert seqs(again(tmp_path), "n") == {A: 5}
+
+
+def test_a_deletion_that_the_disk_refuses_is_tried_again(store: CursorStore, tmp_path: Path) -> None:
+    store.make("n").begin({A: 5, B: 6}, all_known=False)
+    arm("file.write=ENOSPC")
+    with pytest.raises(WorldError):
+        store.drop_sessions([A])
+    arm("")
+    store.drop_sessions([A])
+    assert seqs(again(tmp_path), "n") == {B: 6}
+
+
+def test_a_damaged_name_keeps_no_session_from_being_deleted(store: CursorStore, tmp_path: Path) -> None:
+    store.make("sound").begin({A: 5}, all_known=False)
+    (tmp_path / "cursors" / "damaged.jsonl").write_text("rubbish\n")
+    again(tmp_path).drop_sessions({A})
+    assert seqs(again(tmp_path), "sound") == {}
+    with pytest.raises(WorldError, match="damaged"):
+        again(tmp_path).get("damaged")

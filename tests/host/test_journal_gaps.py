@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,3 +212,28 @@ def test_a_read_that_fails_where_the_journal_lives_is_typed_and_can_be_tried_aga
             reader.read()
         assert caught.value.kind == "storage_failed"
     assert story(reader) == [1, 2]
+
+
+@pytest.mark.fault(58)
+def test_what_a_failed_write_has_left_is_read_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not be taken back at once: whole lines of events that were never told, and half of one."""
+    store = opened(tmp_path)
+    store.append([line(1), line(2)], 2, {})
+    reader, write = store.reader(0), os.write
+    left = [line(3, "a"), line(4, "b"), line(5, "c")[:40]]
+
+    def torn(fd: int, _data: bytes) -> int:
+        if left:
+            return write(fd, left.pop(0))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    arm("journal.mend=EIO@1")
+    with monkeypatch.context() as patched:
+        patched.setattr("clisup.host.journal_store.os.write", torn)
+        with pytest.raises(WorldError):
+            store.append([line(seq, "longer") for seq in (3, 4, 5)], 3)
+        assert [event.seq for event in reader.read()] == [1, 2] and reader.read() == []
+    store.append([line(seq, "longer") for seq in (3, 4, 5)], 3)
+    assert story(reader) == [3, 4, 5]
+    reader.close()
+    store.close()

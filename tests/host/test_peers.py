@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -83,3 +84,12 @@ def test_the_kernel_says_who_connected(tmp_path: Path) -> None:
 
 def test_version_1_serves_its_own_user_and_root() -> None:
     assert set(own_uids()) == {os.geteuid(), 0}
+
+
+def test_where_no_descriptor_is_left_nobody_is_said_to_have_no_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_of: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("builtins.open", none_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        ancestors(os.getpid())

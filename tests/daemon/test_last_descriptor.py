@@ -1,0 +1,55 @@
+"""A daemon that has no descriptor left gives nobody rights for that."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Harness, until
+
+LIMIT = 64
+SPEAKER = """
+import os, socket, sys, time
+go, out, path = sys.argv[1:]
+while not os.path.exists(go):
+    time.sleep(0.02)
+client = socket.socket(socket.AF_UNIX)
+client.settimeout(60)
+client.connect(path)
+try:
+    client.sendall(b'{"id":1,"method":"daemon/shutdown","params":{"mode":"kill"}}\\n')
+except BrokenPipeError:
+    pass
+with open(out + ".tmp", "w") as file:
+    file.write(client.recv(65536).decode())
+os.rename(out + ".tmp", out)
+"""
+
+
+@pytest.mark.cold
+@pytest.mark.fault(42)
+def test_a_tool_of_a_cli_that_is_accepted_on_the_last_one_is_still_a_tool(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(start=False)
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT)))
+    go, out, script = tmp_path / "go", tmp_path / "out", tmp_path / "speak.py"
+    script.write_text(SPEAKER)
+    session = daemon.new()
+    session.prompt(f"@bash {sys.executable} -I -S {script} {go} {out} {daemon.socket} 2>&1")
+    session.await_event("tool_use")
+    until(lambda: session.get()["state"] == "running" and session.get()["pid"])
+    wires = []
+    while len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT - 1:
+        wires.append(daemon.wire())
+        wires[-1].call("ping")
+    go.touch()
+    until(out.exists)
+    for wire in wires:
+        wire.close()
+    assert "permission_denied" in out.read_text()
+    session.end_of("t1")
