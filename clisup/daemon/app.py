@@ -48,6 +48,7 @@ StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
 GC_THRESHOLDS = (2_000, 3, 2_000)
 ADOPTING_S = 1.0  # in which turns of before are taken up, rather than anything for turns to come
+NAMED_KEYS = 5  # of a configuration that was changed since
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -368,12 +369,13 @@ class Daemon:
 
         services = self.manager.services
         storage = services.storage.describe()
-        all_defaults = "; no such file, or nothing in it: all defaults" if self.config.is_default else ""
+        configuration, problem = await self._configuration()
         around = Surroundings(
             state_dir=self.state_dir,
             socket=self.socket_path,
             env=self.succession.env,
-            configuration=f"{self.config_file.path}, as the daemon read it at {self.configured_at}{all_defaults}",
+            configuration=configuration,
+            configuration_problem=problem,
             cgroup=services.cgroups.path,
             cwd=cwd,
             daemon={**self.identity(), "state": self.state},
@@ -383,6 +385,23 @@ class Daemon:
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]
         return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())
+
+    async def _configuration(self) -> tuple[str, tuple[str, str] | None]:
+        """What holds and since when, with what the file says by now; and why that cannot be taken up, with the way out."""
+        all_defaults = "; no such file, or nothing in it: all defaults" if self.config.is_default else ""
+        words = f"{self.config_file.path}, as the daemon read it at {self.configured_at}{all_defaults}"
+        try:
+            found = await self.reload(dry_run=True)
+        except ClisupError as error:
+            if error.kind == "shutting_down":
+                return words, None
+            return words, (
+                f"the file cannot be taken up as it is now: {error.message}",
+                error.hint or "clisup config check",
+            )
+        if found:
+            words += f"; by now it says otherwise of {', '.join(change.key for change in found[:NAMED_KEYS])}: clisup daemon reload"
+        return words, None
 
     def _daemon_status(self) -> dict[str, Any]:
         slots = self.manager.services.slots

@@ -80,6 +80,7 @@ class Manager:
         self.adopted = 0
         self.stopping = False
         self.damaged: dict[str, str] = {}
+        self._homeless: set[str] = set()  # of these the sessions whose backend is not configured
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
@@ -106,6 +107,8 @@ class Manager:
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
+        if isinstance(error, ClisupError) and error.kind == "backend_not_found":
+            self._homeless.add(session_id)
         fault = None if isinstance(error, ClisupError) else error
         _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
 
@@ -146,6 +149,20 @@ class Manager:
         else:
             self.services.opened.settle(session)
 
+    def _load_homeless(self) -> None:
+        """Those whose backend is there now. They wait for no more than that: their files are as they were."""
+        for session_id in sorted(self._homeless):
+            try:
+                self._load_one(session_id)
+            except Exception as error:
+                self.damaged[session_id] = why_unreadable(error)
+                continue
+            self._homeless.discard(session_id)
+            del self.damaged[session_id]
+            session = self._sessions.get(session_id)  # None where its files were removed meanwhile
+            if session is not None and session.state is not SessionState.CLOSED:
+                self._nursery.start_soon(session.serve)
+
     def _make(self, spec: SessionSpec) -> Session:
         return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)
 
@@ -165,6 +182,7 @@ class Manager:
                     durable=limits.fsync != "none",
                 )
                 session.renewal.come(self.backends.get(session.spec.backend))
+        self._load_homeless()
 
     async def open(self, params: SessionNewParams, actor: Actor | None = None) -> Session:
         """Open a session, or find the one of the same id and params.
@@ -370,10 +388,10 @@ class Manager:
         """A session by id. Raises `UsageError(session_not_found)`, or says why a damaged one cannot be used."""
         if session_id in self._sessions:
             return self._sessions[session_id]
-        reason = self.damaged.get(session_id, "there is none of this id")
-        raise UsageError(
-            f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint="see session/list"
-        )
+        reason, hint = self.damaged.get(session_id, "there is none of this id"), "see session/list"
+        if session_id in self._homeless:
+            hint = "put that backend back into the configuration, then: clisup daemon reload"
+        raise UsageError(f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint=hint)
 
     def has_tools(self) -> bool:
         """Is there an open session with tools, whose CLI may start a bridge?"""

@@ -522,3 +522,44 @@ def test_a_list_of_backends_that_is_being_made_survives_a_reload(serve: Callable
         reload(daemon, raw=raw + another_demo())
         rows = [wire.answer(first)["backends"], wire.answer(second)]
     assert all("slow" in [row["name"] for row in each] for each in rows)
+
+
+# -- what is said of it
+
+
+def configuration_check(daemon: Harness) -> dict[str, Any]:
+    return next(found for found in daemon.call("backend/check") if found["check"] == "configuration")
+
+
+def test_the_doctor_says_what_a_reload_would_find(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    found = configuration_check(daemon)
+    assert found["status"] == "ok" and "says otherwise" not in found["detail"]
+    daemon.configure(daemon={"max_running": 7})
+    found = configuration_check(daemon)
+    assert found["status"] == "ok" and "by now it says otherwise of daemon.max_running" in found["detail"]
+    daemon.configure(daemon={"max_runing": 1})
+    found = configuration_check(daemon)
+    assert found["status"] == "fail" and "cannot be taken up as it is now" in found["detail"]
+    assert "max_runing" in found["detail"] and found["fix"]
+
+
+def test_sessions_of_a_backend_that_was_missing_are_there_again_once_it_is_back(serve: Callable[..., Harness]) -> None:
+    daemon = serve(raw=another_demo())
+    session, closed = daemon.new(backend="other"), daemon.new(backend="other")
+    for each in (session, closed):
+        each.ask("hello")
+    closed.call("close")
+    daemon.stop()
+    daemon.configure()
+    daemon.start()
+    with pytest.raises(ClisupError) as refused:
+        session.get()
+    assert refused.value.kind == "session_not_found" and "'other'" in refused.value.message
+    assert "clisup daemon reload" in refused.value.hint
+    assert daemon.call("daemon/status")["damaged_sessions"].keys() == {session.id, closed.id}
+    reload(daemon, daemon={"max_running": 7})
+    assert daemon.call("daemon/status")["damaged_sessions"].keys() == {session.id, closed.id}
+    reload(daemon, raw=another_demo())
+    assert daemon.call("daemon/status")["damaged_sessions"] == {}
+    assert session.ask("again")["outcome"] == "completed" and closed.get()["state"] == "closed"
