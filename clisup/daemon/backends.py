@@ -6,6 +6,8 @@ import os
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ DESCRIBE_WAIT_S = 2.0
 """How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
+_FORMS: tuple[dict[str, Any], ...] = ({"live": True}, {"system_prompt": "-", "system_prompt_file": "/-"})
+"""Launches beside the ordinary one for which an adapter sets further variables."""
 
 
 def hide_secrets(backends: Iterable[Backend]) -> None:
@@ -102,10 +106,12 @@ class Backend:
 
     def own_launch(self) -> LaunchSpec:
         """What the adapter makes of an ordinary prompt: the variables that it sets and closes by itself."""
-        request = LaunchRequest(
+        return self.adapter.launch(self._request())
+
+    def _request(self) -> LaunchRequest:
+        return LaunchRequest(
             command=self.command, prompt="-", native_session_id=str(uuid.UUID(int=0)), resume=False, cwd="/"
         )
-        return self.adapter.launch(request)
 
     def executable(self) -> Executable:
         """The command's file. Raises `WorldError(backend_unavailable)`."""
@@ -213,8 +219,17 @@ class Backend:
         """
         own = self.own_launch()
         given, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
-        strange = {name for name in names if not given.get(name) and not name.startswith(MARKER_PREFIX)}
+        known = {name for name, value in given.items() if value} | self._set_by_the_adapter()
+        strange = {name for name in names if name not in known and not name.startswith(MARKER_PREFIX)}
         return sorted(name for name in strange if (rule := self.rules.verdict(name)) is None or rule.kind != "allow")
+
+    def _set_by_the_adapter(self) -> set[str]:
+        """The variables that it sets in some launches only: flags and places, no secrets."""
+        names: set[str] = set()
+        for form in _FORMS:
+            with suppress(UsageError):  # a CLI that has no such launches sets nothing for them
+                names.update(self.adapter.launch(replace(self._request(), **form)).env)
+        return names
 
     def _is_credential(self, name: str) -> bool:
         """Scrubbed or let through on purpose, and named like a secret: a scrubbed region or path is none."""

@@ -14,6 +14,9 @@ import pytest
 from harness import Harness
 from session_probe import SessionProbe
 
+from clisup.core.config import BackendConfig, Config
+from clisup.daemon.backends import Backends
+
 IN_TABLE, INHERITED, BROUGHT = "canary-table-000001", "canary-inherited-2", "canary-brought-0003"
 TABLES: dict[str, Any] = {
     "demo": {"env": {"MY_SECRET": IN_TABLE}, "pass_env": ["ANTHROPIC_API_KEY"], "request_env": ["BROUGHT_TOKEN"]},
@@ -120,6 +123,12 @@ def test_the_turn_that_a_cli_began_by_itself_is_a_recording_of_its_own(daemon: H
     assert bare(second) == bare([event for event in session.events() if event["turn_id"] == "t2"])
 
 
+def test_a_turn_of_a_live_session_is_recorded_though_its_cli_gets_variables_of_its_own(daemon: Harness) -> None:
+    session = daemon.new(mode="live")
+    texts = [session.ask(prompt)["text"] for prompt in ("Hello.\n@bash echo hi\nBye.", "again")]
+    assert [events_of(record(daemon, session, turn))[-1]["text"] for turn in ("t1", "t2")] == texts
+
+
 def test_a_turn_ended_by_the_watchdog_replays_as_one(serve: Callable[..., Harness]) -> None:
     daemon = serve(timeouts={"model_idle": 0.3, "int_grace": 0.1, "term_grace": 0.1})
     session = daemon.new()
@@ -178,6 +187,20 @@ def test_an_environment_or_configuration_that_is_not_the_daemons_is_noticed(serv
     done = clisup(daemon, "record", session.id, "-o", "rec.jsonl", "--config", str(daemon.root / "other.toml"))
     assert done.returncode == 2
     assert "the value of ANTHROPIC_API_KEY, MY_SECRET," in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("claude", "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"),
+        ("gemini", "GEMINI_SYSTEM_MD"),
+        ("qwen", "QWEN_SYSTEM_IDENTITY_MD"),
+    ],
+)
+def test_what_an_adapter_sets_in_some_launches_is_no_secret(kind: str, name: str) -> None:
+    config = Config(backends={kind: BackendConfig(kind=kind)})
+    backend = Backends(config, {"HOME": "/home/user", "PATH": "/bin"}).get(kind)
+    assert backend.unexplained([name, "BROUGHT_TOKEN"]) == ["BROUGHT_TOKEN"]
 
 
 def test_recordings_are_not_written_over_and_turns_that_are_not_there_are_said(daemon: Harness) -> None:
