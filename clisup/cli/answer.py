@@ -46,6 +46,11 @@ class Answer:
             case "turn_completed":
                 self._finish(event)
 
+    def end_line(self) -> None:
+        """What comes beside the answer begins on a line of its own."""
+        if self._last != "\n":
+            self._put("\n")
+
     def _delta(self, event: _Event) -> None:
         id_, text = event.get("message_id"), self._whole(event)
         self._begin(id_)
@@ -57,6 +62,7 @@ class Answer:
         text = "".join(self._whole(block) for block in event.get("blocks") or () if block["kind"] == "text")
         if event.get("synthetic"):
             if text:
+                self.end_line()
                 self._note(text)
             return
         id_ = event.get("message_id")
@@ -73,7 +79,7 @@ class Answer:
 
     def _withdraw(self, id_: str | None) -> None:
         if self._pending.pop(id_, ""):
-            self._end_line()
+            self.end_line()
             self._note(WITHDRAWN)
 
     def _finish(self, event: _Event) -> None:
@@ -82,17 +88,13 @@ class Answer:
             self._withdraw(id_)
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
-        self._end_line()
+        self.end_line()
 
     def _begin(self, id_: str | None) -> None:
         """Each message begins on a line of its own."""
         if id_ != self._message:
-            self._end_line()
+            self.end_line()
             self._message = id_
-
-    def _end_line(self) -> None:
-        if self._last != "\n":
-            self._put("\n")
 
     def _put(self, text: str) -> None:
         if text:

@@ -69,16 +69,21 @@ class Showing:
         self._beside(event)
         self._answer.take(event)
 
+    def note(self, text: str) -> None:
+        """A line beside the answer: what is open of that is ended first, for both may go to the same place."""
+        self._answer.end_line()
+        self._screen.note(text)
+
     def _beside(self, event: _Event) -> None:
         """What is worth a line on stderr."""
         kind = event["type"]
         quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
         if kind in _ASIDE and not quiet and not event.get("parent_tool_use_id"):
-            self._screen.note(f"{_ASIDE[kind]}: {words(event)}")
+            self.note(f"{_ASIDE[kind]}: {words(event)}")
         elif kind == "tool_result" and event.get("is_error"):
-            self._screen.note(f"tool failed: {words(event)}")
+            self.note(f"tool failed: {words(event)}")
         elif kind == "tool_result" and event.get("content") and not event.get("parent_tool_use_id"):
-            self._screen.note(f"  -> {clip(event['content'], 100)}")
+            self.note(f"  -> {clip(event['content'], 100)}")
 
     def _fetch(self, blob: str) -> bytes:
         with Client.connect(self._path, name=self._name) as client:

@@ -56,6 +56,9 @@ class Turn:
     json: bool = False
     output_schema: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        self._showing = Showing(self.path, self.session_id, self.screen, name="clisup-run")
+
     def run(self, cursor: int) -> int:
         """Send the prompt and show its turn; the exit code. Raises `TurnEnded` and what the daemon refuses."""
         with Interrupting(self.path, self.session_id) as interrupting:
@@ -72,7 +75,7 @@ class Turn:
         return self._verdict(end)
 
     def _back(self, interrupting: Interrupting) -> None:
-        self.screen.note("[connected again]")
+        self._showing.note("[connected again]")
         interrupting.ask_again()
 
     def _send(self) -> str:
@@ -84,15 +87,14 @@ class Turn:
         params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         if accepted["delivery"] == "queued":
-            self.screen.note(f"[queued at {accepted.get('position')}: another turn is running]")
+            self._showing.note(f"[queued at {accepted.get('position')}: another turn is running]")
         return str(accepted["turn_id"])
 
     def _lost(self) -> None:
-        self.screen.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
+        self._showing.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
     def _show(self, events: Follower, turn_id: str) -> _Event:
-        showing = Showing(self.path, self.session_id, self.screen, name="clisup-run")
-        asker = Asker(self.path, self.session_id, self.screen.note, None if self.json else terminal_of_own())
+        asker = Asker(self.path, self.session_id, self._showing.note, None if self.json else terminal_of_own())
         for event in events:
             if self.json:
                 print_json(event)
@@ -100,7 +102,7 @@ class Turn:
                 continue
             if not self.json:
                 if self.output_schema is None or event["type"] not in _ANSWER:
-                    showing.take(event)
+                    self._showing.take(event)
                 if event["type"] in _APPROVALS:
                     asker.take(event)
             if event["type"] == "turn_completed":
@@ -110,7 +112,7 @@ class Turn:
 
     def _verdict(self, end: _Event) -> int:
         if not self.json:
-            self.screen.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
+            self._showing.note(f"session {self.session_id} (go on with: clisup run --session {self.session_id})")
         if end["outcome"] == "completed":
             if self.output_schema is not None and not self.json:
                 self._print_value(end)

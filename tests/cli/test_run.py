@@ -179,6 +179,29 @@ def test_tools_denials_retries_and_warnings_go_to_stderr(clisup: Run, daemon: Fa
     ]
 
 
+@pytest.mark.parametrize("tty", [False, True])
+def test_a_line_beside_the_answer_is_a_line_of_its_own(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tty: bool
+) -> None:
+    """Where both go to one place, as on a terminal and in the log of a CI job."""
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("content_delta", kind="text", text="one", message_id="m1")
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "one"}])
+        daemon.emit("tool_use", tool_use_id="u", name="Bash", input={"command": "echo two"})
+        daemon.emit("tool_result", tool_use_id="u", content="two")
+        daemon.emit("message", message_id="m2", blocks=[{"kind": "text", "text": "three"}])
+        daemon.emit("message", message_id="m3", synthetic=True, blocks=[{"kind": "text", "text": "No more."}])
+        end(daemon, text="three")
+
+    plays(daemon, scene)
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty)
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = clisup("run", "-b", "demo", "hi").out.splitlines()
+    assert lines[:-1] == ["one", "tool: Bash echo two", "  -> two", "three", "No more."]
+
+
 def test_another_turns_events_are_not_shown(clisup: Run, daemon: FakeDaemon) -> None:
     def scene(daemon: FakeDaemon) -> None:
         daemon.emit("message", "t0", message_id="m0", blocks=[{"kind": "text", "text": "not mine"}])
