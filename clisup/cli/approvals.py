@@ -13,6 +13,7 @@ from clisup.cli.approval_words import question_lines, visible
 from clisup.cli.command_group import CommandGroup
 from clisup.cli.describe import tool_words, words
 from clisup.cli.lookup import find_session
+from clisup.cli.parameters import utf8
 from clisup.cli.status import short_ids
 from clisup.cli.terminal import Ink, clip, table
 from clisup.client.sync import Client
@@ -125,7 +126,8 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
 @command.command("deny")
 @click.argument("approval")
 @click.option("--session", metavar="SESSION", help="Its session, where the ID alone does not tell.")
-@click.option("--message", help="What the model is told; claude alone hands it on.")
+@click.option("--message", callback=utf8("send the message", "convert it first: iconv -t UTF-8"),
+              help="What the model is told; claude alone hands it on.")  # fmt: skip
 @click.option("--remember", is_flag=True, help="Ask the CLI to refuse the like by itself, where it offers that.")
 def deny(approval: str, session: str | None, message: str | None, remember: bool) -> int:
     """Do not let the tool call of APPROVAL run; the turn goes on without it.

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from clisup.cli.failure import usage
+from clisup.cli.parameters import utf8
 from clisup.cli.terminal import Ink, plain, size
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
@@ -29,6 +30,7 @@ _EXIT_FAIL = 1
     "--cwd",
     metavar="DIRECTORY",
     type=click.Path(),
+    callback=utf8("look at the directory", "rename it"),
     default=".",
     help="The directory that a session would work in.",
 )

@@ -11,6 +11,7 @@ import click
 from clisup.cli.describe import event_line
 from clisup.cli.history import stored, stored_of_all
 from clisup.cli.lookup import find_session
+from clisup.cli.parameters import utf8
 from clisup.cli.terminal import Ink, plain
 from clisup.cli.turn import print_json
 from clisup.client.following import Follower
@@ -38,7 +39,7 @@ _Event = dict[str, Any]
     "-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C; a restart of the daemon is no end."
 )
 @click.option("--new", is_flag=True, help="With -f: only what comes from now on.")
-@click.option("--name", metavar="NAME",
+@click.option("--name", metavar="NAME", callback=utf8("use the name"),
               help="With -f: begin after what the last one of this NAME printed, and remember what this one does.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the event envelopes as JSON lines.")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")

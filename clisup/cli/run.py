@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import stat
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
+from clisup.cli.parameters import MAX_COUNT, MAX_USD, in_utf8, limit, utf8
 from clisup.cli.showing import Screen
 from clisup.cli.turn import Turn
 from clisup.client.images import image_block
@@ -20,20 +24,38 @@ from clisup.errors import ClisupError
 __all__ = ["command"]
 
 _UUID_LENGTH = 36
+_UNHEARD = ("daemon_not_running", "overloaded")
+"""Kinds of errors that do not tell whether the prompt was taken."""
+
+_RECODE = "convert it, or give it on stdin (-), where each wrong byte becomes U+FFFD"
 _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory", "budget_usd",
           "budget_tokens")  # fmt: skip
 
 
 @click.command("run")
-@click.argument("prompt", required=False)
-@click.option("-b", "--backend", metavar="BACKEND", help="The backend of a new session; see clisup backends.")
+@click.argument("prompt", required=False, callback=utf8("send the prompt", _RECODE))
+@click.option(
+    "-b",
+    "--backend",
+    metavar="BACKEND",
+    callback=utf8("name the backend"),
+    help="The backend of a new session; see clisup backends.",
+)
 @click.option(
     "-C", "directory", metavar="DIRECTORY", help="Where the CLI works, on the daemon's machine (default: here)."
 )
-@click.option("--session", metavar="SESSION", help="Go on in this session: its id, or the first characters of it.")
-@click.option("--model", metavar="MODEL", help="The model of a new session.")
 @click.option(
-    "--permission-mode", metavar="MODE", help="What the CLI may do unasked, in its own words: acceptEdits, plan, ..."
+    "--session",
+    metavar="SESSION",
+    callback=utf8("name the session"),
+    help="Go on in this session: its id, or the first characters of it.",
+)
+@click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model of a new session.")
+@click.option(
+    "--permission-mode",
+    metavar="MODE",
+    callback=utf8("name the permission mode"),
+    help="What the CLI may do unasked, in its own words: acceptEdits, plan, ...",
 )
 @click.option(
     "--system-prompt-file",
@@ -42,9 +64,22 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
 )
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--live", is_flag=True, help="Keep the CLI's process of a new session for its next prompts.")
-@click.option("--budget-usd", type=float, metavar="USD", help="What all turns of a new session together may cost.")
-@click.option("--budget-tokens", type=int, metavar="N", help="How many tokens they may use, input and output.")
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="A label of a new session; may be given again.")
+@click.option(
+    "--budget-usd",
+    type=float,
+    metavar="USD",
+    callback=limit(MAX_USD),
+    help="What all turns of a new session together may cost.",
+)
+@click.option(
+    "--budget-tokens",
+    type=int,
+    metavar="N",
+    callback=limit(MAX_COUNT),
+    help="How many tokens they may use, input and output.",
+)
+@click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("set the label"),
+              help="A label of a new session; may be given again.")  # fmt: skip
 @click.option(
     "--image",
     "images",
@@ -57,7 +92,7 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
     "--output-schema",
     "schema",
     type=click.Path(exists=True, dir_okay=False),
-    help="A file with the JSON Schema of an object: print the answer as one line of JSON that is of it, and nothing else.",
+    help="A file with the JSON Schema of an object: ask for an answer of it, and print that as one line of JSON alone.",
 )
 @click.option("--expand", is_flag=True, help="Let the CLI take /commands, @files and $skills in the prompt as its own.")
 @click.option(
@@ -104,11 +139,20 @@ def command(
         path = client.path
     turn = Turn(path, session_id, about["backend"], said, Screen(), expand=expand, refuse_limited=refuse_limited,
                 json=as_json, output_schema=output_schema)  # fmt: skip
-    return turn.run(about["next_seq"] - 1)
+    try:
+        return turn.run(about["next_seq"] - 1)
+    except ClisupError as error:
+        if session is None and not turn.accepted and error.kind not in _UNHEARD:
+            _close(path, session_id)
+        raise
 
 
 def _prompt_text(prompt: str | None) -> str:
     if prompt is not None and prompt != "-":
+        if not prompt.strip():
+            raise usage("cannot send an empty prompt", hint="give it at least one character")
+        if _stdin_has_text():
+            print("stdin is not read: give - as PROMPT to send what it holds", file=sys.stderr)
         return prompt
     if prompt is None and sys.stdin.isatty():
         raise usage(
@@ -118,6 +162,22 @@ def _prompt_text(prompt: str | None) -> str:
     if not text.strip():
         raise usage("cannot run without a prompt, because stdin was empty", hint="give it as an argument or on stdin")
     return text
+
+
+def _stdin_has_text() -> bool:
+    """Is there text in a pipe or a file that nobody is going to read? Not waited for: jobs have pipes that stay silent."""
+    try:
+        fd = sys.stdin.fileno()
+        about = os.fstat(fd)
+        if stat.S_ISREG(about.st_mode):
+            return os.lseek(fd, 0, os.SEEK_CUR) < about.st_size
+        if not stat.S_ISFIFO(about.st_mode):
+            return False
+        look = select.poll()
+        look.register(fd, select.POLLIN)
+        return any(what & select.POLLIN for _, what in look.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False  # it is closed, or none of a process
 
 
 def _with_images(text: str, paths: tuple[str, ...]) -> str | list[dict[str, str]]:
@@ -156,6 +216,12 @@ def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str
     return session_id
 
 
+def _close(path: str, session_id: str) -> None:
+    """A session that this call opened, and that no prompt ever reached, is of no use to anybody: nobody was told its id."""
+    with suppress(ClisupError), Client.connect(path, name="clisup-run") as client:
+        client.call("session/close", session_id=session_id)
+
+
 def _exists(client: Client, session_id: str) -> bool:
     try:
         client.call("session/get", session_id=session_id.lower())
@@ -172,7 +238,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
         raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
     params = {
         "backend": options["backend"],
-        "cwd": os.path.abspath(options["directory"] or os.getcwd()),
+        "cwd": _directory(options["directory"]),
         "mode": "live" if options["live"] else None,
         "model": options["model"],
         "permission_mode": options["permission_mode"],
@@ -184,6 +250,16 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
     }
     opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
     return str(opened["session_id"])
+
+
+def _directory(given: str | None) -> str:
+    try:
+        path = os.path.abspath(given or os.getcwd())
+    except FileNotFoundError:
+        raise usage(
+            "cannot work in this directory, because it is not there any more", hint="give another one: -C DIRECTORY"
+        ) from None
+    return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 
 def _budget(options: dict[str, Any]) -> dict[str, float] | None:

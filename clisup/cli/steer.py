@@ -7,6 +7,7 @@ import sys
 import click
 
 from clisup.cli.lookup import find_session
+from clisup.cli.parameters import utf8
 from clisup.client.sync import Client
 
 __all__ = ["command"]
@@ -14,7 +15,7 @@ __all__ = ["command"]
 
 @click.command("steer")
 @click.argument("session")
-@click.argument("prompt")
+@click.argument("prompt", callback=utf8("send the prompt", "convert it first: iconv -t UTF-8"))
 def command(session: str, prompt: str) -> int:
     """Say PROMPT into the turn that SESSION runs.
 

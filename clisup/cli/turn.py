@@ -44,7 +44,7 @@ def exit_code_of_turn(end: _Event) -> int:
 
 @dataclass
 class Turn:
-    """A prompt on its way. `seen` gets every event first, where the caller wants them all (`--json`)."""
+    """A prompt on its way; `accepted` once the daemon has taken it. `json`: every event is printed, and nothing for people."""
 
     path: str
     session_id: str
@@ -57,6 +57,7 @@ class Turn:
     output_schema: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        self.accepted = False
         self._showing = Showing(self.path, self.session_id, self.screen, name="clisup-run")
 
     def run(self, cursor: int) -> int:
@@ -86,6 +87,7 @@ class Turn:
         params |= {"when_limited": "refuse"} if self.refuse_limited else {}
         params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
+        self.accepted = True
         if accepted["delivery"] == "queued":
             self._showing.note(f"[queued at {accepted.get('position')}: another turn is running]")
         return str(accepted["turn_id"])

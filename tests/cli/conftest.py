@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pytest
 
@@ -45,8 +45,9 @@ def clisup(
 ) -> Callable[..., Ran]:
     """`clisup("status", "--json", stdin="")` gives (code, out, err)."""
 
-    def run(*args: str, stdin: str = "") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    def run(*args: str, stdin: str | TextIO = "") -> Ran:
+        text = io.TextIOWrapper(io.BytesIO(stdin.encode())) if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", text)
         code = main(list(args))
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)

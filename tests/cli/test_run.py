@@ -6,11 +6,13 @@ import base64
 import json
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
@@ -89,6 +91,109 @@ def test_a_pipe_is_the_prompt(clisup: Run, daemon: FakeDaemon, args: tuple[str, 
 def test_an_empty_pipe_is_no_prompt(clisup: Run, daemon: FakeDaemon) -> None:
     ran = clisup("run", "-b", "demo", stdin="")
     assert (ran.code, daemon.requests) == (2, [])
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+def test_an_empty_prompt_is_refused_before_anything_is_asked(clisup: Run, daemon: FakeDaemon, prompt: str) -> None:
+    ran = clisup("run", "-b", "demo", prompt)
+    assert (ran.code, daemon.requests) == (2, [])
+    assert ran.err == "clisup: cannot send an empty prompt\n  hint: give it at least one character\n"
+
+
+@contextmanager
+def holding(text: str, kind: str, tmp_path: Path) -> Iterator[TextIO]:
+    """A stdin of each kind that holds `text`, and whose other end stays open."""
+    if kind == "file":
+        (tmp_path / "stdin").write_text(text)
+        with (tmp_path / "stdin").open() as file:
+            yield file
+        return
+    if kind == "socket":
+        ours, theirs = (end.detach() for end in socket.socketpair())
+    else:
+        theirs, ours = os.pipe()
+    with open(theirs) as stdin, open(ours, "w") as other:
+        other.write(text)
+        other.flush()
+        yield stdin
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("pipe", "the diff\n", True),
+        ("file", "the diff\n", True),
+        ("pipe", "", False),
+        ("file", "", False),
+        ("socket", "the diff\n", False),
+    ],
+)
+def test_text_on_stdin_beside_a_prompt_is_said_to_be_unread_and_never_waited_for(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, kind: str, text: str, said: bool
+) -> None:
+    plays(daemon, answered)
+    with holding(text, kind, tmp_path) as stdin:
+        ran = clisup("run", "-b", "demo", "Review this", stdin=stdin)
+    assert (ran.code, ran.out) == (0, "Hello.\n")
+    assert ("stdin is not read: give - as PROMPT" in ran.err) is said
+
+
+def test_a_session_whose_first_prompt_is_refused_is_closed_again(clisup: Run, daemon: FakeDaemon) -> None:
+    def refuse(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("cannot use this schema", kind="unsupported")
+
+    daemon.handlers["session/prompt"] = refuse
+    daemon.handlers["session/close"] = lambda peer, params: {}
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, "cannot use this schema" in ran.err) == (2, True)
+    assert daemon.calls("session/close") == [{"session_id": SESSION}]
+    assert clisup("run", "--session", "3f2a", "hi").code == 2
+    assert clisup("run", "--session", SESSION, "-b", "demo", "hi").code == 2
+    assert len(daemon.calls("session/close")) == 1  # a session that somebody has named is not ours to close
+
+
+def test_a_session_whose_turn_fails_stays_open(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, lambda daemon: end(daemon, "failed", error={"kind": "server", "message": "it went wrong"}))
+    assert clisup("run", "-b", "demo", "hi").code == 1
+    assert daemon.calls("session/close") == []
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (("\udcff hi",), "send the prompt"),
+        (("-C", "/tmp/\udcff", "hi"), "use directory '/tmp/\\udcff'"),
+        (("--model", "\udcff", "hi"), "name the model"),
+        (("--label", "a=b", "--label", "c=\udcff", "hi"), "set the label"),
+    ],
+)
+def test_what_is_not_utf_8_is_refused_before_anything_is_opened(
+    clisup: Run, daemon: FakeDaemon, args: tuple[str, ...], what: str
+) -> None:
+    ran = clisup("run", "-b", "demo", *args)
+    assert ran.code == 2
+    assert ran.err.startswith(f"clisup: cannot {what}, because it is not UTF-8\n")
+    assert daemon.calls("session/new") == []
+
+
+def test_a_working_directory_whose_name_is_not_utf_8_is_refused(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "\udcff").mkdir()
+    monkeypatch.chdir(tmp_path / "\udcff")
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, "because it is not UTF-8\n  hint: rename it" in ran.err) == (2, True)
+    assert daemon.calls("session/new") == []
+
+
+def test_a_working_directory_that_was_removed_is_said_so(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, "because it is not there any more" in ran.err) == (2, True)
 
 
 def test_a_terminal_without_a_prompt_is_a_usage_error(

@@ -11,7 +11,9 @@ from fake_daemon import SESSION, FakeDaemon, Peer
 from test_status import CLAUDE, DEMO
 
 from clisup.cli import stop
+from clisup.cli.parameters import MAX_COUNT, MAX_SECONDS, MAX_USD
 from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
+from clisup.core.budget import Budget
 from clisup.daemon import start
 from clisup.errors import UsageError
 
@@ -257,7 +259,7 @@ def test_set_says_from_when_on_each_setting_holds(clisup: Run, daemon: FakeDaemo
     daemon.handlers["session/set_model"] = lambda peer, params: {"applied": "now", "value": "opus"}
     daemon.handlers["session/set_permission_mode"] = lambda peer, params: {"applied": "next_turn", "value": "plan"}
     ran = clisup("set", "3f2a", "--model", "opus", "--permission-mode", "plan")
-    assert ran.out == "model opus: from now on\npermission mode plan: from the next turn on\n"
+    assert ran.out == "permission mode plan: from the next turn on\nmodel opus: from now on\n"
     assert daemon.calls("session/set_model") == [{"session_id": SESSION, "model": "opus"}]
     assert clisup("set", "3f2a").code == 2
 
@@ -274,6 +276,46 @@ def test_set_changes_the_limits_that_are_named_and_keeps_the_others(clisup: Run,
     sent = [call["budget"] for call in daemon.calls("session/set_budget")]
     assert sent == [{"usd": 1.0, "tokens": 5000}, {}]
     assert clisup("set", "3f2a", "--no-budget", "--budget-usd", "1").code == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--budget-turns", "0"),
+        ("--budget-tokens", "-1"),
+        ("--budget-usd", "nan"),
+        ("--budget-usd", "1e400"),
+        ("--budget-wall-s", "inf"),
+        ("--permission-mode", ""),
+        ("--model", "\udcff"),
+    ],
+)
+def test_set_changes_nothing_where_one_of_its_options_is_wrong(
+    clisup: Run, daemon: FakeDaemon, wrong: tuple[str, str]
+) -> None:
+    ran = clisup("set", "3f2a", "--model", "x", "--permission-mode", "plan", "--budget-usd", "1", *wrong)
+    assert (ran.code, daemon.requests) == (2, [])
+    assert "see docs/protocol.md" not in ran.err
+
+
+def test_run_refuses_a_budget_that_is_no_number_by_the_options_name(clisup: Run, daemon: FakeDaemon) -> None:
+    ran = clisup("run", "-b", "demo", "--budget-usd", "nan", "hi")
+    assert (ran.code, daemon.requests) == (2, [])
+    assert "invalid value for '--budget-usd': nan is no limit" in ran.err
+
+
+def test_the_bounds_of_a_budgets_options_are_the_daemons() -> None:
+    for name, most in (("usd", MAX_USD), ("tokens", MAX_COUNT), ("turns", MAX_COUNT), ("wall_s", MAX_SECONDS)):
+        Budget(**{name: most})
+        with pytest.raises(ValueError, match="less than or equal"):
+            Budget(**{name: most * 2})
+
+
+@pytest.mark.parametrize("args", [("steer", "3f2a", "\udcff"), ("approvals", "deny", "1:0", "--message", "\udcff")])
+def test_words_for_the_model_are_utf_8(clisup: Run, daemon: FakeDaemon, args: tuple[str, ...]) -> None:
+    ran = clisup(*args)
+    assert (ran.code, daemon.requests) == (2, [])
+    assert "because it is not UTF-8\n  hint: convert it first" in ran.err
 
 
 def test_context_shows_what_fills_it(clisup: Run, daemon: FakeDaemon) -> None:
