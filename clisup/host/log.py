@@ -141,7 +141,7 @@ def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str]
     """
     chosen = _chosen(form, env or {})
     LOG.set_level(level)
-    LOG.form, LOG.outlet = chosen, _outlet(chosen)
+    LOG.form, LOG.outlet = chosen, _outlet(chosen, env or {})
     code: list[structlog.typing.Processor] = (
         [CallsiteParameterAdder([CallsiteParameter(name) for name in _CODE]), _rename] if chosen == "journald" else []
     )
@@ -176,15 +176,20 @@ def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:
     return "console" if sys.stderr.isatty() else "json"
 
 
-def _outlet(form: LogForm) -> Outlet:
+def _outlet(form: LogForm, env: Mapping[str, str]) -> Outlet:
     if form == "journald":
         return Outlet(JournalSocket(), lambda record: encode_entry(entry_of(record)))
     if form == "console":
         console = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=_coloured(env), exception_formatter=structlog.dev.plain_traceback
         )
         return Outlet(StderrSender(), lambda record: str(console(None, "", dict(record))).encode("utf-8", "replace"))
     return Outlet(StderrSender(), _as_json)
+
+
+def _coloured(env: Mapping[str, str]) -> bool:
+    """As the commands have it: on a terminal that is not dumb, and unless NO_COLOR says something."""
+    return sys.stderr.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 
 def _as_json(record: Record) -> bytes:

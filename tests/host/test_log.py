@@ -84,6 +84,20 @@ def test_the_console_is_for_people(lines: Callable[[LogForm], Any]) -> None:
     assert "ready" in text and "Traceback" in text and text.count(MASK) == 2 and "client gone" not in text
 
 
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_the_console_is_coloured_on_a_terminal_unless_it_shall_not_be(
+    lines: Callable[[LogForm], Any], monkeypatch: pytest.MonkeyPatch, env: dict[str, str], coloured: bool
+) -> None:
+    read = lines("console")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    configure_logging("info", "console", env)
+    say()
+    assert ("\033[" in read()) is coloured
+
+
 def test_the_journal_gets_fields_with_the_place_of_the_call(lines: Callable[[LogForm], Any]) -> None:
     read = lines("journald")
     say()
