@@ -29,6 +29,7 @@ __all__ = ["Hangups", "reload"]
 
 READ_LIMIT_S = 30.0  # for the file and the scrub lists, on a disk that may hang
 NAMED = 10  # sessions in an error's data
+TOLD = 3  # sessions in its message
 _log = structlog.get_logger()
 
 
@@ -121,13 +122,17 @@ def _check_in_use(manager: Manager, config: Config) -> None:
         if users:
             what = "is not there any more" if stays is None else f"would be of another kind ({stays.kind})"
             raise UsageError(
-                f"cannot reload, because backend {backend.name!r} {what} and {len(users)} open sessions use it; "
-                "nothing has changed",
+                f"cannot reload, because backend {backend.name!r} {what} and {_users(users)}; nothing has changed",
                 kind="session_busy",
-                hint=f"close them first, or give the new one another name than {backend.name!r}",
+                hint=f"close what uses it (clisup close), or give the new one another name than {backend.name!r}",
                 key=f"backends.{backend.name}",
                 sessions=users[:NAMED],
             )
+
+
+def _users(ids: list[str]) -> str:
+    count = "1 open session uses it" if len(ids) == 1 else f"{len(ids)} open sessions use it"
+    return f"{count}: {', '.join(ids[:TOLD])}{', ...' if len(ids) > TOLD else ''}"
 
 
 def _differences(daemon: Daemon, config: Config, backends: Backends) -> list[Change]:

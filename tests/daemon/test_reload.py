@@ -125,9 +125,18 @@ def test_a_backend_with_open_sessions_stays(serve: Callable[..., Harness], chang
     raw = "" if change == "removed" else another_demo().replace('"demo"', '"claude"')
     error = refusal(daemon, raw=raw, daemon={"max_queue": 1})
     assert (error.kind, error.data["key"], error.data["sessions"]) == ("session_busy", "backends.other", [session.id])
+    assert f"and 1 open session uses it: {session.id}; nothing has changed" in error.message
     assert session.ask("goes on")["outcome"] == "completed"
     session.call("close")
     assert daemon.call("daemon/reload")["changed"]
+
+
+def test_a_refused_reload_names_the_first_of_many_sessions(serve: Callable[..., Harness]) -> None:
+    daemon = serve(raw=another_demo())
+    ids = [daemon.new(backend="other").id for _ in range(4)]
+    said = refusal(daemon, raw="", daemon={"max_queue": 1}).message
+    assert "and 4 open sessions use it: " in said and said.endswith(", ...; nothing has changed")
+    assert sum(id_ in said for id_ in ids) == 3
 
 
 def test_the_log_level_changes_for_loggers_in_use(serve: Callable[..., Harness]) -> None:
