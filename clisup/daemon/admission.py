@@ -57,7 +57,7 @@ def check_capabilities(params: SessionNewParams, backend: str, can: Capabilities
         raise UsageError(
             f"cannot use {name} with backend {backend!r}, because it has no such feature",
             kind="unsupported",
-            hint="see backend/list",
+            hint="see backend/list, or clisup backends --json",
         )
     modes = can.permission_modes
     if params.permission_mode is not None and modes is not None and params.permission_mode not in modes:

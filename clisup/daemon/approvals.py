@@ -108,7 +108,7 @@ class ApprovalDesk:
         raise UsageError(
             f"cannot find the approval {approval_id} in session {self._session.id}",
             kind="approval_not_found",
-            hint="see approval/list",
+            hint="see approval/list, or clisup approvals",
         )
 
     # -- what clients say --------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class ApprovalDesk:
         error = WorldError(
             "cannot take the answer, because the daemon is stopping",
             kind="shutting_down",
-            hint="see approval/list after the restart",
+            hint="see approval/list, or clisup approvals, after the restart",
         )
         while self._given:
             self._given.pop(0).settle(error)
@@ -277,7 +277,7 @@ class ApprovalDesk:
         return UsageError(
             f"cannot answer approval {approval_id}, because the CLI does not wait for it any longer",
             kind="approval_not_found",
-            hint="see approval/list",
+            hint="see approval/list, or clisup approvals",
         )
 
     async def _look_for_people(self, run: Run) -> float:
@@ -321,7 +321,9 @@ def find_asking(manager: Manager, approval_id: str, session_id: str | None) -> S
     if known is not None:
         known.approvals.check(approval_id)
     raise UsageError(
-        f"cannot find the approval {approval_id} in any session", kind="approval_not_found", hint="see approval/list"
+        f"cannot find the approval {approval_id} in any session",
+        kind="approval_not_found",
+        hint="see approval/list, or clisup approvals",
     )
 
 

@@ -96,7 +96,7 @@ class Controls:
                 raise UsageError(
                     f"cannot set the {name} of session {session.id}, because the CLI says: {session.redact(answer.error)}",
                     kind="invalid_params",
-                    hint="see backend/list for what the backend takes",
+                    hint="see backend/list, or clisup backends --json, for what the backend takes",
                     param=name,
                 )
         notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")

@@ -376,7 +376,7 @@ def _event_at(session: Session, seq: int) -> dict[str, Any]:
         raise WorldError(
             f"cannot give event {seq} of session {session.id}, because it is damaged or was removed",
             kind="storage_failed",
-            hint="the turn has ended all the same: see session/get",
+            hint="the turn has ended all the same: see session/get, or clisup status SESSION",
         )
     return event
 

@@ -388,7 +388,7 @@ class Manager:
         """A session by id. Raises `UsageError(session_not_found)`, or says why a damaged one cannot be used."""
         if session_id in self._sessions:
             return self._sessions[session_id]
-        reason, hint = self.damaged.get(session_id, "there is none of this id"), "see session/list"
+        reason, hint = self.damaged.get(session_id, "there is none of this id"), "see session/list, or clisup sessions"
         if session_id in self._homeless:
             hint = "put that backend back into the configuration, then: clisup daemon reload"
         raise UsageError(f"cannot find session {session_id}, because {reason}", kind="session_not_found", hint=hint)

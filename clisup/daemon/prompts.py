@@ -162,7 +162,7 @@ class PromptDesk:
             raise UsageError(
                 "cannot steer the running turn, because its process serves that turn alone",
                 kind="unsupported",
-                hint="use when_busy: queue, or a live session (session/new mode: live)",
+                hint="use when_busy: queue, or a live session (session/new mode: live, or clisup run --live)",
             )
         if params.when_busy == "refuse":
             raise UsageError(
