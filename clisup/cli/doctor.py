@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from clisup.cli.failure import usage
-from clisup.cli.parameters import utf8
+from clisup.cli.parameters import absolute, utf8
 from clisup.cli.terminal import Ink, plain, size
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
@@ -63,7 +62,7 @@ def command(backend: str | None, cwd: str, config: str | None, drift: str | None
         if backend is not None:
             raise usage("cannot check a backend and list its drift at once", hint="clisup doctor --drift BACKEND")
         return _show_drift(drift, config, as_json)
-    found = _findings(backend, os.path.abspath(cwd), config)
+    found = _findings(backend, absolute(cwd), config)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     else:

@@ -14,7 +14,7 @@ import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.parameters import MAX_COUNT, MAX_USD, in_utf8, limit, utf8
+from clisup.cli.parameters import MAX_COUNT, MAX_USD, absolute, in_utf8, limit, utf8
 from clisup.cli.showing import Screen
 from clisup.cli.turn import Turn
 from clisup.client.images import image_block
@@ -253,12 +253,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
 
 
 def _directory(given: str | None) -> str:
-    try:
-        path = os.path.abspath(given or os.getcwd())
-    except FileNotFoundError:
-        raise usage(
-            "cannot work in this directory, because it is not there any more", hint="give another one: -C DIRECTORY"
-        ) from None
+    path = absolute(given or ".")
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 

@@ -186,13 +186,14 @@ def test_a_working_directory_whose_name_is_not_utf_8_is_refused(
     assert daemon.calls("session/new") == []
 
 
+@pytest.mark.parametrize("args", [("run", "-b", "demo", "hi"), ("doctor",)])
 def test_a_working_directory_that_was_removed_is_said_so(
-    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    ran = clisup("run", "-b", "demo", "hi")
+    ran = clisup(*args)
     assert (ran.code, "because it is not there any more" in ran.err) == (2, True)
 
 
