@@ -23,9 +23,9 @@ import trio
 from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_following import Subscription, again_until
 from clisup.client.aio_tools import ToolCalls
-from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key, stays_away
+from clisup.client.coming_back import RETRY_PAUSE_S, Repeats, may_come_back, new_key, stays_away
 from clisup.client.cursor import Cursor
-from clisup.client.failures import lost
+from clisup.client.failures import ConnectionLost, lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
 from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.transport import encode_request
@@ -33,6 +33,9 @@ from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import socket_for_client
 
 __all__ = ["AsyncClient", "Subscription", "open_client"]
+
+_LAST_WORDS_S = 2.0
+"""What the daemon has said before it hung up lies in this machine's memory."""
 
 
 @asynccontextmanager
@@ -124,11 +127,13 @@ class AsyncClient(AsyncCalls):
 
     async def _call_surely(self, method: str, /, **params: Any) -> Any:
         """`call`, again after each restart: for what may be asked twice."""
+        repeats = Repeats()
         while True:
+            repeats.begin()
             try:
                 return await self.call(method, **params)
             except ClisupError as error:
-                if stays_away(error) or not may_come_back(error):
+                if stays_away(error) or not may_come_back(error) or repeats.spent(error, self.server):
                     raise
             await trio.sleep(RETRY_PAUSE_S)  # a daemon that is there and refuses is not asked in a spin
 
@@ -146,7 +151,13 @@ class AsyncClient(AsyncCalls):
     async def _send(self, line: bytes) -> None:
         if self._ended:
             raise self._ended
-        await self._lines.send_whole(line)
+        gone = self._gone
+        try:
+            await self._lines.send_whole(line)
+        except ConnectionLost as error:
+            with trio.move_on_after(_LAST_WORDS_S):
+                await gone.wait()  # whoever reads comes to the end, too, and to what the daemon has said before it
+            raise self._ended or error from None
 
     async def _read_answers(self, lines: FrameStream) -> None:
         try:

@@ -117,8 +117,8 @@ class Subscription:
         """Connect and subscribe; the answer comes before the first event."""
         lines, _ = await dial(self._path, self._name)
         try:
-            await lines.send(encode_request(_SUBSCRIBE, "session/subscribe", self._cursor.params() | self._options))
-            self._cursor.opened(await lines.answer(_SUBSCRIBE))
+            line = encode_request(_SUBSCRIBE, "session/subscribe", self._cursor.params() | self._options)
+            self._cursor.opened(await lines.ask(_SUBSCRIBE, line))
         except BaseException:
             lines.close()
             raise

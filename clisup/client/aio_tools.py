@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from clisup.client.frame_stream import FrameStream
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, UsageError
 
 if TYPE_CHECKING:
     from clisup.client.aio import AsyncClient
@@ -215,9 +215,12 @@ def _encoded(reply: ToolReply) -> bytes:
 
 async def _reply(lines: FrameStream, request: str, result: bytes) -> None:
     """On the connection that it was asked on. Where that has ended, the daemon asks again on another one."""
+    begin = b'{"jsonrpc":"2.0","id":' + json.dumps(request).encode() + b',"result":'
     try:
-        await lines.send_whole(
-            b'{"jsonrpc":"2.0","id":' + json.dumps(request).encode() + b',"result":' + result + b"}\n"
-        )
+        try:
+            await lines.send_whole(begin + result + b"}\n")
+        except UsageError as error:
+            failed = ToolReply(f"The tool has run, but its result is too large: {error.message}", is_error=True)
+            await lines.send_whole(begin + _encoded(failed) + b"}\n")
     except ClisupError:
         pass

@@ -14,6 +14,7 @@ __all__ = [
     "RECONNECT_S",
     "RETRY_PAUSE_S",
     "RepeatingClient",
+    "Repeats",
     "again_until",
     "call_surely",
     "gone",
@@ -27,6 +28,9 @@ RECONNECT_S = 30.0
 """A restart of the daemon takes less, with 500 running sessions too."""
 
 RETRY_PAUSE_S = 0.1
+HANG_UPS = 5
+"""So often one request is sent to a daemon that hangs up on it."""
+
 _T = TypeVar("_T")
 _Told = Callable[[], None] | None
 
@@ -39,6 +43,30 @@ def may_come_back(error: ClisupError) -> bool:
 def stays_away(error: ClisupError) -> bool:
     """It was looked for until `RECONNECT_S` had passed, or was never there."""
     return error.kind == "daemon_not_running" and not isinstance(error, ConnectionLost)
+
+
+class Repeats:
+    """When a request is not sent again: the same daemon has hung up on it `HANG_UPS` times in a row, each time within `RECONNECT_S`.
+
+    A daemon that was restarted is another one; and a connection that has stood for longer was not ended by what was sent.
+    """
+
+    def __init__(self) -> None:
+        self._instance: object = None
+        self._began = 0.0
+        self._hang_ups = 0
+
+    def begin(self) -> None:
+        """It is sent now."""
+        self._began = time.monotonic()
+
+    def spent(self, error: ClisupError, server: dict[str, Any]) -> bool:
+        """Was this failure of it, by the daemon that introduced itself as `server`, one too many?"""
+        instance = server.get("server", {}).get("instance_id")
+        hung_up = isinstance(error, ConnectionLost) and time.monotonic() - self._began <= RECONNECT_S
+        self._hang_ups = hung_up + (self._hang_ups if hung_up and instance == self._instance else 0)
+        self._instance = instance
+        return self._hang_ups >= HANG_UPS
 
 
 def call_surely(call: Callable[..., Any], method: str, params: dict[str, Any]) -> Any:
@@ -86,12 +114,16 @@ class RepeatingClient:
         self._client: Client | None = None
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """The answer, however often the daemon went away. Raises `daemon_not_running` once it stays away."""
+        """The answer, however often the daemon went away. Raises `daemon_not_running` once it stays away, `ConnectionLost` as
+        `Repeats` says.
+        """
+        repeats = Repeats()
         while True:
+            repeats.begin()
             try:
                 return (self._client or self._connect()).call(method, **params)
             except ClisupError as error:
-                if not may_come_back(error):
+                if not may_come_back(error) or repeats.spent(error, self._client.server if self._client else {}):
                     raise
                 self._come_back(error)
 

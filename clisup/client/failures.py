@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from typing import NoReturn
 
-from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.client.transport import decode
+from clisup.errors import ClisupError, UsageError, WorldError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "lost",
     "not_json",
     "path_too_long",
+    "refusal_in",
     "refuse_flood",
+    "too_large",
     "too_slow",
 ]
 
@@ -74,6 +78,29 @@ def not_json(path: str) -> ClisupError:
         f"cannot understand what listens at {path}, because its answer is not JSON-RPC",
         hint="check CLISUP_SOCKET and daemon.socket in the configuration",
     )
+
+
+def too_large(limit: int) -> ClisupError:
+    """What the daemon says of such a frame, before it is sent: that would end the connection for the other calls on it, too."""
+    return UsageError(
+        f"cannot read a frame of more than {limit} bytes",
+        kind="invalid_request",
+        hint="send less, or raise daemon.max_frame_bytes",
+        limit="max_frame_bytes",
+        value=limit,
+    )
+
+
+def refusal_in(lines: Iterable[bytes]) -> ClisupError | None:
+    """Why the daemon hung up, where one of the lines says so: an error that answers no request."""
+    for line in lines:
+        try:
+            frame = decode(line)
+        except ValueError:
+            continue
+        if "error" in frame and frame.get("id") is None:
+            return error_from_wire(frame["error"])
+    return None
 
 
 def refuse_flood(path: str, limit: int) -> NoReturn:

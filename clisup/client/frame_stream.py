@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from clisup import __version__
-from clisup.client.failures import cannot_connect, lost, not_json, path_too_long
+from clisup.client.failures import ConnectionLost, cannot_connect, lost, not_json, path_too_long, too_large
 from clisup.client.transport import CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, decode, encode_request
 from clisup.errors import error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
@@ -19,10 +19,14 @@ _CHUNK = 64 * 1024
 
 
 class FrameStream:
-    """A stream of frames. Receiving may be cancelled and taken up again: nothing is lost."""
+    """A stream of frames. Receiving may be cancelled and taken up again: nothing is lost.
+
+    `limit` is what the daemon takes in one line, once it has said so.
+    """
 
     def __init__(self, path: str, stream: trio.SocketStream) -> None:
         self.path = path
+        self.limit: int | None = None
         self._stream = stream
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
@@ -42,6 +46,8 @@ class FrameStream:
             raise cannot_connect(path, TimeoutError()) from None
 
     async def send(self, line: bytes) -> None:
+        if self.limit is not None and len(line) - 1 > self.limit:
+            raise too_large(self.limit)
         try:
             await self._stream.send_all(line)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -55,6 +61,14 @@ class FrameStream:
                 return
         self.close()
         raise lost(self.path, "it does not take what is sent")
+
+    async def ask(self, id_: int, line: bytes) -> Any:
+        """The result of request `id_`, which `line` is. For who alone reads here."""
+        try:
+            await self.send(line)
+        except ConnectionLost:
+            pass  # what comes yet may say why, and else says the same
+        return await self.answer(id_)
 
     async def answer(self, id_: int) -> Any:
         """The result of request `id_`; events that overtake it are kept for `next_frame`."""
@@ -103,8 +117,9 @@ async def dial(path: str, name: str) -> tuple[FrameStream, dict[str, Any]]:
     lines = await FrameStream.connect(path)
     try:
         hello = {"protocol_version": 1, "client": {"name": name, "version": __version__}}
-        await lines.send(encode_request(1, "initialize", hello))
-        return lines, await lines.answer(1)
+        server = await lines.ask(1, encode_request(1, "initialize", hello))
+        lines.limit = server.get("limits", {}).get("max_frame_bytes")
+        return lines, server
     except BaseException:
         lines.close()
         raise

@@ -162,6 +162,7 @@ class Client(Calls):
             self._connection.send(_initialize_line(self._name))
             self._last_id = 1
             self.server = self._answer(1, "initialize")
+            self._connection.limit = self.server.get("limits", {}).get("max_frame_bytes")
         except BaseException:
             self._connection.close()
             raise

@@ -82,12 +82,14 @@ def encode_request(id_: int, method: str, params: dict[str, Any]) -> bytes:
 class Connection:
     """A connected socket that gives lines. Raises `ClisupError` for what fails, `TimeoutError` where no byte came in time.
 
-    `lost` says that the daemon went away; closing it ourselves is none of that.
+    `lost` says that the daemon went away; closing it ourselves is none of that. `limit` is what the daemon takes in one line,
+    once it has said so.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.lost = False
+        self.limit: int | None = None
         self._lines: deque[bytes] = deque()
         self._parts: list[bytes] = []
         self._held = 0
@@ -106,12 +108,18 @@ class Connection:
             raise cannot_connect(path, error) from None
 
     def send(self, line: bytes) -> None:
-        """Send all of it."""
+        """Send all of it. Raises what the daemon has said last, where it hung up."""
+        if self.limit is not None and len(line) - 1 > self.limit:
+            from clisup.client.failures import too_large
+
+            raise too_large(self.limit)
         try:
             self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(line)
+        except TimeoutError:
+            raise self._lost("it does not take what is sent") from None
         except OSError as error:
-            raise self._lost(error.strerror or "it does not take what is sent") from None
+            raise self._refusal() or self._lost(error.strerror or "it closed the connection") from None
 
     @property
     def at_hand(self) -> bool:
@@ -149,6 +157,19 @@ class Connection:
                 from clisup.client.failures import refuse_flood
 
                 refuse_flood(self.path, LINE_LIMIT)
+
+    def _refusal(self) -> Exception | None:
+        """What waits unread on a connection that takes no more: a daemon that hangs up says why before it does."""
+        self.lost = True
+        try:
+            self._socket.settimeout(0)
+            while data := self._socket.recv(_CHUNK):
+                self._take(data)
+        except OSError:
+            pass  # that was all
+        from clisup.client.failures import refusal_in
+
+        return refusal_in(self._lines)
 
     def _lost(self, reason: str) -> Exception:
         self.lost = True

@@ -56,6 +56,23 @@ def test_the_answer_is_on_stdout_and_the_session_on_stderr(clisup: Run, daemon: 
     )
 
 
+@pytest.mark.parametrize("where", ["prompt", "system prompt"])
+def test_what_is_larger_than_the_daemon_reads_is_a_usage_error(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, where: str
+) -> None:
+    introduce = daemon.handlers["initialize"]
+    daemon.handlers["initialize"] = lambda peer, params: introduce(peer, params) | {"limits": {"max_frame_bytes": 1000}}
+    plays(daemon, answered)
+    (tmp_path / "big.txt").write_text("a" * 2000)
+    options = ["--system-prompt-file", str(tmp_path / "big.txt")] if where == "system prompt" else []
+    ran = clisup("run", "-b", "demo", *options, "-", stdin="hi" if options else "a" * 2000)
+    assert ran == (
+        2,
+        "",
+        "clisup: cannot read a frame of more than 1000 bytes\n  hint: send less, or raise daemon.max_frame_bytes\n",
+    )
+
+
 def test_it_subscribes_before_it_prompts(clisup: Run, daemon: FakeDaemon) -> None:
     plays(daemon, answered)
     clisup("run", "-b", "demo", "hi")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
 from clisup.client import aio, aio_following
 from clisup.client.aio import open_client
+from clisup.client.failures import ConnectionLost
+from clisup.client.frame_stream import FrameStream
 from clisup.errors import ClisupError, UsageError
 
 BOUND_S = 20.0
@@ -55,6 +60,21 @@ async def test_a_refusal_is_raised_as_what_it_was(daemon: FakeDaemon) -> None:
         with pytest.raises(ClisupError) as caught:
             await client.call("session/get", session_id=SESSION)
     assert caught.value.kind == "session_not_found"
+
+
+async def test_a_daemon_that_hung_up_before_it_was_spoken_to_is_heard_all_the_same(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "s.sock"))
+        door.listen()
+        lines = await FrameStream.connect(str(tmp_path / "s.sock"))
+        with door.accept()[0] as peer:
+            error = UsageError("cannot serve uid 7", kind="permission_denied").to_wire()
+            peer.sendall(json.dumps({"id": None, "error": error}).encode() + b"\n")
+        with trio.fail_after(BOUND_S), pytest.raises(ClisupError, match="uid 7"):
+            await lines.ask(1, b"x\n")
+        with trio.fail_after(BOUND_S), pytest.raises(ConnectionLost):
+            await lines.ask(1, b"x\n")
+        lines.close()
 
 
 async def test_the_callers_own_exception_comes_out_as_it_was(daemon: FakeDaemon) -> None:

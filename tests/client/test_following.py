@@ -12,6 +12,7 @@ from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon, Peer
 
 from clisup.client import coming_back
 from clisup.client.aio import open_client
+from clisup.client.coming_back import HANG_UPS
 from clisup.client.failures import ConnectionLost
 from clisup.client.following import Follower
 from clisup.client.sync import Client
@@ -249,6 +250,49 @@ def test_a_prompt_is_asked_again_by_its_key_however_often_the_daemon_goes(daemon
     daemon.handlers["session/prompt"] = vanish_thrice
     assert prompt(SESSION, "hi", key="mine")["turn_id"] == "t1"
     assert [params["key"] for params in daemon.calls("session/prompt")] == ["mine"] * 4
+
+
+def test_a_prompt_on_which_one_daemon_hangs_up_each_time_is_not_sent_without_end(
+    daemon: FakeDaemon, prompt: Any
+) -> None:
+    def vanish(peer: Peer, params: dict[str, Any]) -> Any:
+        peer.hang_up()
+        return SILENCE
+
+    daemon.handlers["session/prompt"] = vanish
+    with pytest.raises(ConnectionLost):
+        prompt(SESSION, "hi")
+    assert len(daemon.calls("session/prompt")) == HANG_UPS
+
+
+def test_a_daemon_that_was_restarted_is_another_one_each_time(daemon: FakeDaemon, prompt: Any) -> None:
+    times = 2 * HANG_UPS
+    introduce = daemon.handlers["initialize"]
+
+    def initialize(peer: Peer, params: dict[str, Any]) -> Any:
+        return introduce(peer, params) | {"server": {"instance_id": str(len(daemon.calls("session/prompt")))}}
+
+    def vanish(peer: Peer, params: dict[str, Any]) -> Any:
+        if len(daemon.calls("session/prompt")) <= times:
+            peer.hang_up()
+            return SILENCE
+        return {"turn_id": "t1"}
+
+    daemon.handlers |= {"initialize": initialize, "session/prompt": vanish}
+    assert prompt(SESSION, "hi", wait=False) == {"turn_id": "t1"}
+
+
+def test_what_is_larger_than_the_daemon_reads_is_refused_before_it_is_sent(daemon: FakeDaemon, prompt: Any) -> None:
+    introduce = daemon.handlers["initialize"]
+    daemon.handlers["initialize"] = lambda peer, params: introduce(peer, params) | {"limits": {"max_frame_bytes": 1000}}
+    daemon.handlers["session/prompt"] = lambda peer, params: {"turn_id": "t1"}
+    with pytest.raises(ClisupError) as caught:
+        prompt(SESSION, "x" * 1000)
+    assert (caught.value.kind, caught.value.exit_code) == ("invalid_request", 2)
+    assert caught.value.message == "cannot read a frame of more than 1000 bytes"
+    assert caught.value.hint == "send less, or raise daemon.max_frame_bytes"
+    assert not daemon.calls("session/prompt")
+    assert prompt(SESSION, "x" * 500) == {"turn_id": "t1"}
 
 
 def test_an_uncertain_delivery_is_the_answer_and_nothing_is_sent_again(daemon: FakeDaemon, prompt: Any) -> None:

@@ -67,6 +67,33 @@ def test_a_refusal_at_the_door_is_told(daemon: FakeDaemon) -> None:
     assert caught.value.exit_code == 77
 
 
+def test_a_daemon_that_hung_up_before_it_was_spoken_to_is_heard_all_the_same(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "s.sock"))
+        door.listen()
+        connection = transport.Connection(str(tmp_path / "s.sock"))
+        with door.accept()[0] as peer:
+            error = UsageError("cannot serve uid 7", kind="permission_denied").to_wire()
+            peer.sendall(b'{"method":"x"}\n' + json.dumps({"id": None, "error": error}).encode() + b"\n")
+        with pytest.raises(ClisupError, match="uid 7") as caught:
+            connection.send(b"x\n")
+        assert caught.value.kind == "permission_denied"
+        assert connection.lost
+        connection.close()
+
+
+def test_a_daemon_that_hung_up_without_a_word_is_lost(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "s.sock"))
+        door.listen()
+        connection = transport.Connection(str(tmp_path / "s.sock"))
+        with door.accept()[0] as peer:
+            peer.sendall(b'{"method":"x"}\nhalf a li')
+        with pytest.raises(ConnectionLost):
+            connection.send(b"x\n")
+        connection.close()
+
+
 def test_a_missing_socket_says_how_to_start(tmp_path: Path) -> None:
     with pytest.raises(ClisupError) as caught:
         Client.connect(str(tmp_path / "none.sock"))

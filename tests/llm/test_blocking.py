@@ -16,7 +16,7 @@ from harness import ENVIRONMENT, PATIENCE_S, Harness, until
 import clisup
 from clisup.llm import blocking
 from clisup.llm.chat import ChatOptions, Finished, TextDelta
-from clisup.llm.failures import Authentication, DaemonUnavailable, Overloaded
+from clisup.llm.failures import Authentication, DaemonUnavailable, InvalidRequest, Overloaded
 from clisup.llm.portal import the_portal
 from clisup.llm.testing import Reply, ScriptedModel
 
@@ -162,6 +162,12 @@ def test_a_real_backend_answers_and_nothing_is_left(serve: Callable[..., Harness
             next(stream)
     until(lambda: not daemon.leftovers(), "a process lives")
     assert daemon.call("session/list", state="closed")["sessions"] == []
+
+
+def test_a_prompt_that_is_larger_than_the_daemon_reads_is_an_invalid_request(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"max_frame_bytes": 4096})
+    with pytest.raises(InvalidRequest, match="more than 4096 bytes"):
+        blocking.resolve("demo", socket=daemon.socket, cwd=str(daemon.cwd)).complete("x" * 5000)
 
 
 def test_a_program_that_ends_in_the_middle_ends_its_chats(serve: Callable[..., Harness]) -> None:

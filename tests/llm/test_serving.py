@@ -154,6 +154,19 @@ async def test_an_output_that_is_no_json_is_an_error_for_the_model(daemon: Harne
         nursery.cancel_scope.cancel()
 
 
+async def test_an_output_that_is_larger_than_the_daemon_reads_is_an_error_for_the_model(
+    serve: Callable[..., Harness],
+) -> None:
+    async def endless(arguments: dict[str, Any]) -> ToolOutput:
+        return ToolOutput("x" * 5000)
+
+    tools = (Made("endless", endless),)
+    async with bench(serve(daemon={"max_frame_bytes": 4096}), *tools) as on, serving(on.client, on.id, tools):
+        result = await on.call("endless")
+        assert result["is_error"] and "more than 4096 bytes" in result["content"]
+        assert await on.client.ping()
+
+
 async def test_a_tool_that_was_offered_and_is_not_served_is_told_to_the_model(daemon: Harness) -> None:
     async with bench(daemon, counting([])) as on, serving(on.client, on.id, []):
         assert await on.call("count") == {"content": "There is no tool 'count' here.", "is_error": True}
