@@ -8,25 +8,43 @@ from __future__ import annotations
 import os
 import sys
 
+from clisup.cli.streams import CannotWrite, open_closed, silence, write_whole
+
 __all__ = ["main"]
 
+# 74 and 130 are those of `clisup.errors`, which costs more than all of this; 141 is what a shell makes of SIGPIPE.
+_EXIT_UNWRITABLE = 74
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and give its exit code. Without `argv` the process is ours, and so are its standard streams."""
     args = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        open_closed()
+        if args[:1] != ["serve"]:  # which has a way of its own for a log that nobody reads
+            write_whole()
     try:
-        code = _run(args)
+        code = _exit_code(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left (`clisup logs X | head`). What the interpreter would still flush goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has left: `clisup logs X | head`
+        silence()
         return _EXIT_BROKEN_PIPE
+    except CannotWrite as error:
+        silence()
+        print(f"clisup: {error}", file=sys.stderr)
+        return _EXIT_UNWRITABLE
+
+
+def _exit_code(args: list[str]) -> int:
+    try:
+        return _run(args)
+    except (BrokenPipeError, CannotWrite):
+        raise
     except Exception as error:
         from clisup.cli.failure import exit_code_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import sys
 
 import click
 
@@ -115,5 +116,11 @@ def run_click(args: list[str]) -> int:
     """Run a command; its exit code. Raises click's exceptions and `ClisupError`."""
     if not args:
         args = ["--help"]
-    code = root.main(args, prog_name="clisup", standalone_mode=False)
+    try:
+        # Not `root.main`, which makes an exit code of 1 of a reader that has left.
+        with root.make_context("clisup", list(args)) as context:
+            code = root.invoke(context)
+    except (EOFError, KeyboardInterrupt):
+        click.echo(file=sys.stderr)
+        raise click.Abort from None
     return code if isinstance(code, int) else 0
