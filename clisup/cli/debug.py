@@ -9,6 +9,7 @@ import time
 import click
 
 from clisup.cli.command_group import CommandGroup
+from clisup.cli.directory import absolute
 from clisup.cli.place_options import of_the_daemon
 from clisup.cli.terminal import plain, size
 
@@ -68,7 +69,7 @@ def bundle(
 
     if with_content and not sessions:
         raise click.UsageError("--with-content goes with --session", click.get_current_context())
-    path = os.path.abspath(output or f"clisup-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    path = absolute(output or f"clisup-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz", otherwise="-o with a whole path")
     archive = collect(Wish(sessions, with_content, config, state_dir), os.environ)
     written = archive.write(path)
     if as_json:

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
+from clisup.cli.directory import absolute
 from clisup.cli.failure import usage
-from clisup.cli.parameters import absolute, utf8
+from clisup.cli.parameters import utf8
 from clisup.cli.terminal import Ink, plain, size
 from clisup.client.sync import Client
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, UsageError
 
 __all__ = ["command"]
 
@@ -30,7 +31,6 @@ _EXIT_FAIL = 1
     metavar="DIRECTORY",
     type=click.Path(),
     callback=utf8("look at the directory", "rename it"),
-    default=".",
     help="The directory that a session would work in.",
 )
 @click.option(
@@ -40,7 +40,7 @@ _EXIT_FAIL = 1
     "--drift", metavar="BACKEND", help="List the variables that BACKEND's CLI knows of and the scrub lists do not."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def command(backend: str | None, cwd: str, config: str | None, drift: str | None, as_json: bool) -> int:
+def command(backend: str | None, cwd: str | None, config: str | None, drift: str | None, as_json: bool) -> int:
     """Check the machine and the backends, and say how to mend what is wrong.
 
     With a BACKEND, only that one: then it has to be installed. No check sends anything to a model. The running daemon does
@@ -62,7 +62,7 @@ def command(backend: str | None, cwd: str, config: str | None, drift: str | None
         if backend is not None:
             raise usage("cannot check a backend and list its drift at once", hint="clisup doctor --drift BACKEND")
         return _show_drift(drift, config, as_json)
-    found = _findings(backend, absolute(cwd), config)
+    found = _findings(backend, _directory(cwd), config)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     else:
@@ -71,11 +71,22 @@ def command(backend: str | None, cwd: str, config: str | None, drift: str | None
     return _EXIT_FAIL if any(finding["status"] == "fail" for finding in found) else 0
 
 
-def _findings(backend: str | None, cwd: str, config: str | None) -> list[dict[str, Any]]:
-    wanted = {"name": backend} if backend else {}
+def _directory(given: str | None) -> str | None:
+    """What a session would work in; None where that would be here, and here is no more: the rest can be looked at all the same."""
+    try:
+        return absolute(given or ".", otherwise="-C DIRECTORY")
+    except UsageError as error:
+        if given is not None:
+            raise
+        print(f"clisup: {error.message}; the rest is looked at without it", file=sys.stderr)
+        return None
+
+
+def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[dict[str, Any]]:
+    wanted = {name: value for name, value in (("name", backend), ("cwd", cwd)) if value is not None}
     try:
         with Client.connect(name="clisup-doctor") as client:
-            found: list[dict[str, Any]] = client.call("backend/check", cwd=cwd, **wanted)
+            found: list[dict[str, Any]] = client.call("backend/check", **wanted)
             return found
     except ClisupError as error:
         if error.kind != "daemon_not_running":

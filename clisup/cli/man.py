@@ -44,12 +44,24 @@ def command(names: tuple[str, ...], directory: Path | None) -> int:
         return 0
     if names:
         raise usage("cannot write one page alone into a directory", hint="clisup man --directory DIRECTORY writes all")
-    directory.mkdir(parents=True, exist_ok=True)
     made = pages(root, GROUPS, __version__)
+    try:
+        _write(made, directory)
+    except OSError as error:
+        where = error.filename or directory
+        raise usage(
+            f"cannot write the pages into {directory}, because of {where}: {error.strerror}",
+            hint="name a directory that is yours to write in",
+        ) from None
+    click.echo(f"{len(made)} pages in {directory}", err=True)
+    return 0
+
+
+def _write(made: dict[str, str], directory: Path) -> None:
+    """All of them, and away with those of commands that are no more."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
         (directory / name).write_text(text)
     for stale in directory.glob("clisup*.1"):
         if stale.name not in made:
             stale.unlink()
-    click.echo(f"{len(made)} pages in {directory}", err=True)
-    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ import click
 
 from clisup.cli.failure import usage
 
-__all__ = ["MAX_COUNT", "MAX_SECONDS", "MAX_USD", "absolute", "in_utf8", "limit", "utf8"]
+__all__ = ["MAX_COUNT", "MAX_SECONDS", "MAX_USD", "in_utf8", "limit", "utf8"]
 
 MAX_USD = 1e9
 MAX_COUNT = 2**53
@@ -29,16 +28,6 @@ def in_utf8(text: _Text, what: str, hint: str = "") -> _Text:
     except UnicodeEncodeError:
         raise usage(f"cannot {what}, because it is not UTF-8", hint=hint) from None
     return text
-
-
-def absolute(path: str) -> str:
-    """From the root on. Raises `UsageError` where it begins in a working directory that was removed."""
-    try:
-        return os.path.abspath(path)
-    except FileNotFoundError:
-        raise usage(
-            "cannot work in this directory, because it is not there any more", hint="give another one: -C DIRECTORY"
-        ) from None
 
 
 def utf8(what: str, hint: str = "") -> _Callback:

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from clisup.cli.directory import absolute
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.parameters import MAX_COUNT, MAX_USD, absolute, in_utf8, limit, utf8
+from clisup.cli.parameters import MAX_COUNT, MAX_USD, in_utf8, limit, utf8
 from clisup.cli.showing import Screen
 from clisup.cli.turn import Turn
 from clisup.client.images import image_block
@@ -254,7 +255,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
 
 
 def _directory(given: str | None) -> str:
-    path = absolute(given or ".")
+    path = absolute(given or ".", otherwise="-C DIRECTORY")
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 

@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 """Told the bytes read and the bytes to read."""
 
 
-def examine(flags: Flags, name: str | None, cwd: str) -> list[dict[str, Any]]:
+def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, Any]]:
     """What `backend/check` would answer, where no daemon runs: as one that would be started here and now.
 
     Raises `UsageError(backend_not_found)`. A configuration that cannot be used is a finding.

@@ -171,3 +171,35 @@ def test_what_cannot_be_looked_at_is_an_error(clisup: Run, home: Path) -> None:
     config = configure(home, "[backends.claude]\ncommand = ['/nowhere/claude']\n")
     assert clisup("doctor", "--drift", "claude", "--config", config).code == 69
     assert clisup("doctor", "claude", "--drift", "claude").code == 2
+
+
+def test_where_the_working_directory_is_gone_the_rest_is_looked_at(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.handlers["backend/check"] = lambda peer, params: FINDINGS[:2]
+    leave(tmp_path, monkeypatch)
+    ran = clisup("doctor", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, FINDINGS[:2])
+    assert (
+        ran.err == "clisup: cannot tell the working directory, because it is gone; the rest is looked at without it\n"
+    )
+    assert daemon.calls("backend/check") == [{}]
+    assert clisup("doctor", "-C", "below").code == 2
+
+
+def test_what_needs_the_working_directory_says_that_it_is_gone(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, monkeypatch)
+    words = "clisup: cannot tell the working directory, because it is gone\n  hint: cd elsewhere, or "
+    assert clisup("run", "-b", "demo", "hi") == (2, "", f"{words}-C DIRECTORY\n")
+    assert clisup("debug", "bundle") == (2, "", f"{words}-o with a whole path\n")
+    clisup("run", "-b", "demo", "-C", "/tmp", "hi")
+    assert [params["cwd"] for params in daemon.calls("session/new")] == ["/tmp"]
+
+
+def leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in a directory that is no more."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()

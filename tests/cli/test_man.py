@@ -84,3 +84,16 @@ def test_the_command_prints_one_page_and_writes_all(
     assert {path.name for path in tmp_path.iterdir() if path.suffix == ".1"} == set(PAGES)
     code, _, said = clisup("man", "nope")
     assert code == 2 and "no such command" in said
+
+
+def test_a_directory_that_cannot_be_written_is_named(
+    clisup: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, out, err = clisup("man", "--directory", "/proc/foo")
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        "clisup: cannot write the pages into /proc/foo, because of /proc/foo: No such file or directory"
+    )
+    (tmp_path / "clisup-run.1").mkdir()
+    code, out, err = clisup("man", "--directory", str(tmp_path))
+    assert f"because of {tmp_path}/clisup-run.1: Is a directory" in err

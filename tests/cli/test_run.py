@@ -211,7 +211,7 @@ def test_a_working_directory_that_was_removed_is_said_so(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     ran = clisup(*args)
-    assert (ran.code, "because it is not there any more" in ran.err) == (2, True)
+    assert (ran.code, "cannot tell the working directory, because it is gone" in ran.err) == (2, True)
 
 
 def test_a_terminal_without_a_prompt_is_a_usage_error(
