@@ -13,7 +13,7 @@ from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
 from clisup.client import aio, aio_following
 from clisup.client.aio import open_client
-from clisup.client.failures import ConnectionLost
+from clisup.client.failures import ConnectionLost, lost
 from clisup.client.frame_stream import FrameStream
 from clisup.errors import ClisupError, UsageError
 
@@ -75,6 +75,22 @@ async def test_a_daemon_that_hung_up_before_it_was_spoken_to_is_heard_all_the_sa
         with trio.fail_after(BOUND_S), pytest.raises(ConnectionLost):
             await lines.ask(1, b"x\n")
         lines.close()
+
+
+async def test_what_the_daemon_says_of_a_frame_that_it_did_not_take_is_waited_for(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client:
+
+            async def send_half(line: bytes) -> None:
+                error = UsageError("cannot read so much", kind="invalid_request").to_wire()
+                daemon.peers[-1].send({"jsonrpc": "2.0", "id": None, "error": error})
+                raise lost(daemon.path)
+
+            monkeypatch.setattr(client._lines, "send_whole", send_half)
+            with pytest.raises(ClisupError, match="cannot read so much"):
+                await client.call("ping")
 
 
 async def test_the_callers_own_exception_comes_out_as_it_was(daemon: FakeDaemon) -> None:
