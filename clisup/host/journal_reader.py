@@ -10,7 +10,7 @@ from clisup.core.journal import stored_event, whole_lines
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
-__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
+__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near", "segments_in"]
 
 READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
 SEARCHED = 64 * 1024  # bytes that are read through rather than searched
@@ -53,6 +53,12 @@ class Segments(Protocol):
 
     def end_of(self, segment: int) -> int | None:
         """Where the last segment ends, as far as it was told to be written; None where its file says so, as for all others."""
+
+
+def segments_in(directory: str) -> list[int]:
+    """The first seqs of a journal's segments, oldest first. Raises `OSError`."""
+    names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 class JournalReader:

@@ -27,7 +27,7 @@ from clisup.core.journal import (
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
-from clisup.host.journal_reader import JournalReader
+from clisup.host.journal_reader import JournalReader, segments_in
 
 __all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 
@@ -90,8 +90,7 @@ class JournalStore:
 
     def _load(self, wanted: Collection[str] | None) -> Iterator[Record]:
         make_private_dir(self._dir)
-        names = (name.removesuffix(".jsonl") for name in os.listdir(self._dir) if name.endswith(".jsonl"))
-        self._segments = sorted(int(name) for name in names if name.isdecimal())
+        self._segments = segments_in(self._dir)
         self._drop_empty_tail()
         if not self._segments:
             return

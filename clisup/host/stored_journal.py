@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from clisup.core.journal import stored_event, whole_lines
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import JournalReader
+from clisup.host.journal_reader import JournalReader, segments_in
 from clisup.host.journal_store import check_version
 
 __all__ = ["StoredJournal"]
@@ -25,8 +25,7 @@ class StoredJournal:
         self._segments: list[int] = []
         self.next_seq = 1
         try:
-            names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
-            self._segments = sorted(int(name) for name in names if name.isdecimal())
+            self._segments = segments_in(directory)
             self._find_end()
         except FileNotFoundError:
             pass  # of a session that was being made

@@ -17,6 +17,7 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.core.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import storage_error
+from clisup.host.journal_reader import segments_in
 from clisup.host.journal_store import LOAD_CHUNK, check_version, read_records
 from clisup.host.locks import lock_holder
 from clisup.host.session_dir import SessionDir
@@ -98,10 +99,9 @@ def check_spec(directory: SessionDir) -> SessionSpec | None:
 
 def _fold(found: StoredSession, journal: str) -> None:
     try:
-        names = (name.removesuffix(".jsonl") for name in os.listdir(journal) if name.endswith(".jsonl"))
+        segments = segments_in(journal)
     except FileNotFoundError:
         return
-    segments = sorted(int(name) for name in names if name.isdecimal())
     while segments:
         path = os.path.join(journal, f"{segments[-1]:012d}.jsonl")
         with open(path, "rb") as file:

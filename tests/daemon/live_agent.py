@@ -1,9 +1,14 @@
-"""A live CLI in claude's words that does what a test needs: it leaves after its first answer, whatever it was told meanwhile."""
+"""A live CLI in claude's words that does what a test needs: it leaves after its first answer, whatever it was told meanwhile.
+
+A prompt "... and another" is answered once it has been told more; "... and another on its own" makes of that a turn of its own, a
+while after the first one, which does not end.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 
 if "--version" in sys.argv:
     print("1.0.0 (clisup demo)")
@@ -27,10 +32,18 @@ def told() -> dict[str, object]:
     raise SystemExit
 
 
+def begin(prompt: dict[str, object]) -> None:
+    say(type="system", subtype="init", model="m", tools=[], user_message_uuids=[prompt["uuid"]])
+
+
 first = told()
-say(type="system", subtype="init", model="m", tools=[], user_message_uuids=[first["uuid"]])
+begin(first)
 text = str(first["message"]["content"])  # type: ignore[index]
 if "and another" in text:
-    told()
+    second = told()
 say(type="assistant", message={"id": "m1", "content": [{"type": "text", "text": text}], "model": "m"})
 say(type="result", subtype="success", is_error=False, result=text, user_message_uuids=[first["uuid"]], usage={})
+if "on its own" in text:
+    time.sleep(1.0)  # whoever closes the session now finds it idle
+    begin(second)
+    time.sleep(600)

@@ -310,10 +310,9 @@ def test_to_close_a_session_ends_the_turn_that_its_cli_begins_by_itself_meanwhil
     serve: Callable[..., Harness],
 ) -> None:
     """It says nothing for ten minutes: to wait for its end would be a close that takes so long."""
-    agent = AGENT.with_name("follow_up_agent.py")
-    daemon = serve(demo={**LIVE, "command": [sys.executable, str(agent)]})
+    daemon = serve(demo={**LIVE, "command": [sys.executable, str(AGENT)]})
     session = daemon.new()
-    session.prompt("one")
+    session.prompt("one and another on its own")
     session.await_event("session_init")
     steer(session, "two", key="s1")
     session.end_of("t1")
