@@ -9,6 +9,7 @@ import time
 from typing import Any, NamedTuple
 
 from clisup.demo.args import BadArguments
+from clisup.demo.signals import LONGEST_NAP_S, nap
 
 __all__ = ["Inbox", "Message", "read_frame", "read_message"]
 
@@ -41,9 +42,9 @@ class Inbox:
     def wait(self, seconds: float) -> None:
         """Until something has come, or for `seconds`: then `lines` holds what is whole of it."""
         if self.ended:
-            time.sleep(min(seconds, 3600.0))
+            nap(seconds)
             return
-        while not self.ended and select.select([0], [], [], min(seconds, 3600.0))[0]:
+        while not self.ended and _comes(seconds):
             seconds = 0.0
             chunk = os.read(0, _CHUNK)
             self.ended = not chunk
@@ -55,6 +56,15 @@ class Inbox:
         if self.ended and any(self._rest):
             self.lines.append(b"".join(self._rest))
             self._rest = []
+
+
+def _comes(seconds: float) -> bool:
+    """Is there something to read, now or within that time? Looked at in short waits, as `nap` does."""
+    deadline = time.monotonic() + seconds
+    while not select.select([0], [], [], max(0.0, min(deadline - time.monotonic(), LONGEST_NAP_S)))[0]:
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def read_frame(line: bytes) -> dict[str, Any]:

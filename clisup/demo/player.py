@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from clisup.demo import failures, trouble
 from clisup.demo.script import ECHO, Step
-from clisup.demo.signals import tolerate
+from clisup.demo.signals import nap, tolerate
 from clisup.demo.toolplay import Background, ToolPlayer
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Player:
         self.images = 0
         self.left: list[Step] = []
         self.begin_again: Callable[[], None] = lambda: None
-        self.wait: Callable[[float], None] = time.sleep
+        self.wait: Callable[[float], None] = nap
         self.breathe: Callable[[], None] = lambda: None
 
     def play(self, steps: list[Step]) -> int:
@@ -87,9 +87,7 @@ class Player:
             return task.is_over()
 
     def after(self, code: int) -> int:
-        deadline = time.monotonic() + self.linger_s
-        while (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, 3600.0))  # `forever` is too long for one sleep
+        nap(self.linger_s)
         return code
 
 

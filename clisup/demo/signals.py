@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from types import FrameType
 
 from clisup.demo.wire import Stopped, Wire
 
-__all__ = ["catch_signals", "hold_signals", "tolerate"]
+__all__ = ["LONGEST_NAP_S", "catch_signals", "hold_signals", "nap", "tolerate"]
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LINE_GRACE_S = 0.2
+LONGEST_NAP_S = 0.5
+"""Python looks for signals before it waits and after: one that comes between the look and the wait is heard after the wait."""
 
 
 def catch_signals(wire: Wire) -> None:
@@ -42,3 +45,10 @@ def tolerate(*signums: int) -> None:
     """Ignore these from here on. An empty handler and not SIG_IGN, because children would inherit that."""
     for signum in signums:
         signal.signal(signum, lambda *_: None)
+
+
+def nap(seconds: float) -> None:
+    """Let time pass, in sleeps that are short."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, LONGEST_NAP_S))

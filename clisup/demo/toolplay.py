@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clisup.demo.signals import nap
+
 if TYPE_CHECKING:
     from clisup.demo.mcp import Servers
     from clisup.demo.script import Step
@@ -39,7 +41,7 @@ class ToolPlayer:
 
     def __init__(self, turn: Turn, session_id: str) -> None:
         self._turn, self._session_id = turn, session_id
-        self.wait: Callable[[float], None] = time.sleep
+        self.wait: Callable[[float], None] = nap
         self.after_answers: Callable[[], None] = lambda: None
         self.ask: Callable[[str, dict[str, Any], Start | None], Call] | None = None
         self.servers: Servers | None = None
