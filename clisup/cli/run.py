@@ -172,7 +172,7 @@ def _stdin_has_text() -> bool:
         fd = sys.stdin.fileno()
         about = os.fstat(fd)
         if stat.S_ISREG(about.st_mode):
-            return os.lseek(fd, 0, os.SEEK_CUR) < about.st_size
+            return about.st_size > 0 and os.lseek(fd, 0, os.SEEK_CUR) == 0  # else a loop of the shell's reads it
         if not stat.S_ISFIFO(about.st_mode):
             return False
         look = select.poll()

@@ -120,9 +120,10 @@ def test_an_empty_prompt_is_refused_before_anything_is_asked(clisup: Run, daemon
 @contextmanager
 def holding(text: str, kind: str, tmp_path: Path) -> Iterator[TextIO]:
     """A stdin of each kind that holds `text`, and whose other end stays open."""
-    if kind == "file":
+    if kind in ("file", "file of a loop"):
         (tmp_path / "stdin").write_text(text)
         with (tmp_path / "stdin").open() as file:
+            os.lseek(file.fileno(), 4 if kind != "file" else 0, os.SEEK_SET)  # so far a shell's `while read` has come
             yield file
         return
     if kind == "socket":
@@ -142,6 +143,7 @@ def holding(text: str, kind: str, tmp_path: Path) -> Iterator[TextIO]:
         ("file", "the diff\n", True),
         ("pipe", "", False),
         ("file", "", False),
+        ("file of a loop", "the\ndiff\n", False),
         ("socket", "the diff\n", False),
     ],
 )
