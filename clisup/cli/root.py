@@ -12,7 +12,7 @@ import click
 from clisup.cli.command_group import CommandGroup
 from clisup.cli.failure import usage
 
-__all__ = ["GROUPS", "root", "run_click"]
+__all__ = ["ELSEWHERE", "GROUPS", "root", "run_click"]
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": (
@@ -61,6 +61,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "version",
     ),
 }
+ELSEWHERE = {
+    "start": "serve", "up": "serve", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
+    "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
+    "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
+}  # fmt: skip
+"""What other programs call it, where no letters are alike."""
 _FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
 
 
@@ -87,8 +93,8 @@ class Commands(CommandGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], known, n=1, cutoff=0.5)
-            hint = f"did you mean: clisup {near[0]}" if near else "see clisup --help"
+            word = ELSEWHERE.get(args[0]) or next(iter(difflib.get_close_matches(args[0], known, n=1, cutoff=0.5)), "")
+            hint = f"did you mean: clisup {word}" if word else "see clisup --help"
             raise usage(f"cannot run {args[0]!r}, because there is no such command", hint=hint)
         return super().resolve_command(ctx, args)
 
@@ -114,8 +120,8 @@ def root() -> None:
 
 def run_click(args: list[str]) -> int:
     """Run a command; its exit code. Raises click's exceptions and `ClisupError`."""
-    if not args:
-        args = ["--help"]
+    if not args or args[0] == "help":
+        args = [*args[1:], "--help"]
     try:
         # Not `root.main`, which makes an exit code of 1 of a reader that has left.
         with root.make_context("clisup", list(args)) as context:

@@ -16,7 +16,7 @@ from fake_daemon import FakeDaemon
 import clisup
 from clisup.cli import main as main_module
 from clisup.cli.command_group import SHORT_HELP, CommandGroup
-from clisup.cli.root import GROUPS, Commands, root
+from clisup.cli.root import ELSEWHERE, GROUPS, Commands, root
 
 COMMANDS = [name for names in GROUPS.values() for name in names]
 HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "re", "subprocess", "typing", "enum", "json", "structlog")
@@ -66,6 +66,21 @@ def test_an_unknown_command_names_the_nearest(clisup: Run) -> None:
         "",
         "clisup: cannot run 'sesions', because there is no such command\n  hint: did you mean: clisup sessions\n",
     )
+
+
+@pytest.mark.parametrize(("word", "meant"), [("start", "serve"), ("ls", "sessions"), ("restart", "daemon restart")])
+def test_the_words_of_other_programs_are_known(clisup: Run, word: str, meant: str) -> None:
+    assert clisup(word).err.endswith(f"hint: did you mean: clisup {meant}\n")
+
+
+def test_the_words_of_other_programs_name_commands_that_there_are(clisup: Run) -> None:
+    for meant in set(ELSEWHERE.values()):
+        assert clisup(*meant.split(), "--help").code == 0
+
+
+def test_help_is_a_command_too(clisup: Run) -> None:
+    assert clisup("help").out == clisup("--help").out
+    assert clisup("help", "run").out == clisup("run", "--help").out
 
 
 def test_a_word_that_is_near_to_nothing_gets_the_list(clisup: Run) -> None:
