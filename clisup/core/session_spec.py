@@ -68,8 +68,9 @@ class SessionSpec(BaseModel):
             return cls.model_validate(raw)
         except ValidationError as error:
             where, reason = wrong_field(error)
+            name = where.partition(".")[0]  # what lies below it may be a word of the file's own
             raise WorldError(
-                f"cannot read session {session_id}, because its session.json is wrong at {where!r}: {reason}",
+                f"cannot read session {session_id}, because its session.json is wrong at {name!r}: {reason}",
                 kind="storage_failed",
                 hint="restore it, or move the session's directory away",
             ) from None
