@@ -570,5 +570,5 @@ def test_sessions_of_a_backend_that_was_missing_are_there_again_once_it_is_back(
     reload(daemon, daemon={"max_running": 7})
     assert daemon.call("daemon/status")["damaged_sessions"].keys() == {session.id, closed.id}
     reload(daemon, raw=another_demo())
-    assert daemon.call("daemon/status")["damaged_sessions"] == {}
+    until(lambda: not daemon.call("daemon/status")["damaged_sessions"])
     assert session.ask("again")["outcome"] == "completed" and closed.get()["state"] == "closed"
