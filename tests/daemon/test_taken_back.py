@@ -58,9 +58,17 @@ def test_in_the_step_in_which_it_gets_its_slot(tmp_path: Path) -> None:
             assert [event["type"] for event in events] == ["prompt_accepted", "turn_completed"]
             (tmp_path / "go").touch()
             await runs.finished("t1")
+            await keepers_gone(tmp_path)
             nursery.cancel_scope.cancel()
 
     with_limit(both)
+
+
+async def keepers_gone(tmp_path: Path) -> None:
+    """All that were started have ended, and were reaped."""
+    words = [json.loads(path.read_text()) for path in (tmp_path / "state").rglob("start.json")]
+    while any(Path(f"/proc/{word['keeper_pid']}").exists() for word in words):
+        await trio.sleep(0.02)
 
 
 def with_limit(work: Callable[[], Any]) -> None:
@@ -138,6 +146,7 @@ def test_one_id_for_a_new_session_and_a_fork_is_one_session(tmp_path: Path, monk
                 await trio.testing.wait_all_tasks_blocked()
                 go.set()
             assert sum(session.id == wanted for session in manager) == 1
+            await keepers_gone(tmp_path)
             nursery.cancel_scope.cancel()
 
     with_limit(both)
