@@ -342,5 +342,4 @@ class Backends:
                 f"cannot use backend {name[:64]!r}, because it is not configured",
                 kind="backend_not_found",
                 hint=f"configured are: {', '.join(self.names())}",
-                backend=name[:64],
             ) from None

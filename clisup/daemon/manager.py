@@ -80,7 +80,7 @@ class Manager:
         self.adopted = 0
         self.stopping = False
         self.damaged: dict[str, str] = {}
-        self._homeless: dict[str, str] = {}  # of these the sessions whose backend, by its name, is not configured
+        self._homeless: set[str] = set()  # of these the sessions whose backend is not configured
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
@@ -107,8 +107,8 @@ class Manager:
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
-        if isinstance(error, ClisupError) and error.kind == "backend_not_found" and "backend" in error.data:
-            self._homeless[session_id] = error.data["backend"]
+        if getattr(error, "kind", "") == "backend_not_found":
+            self._homeless.add(session_id)
         fault = None if isinstance(error, ClisupError) else error
         _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
 
@@ -151,21 +151,23 @@ class Manager:
 
     async def _load_homeless(self) -> None:
         """Those whose backend is there now. They wait for no more than that: their files are as they were."""
-        names = set(self.backends.names())
-        for number, (session_id, backend) in enumerate(list(self._homeless.items())):
-            if backend not in names or self._homeless.pop(session_id, None) is None:
-                continue  # or a reload after this one was faster
+        for number, session_id in enumerate(sorted(self._homeless)):
+            if number % LOADED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if session_id not in self._homeless:
+                continue  # a reload after this one was faster
             try:
                 self._load_one(session_id)
             except Exception as error:  # a session's edge, as in `load`
-                await self._set_aside(session_id, error)
+                if getattr(error, "kind", "") != "backend_not_found":
+                    self._homeless.discard(session_id)
+                    await self._set_aside(session_id, error)
                 continue
+            self._homeless.discard(session_id)
             del self.damaged[session_id]
             session = self._sessions.get(session_id)  # None where its files were removed meanwhile
             if session is not None and session.state is not SessionState.CLOSED:
                 self._nursery.start_soon(session.serve)
-            if number % LOADED_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
 
     def _make(self, spec: SessionSpec) -> Session:
         return Session(spec, self.backends.get(spec.backend), self.services, self._nursery)
