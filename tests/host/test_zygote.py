@@ -249,7 +249,7 @@ async def test_the_run_has_its_keeper_and_its_cli_once(
 ) -> None:
     async with starts_of(broken(tmp_path, change), runs, up=change != LEAVES_AT_ONCE) as (starts, reaping):
         word, pid, _ = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
-        await until((tmp_path / "ran").exists)
+        await until(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text())  # a shell opens it first
         assert word["ready"] and (pid is not None) == pids_known
         start = json.loads((tmp_path / "run0" / "start.json").read_text())
         assert pid in (None, start["keeper_pid"]) and word["pid"] == start["pid"]
