@@ -189,9 +189,8 @@ class Session:
         """Run turns, one after the other, until the session is closed."""
         if self.adoptable:
             await self._adopt()
-        elif (
-            self.ledger.open_steers
-        ):  # a daemon before this one journaled the exit of their process, and nothing after it
+        elif self.ledger.open_steers:
+            # A daemon before this one journaled the exit of their process, and nothing after it.
             await self.steering.process_gone()
         while self.state is not SessionState.CLOSED:
             self.work.begin()
@@ -243,9 +242,8 @@ class Session:
             await self.services.slots.acquire()
         given = not self._waiting.cancelled_caught
         # While it waited for the slot, or in the very step that gave it: then the cancellation came too late.
-        stays = (
-            given and self.ledger.turn(turn.id) is not None and not self.shutdown.draining and self.gate.held() is None
-        )
+        waits = self.ledger.turn(turn.id) is not None and not self.shutdown.draining
+        stays = given and waits and self.gate.held() is None
         if given and not stays:
             self.services.slots.release()
         if not stays:

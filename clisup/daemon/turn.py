@@ -63,9 +63,8 @@ class TurnRunner:
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        self.starting = (
-            turn.id
-        )  # from here on a client that takes it back cancels it, also while its prompt cannot be read
+        # From here on a client that takes it back cancels it, also while its prompt cannot be read.
+        self.starting = turn.id
         try:
             prompt = self._session.prompts.take(turn.id)
             if prompt is None:
