@@ -78,7 +78,7 @@ def stored_events(state_dir: str, session_id: str, *, raw: bool) -> Iterator[dic
     with _readable(session_id):
         if check_spec(directory) is None:
             raise _not_found(session_id)
-        reader = StoredJournal(directory.journal).reader()
+        reader = StoredJournal(directory.journal).reader(0)
     try:
         while True:
             events = reader.read()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import errno
 import os
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from clisup.core.journal import stored_event, whole_lines
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
-__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near", "segments_in"]
+__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
 
 READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
 SEARCHED = 64 * 1024  # bytes that are read through rather than searched
@@ -32,33 +33,45 @@ class Gap(NamedTuple):
     reason: Literal["damaged", "retention"]
 
 
-class Segments(Protocol):
-    """The files of a journal: of the daemon that writes it, or at rest."""
+class Segments:
+    """The files of a journal, as a reader goes through them: of the daemon that writes it, or at rest. `next_seq` follows the newest."""
+
+    def __init__(self, directory: str) -> None:
+        self._dir = directory
+        self._segments: list[int] = []
+        self.next_seq = 1
 
     @property
     def first_seq(self) -> int:
         """The oldest seq that is kept."""
+        return self._segments[0] if self._segments else self.next_seq
 
-    @property
-    def next_seq(self) -> int:
-        """The one after the newest."""
-
-    def path_of(self, first_seq: int) -> str: ...
+    def path_of(self, first_seq: int) -> str:
+        return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
 
     def locate(self, seq: int) -> tuple[int, int | None]:
-        """(segment, offset) at or before the line of `seq`; no offset where it has to be searched."""
+        """(segment, offset) at or before the line of `seq`: where a reader that wants `seq` starts; without an offset it has to search."""
+        at = max(0, bisect.bisect_right(self._segments, seq) - 1)
+        return (self._segments[at] if self._segments else 0), None
 
     def next_segment(self, segment: int) -> int | None:
         """The segment after `segment`, or None where that is the last."""
+        at = bisect.bisect_right(self._segments, segment)
+        return self._segments[at] if at < len(self._segments) else None
 
     def end_of(self, segment: int) -> int | None:
-        """Where the last segment ends, as far as it was told to be written; None where its file says so, as for all others."""
+        """Where its events end; None where that is the end of its file, but for a torn line."""
+        return None
 
+    def reader(self, after_seq: int) -> JournalReader:
+        """A reader of all events above `after_seq`."""
+        return JournalReader(self, after_seq)
 
-def segments_in(directory: str) -> list[int]:
-    """The first seqs of a journal's segments, oldest first. Raises `OSError`."""
-    names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
-    return sorted(int(name) for name in names if name.isdecimal())
+    @staticmethod
+    def listed(directory: str) -> list[int]:
+        """The first seqs of the segments that lie there, oldest first. Raises `OSError`."""
+        names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
 
 class JournalReader:

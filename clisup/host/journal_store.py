@@ -27,7 +27,7 @@ from clisup.core.journal import (
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
-from clisup.host.journal_reader import JournalReader, segments_in
+from clisup.host.journal_reader import Segments
 
 __all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 
@@ -36,14 +36,14 @@ INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index tha
 MAX_UNSYNCED = 4  # segments that are full and wait for the next sync; one more is synced at once
 
 
-class JournalStore:
+class JournalStore(Segments):
     """The writer's side. `load` once, then `append`; `first_seq` and `next_seq` bound what a reader can get.
 
     `durable` says that `sync` is going to be called: a segment that is full then waits for it.
     """
 
     def __init__(self, directory: str, *, segment_bytes: int, durable: bool = True) -> None:
-        self._dir = directory
+        super().__init__(directory)
         self._segment_bytes = segment_bytes
         self._durable = durable
         self._unsynced: list[int] = []  # descriptors of full segments
@@ -54,9 +54,7 @@ class JournalStore:
         self._fd: int | None = None
         self._size = 0
         self._head = 0  # bytes of the last segment's snapshot
-        self._segments: list[int] = []
         self._index: list[tuple[int, int]] = []  # (seq, offset) in the last segment
-        self.next_seq = 1
 
     def renew(self, *, segment_bytes: int, durable: bool) -> None:
         """Other settings, from the next append on. What only waited for a sync that will not come is let go."""
@@ -66,11 +64,6 @@ class JournalStore:
             for fd in self._unsynced:
                 os.close(fd)
             self._unsynced = []
-
-    @property
-    def first_seq(self) -> int:
-        """The oldest seq that is kept."""
-        return self._segments[0] if self._segments else self.next_seq
 
     @property
     def head_seq(self) -> int:
@@ -90,7 +83,7 @@ class JournalStore:
 
     def _load(self, wanted: Collection[str] | None) -> Iterator[Record]:
         make_private_dir(self._dir)
-        self._segments = segments_in(self._dir)
+        self._segments = self.listed(self._dir)
         self._drop_empty_tail()
         if not self._segments:
             return
@@ -284,33 +277,17 @@ class JournalStore:
             os.close(self._fd)
             self._fd = None
 
-    def path_of(self, first_seq: int) -> str:
-        return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
-
     def locate(self, seq: int) -> tuple[int, int | None]:
-        """(segment, offset) at or before the line of `seq`: where a reader that wants `seq` starts.
-
-        Only the last segment has an index; in an older one the reader has to search: no offset.
-        """
-        at = max(0, bisect.bisect_right(self._segments, seq) - 1)
-        segment = self._segments[at] if self._segments else 0
-        if at != len(self._segments) - 1:
+        """The last segment has an index."""
+        segment, _ = super().locate(seq)
+        if self._segments and segment != self._segments[-1]:
             return segment, None
         entry = bisect.bisect_right(self._index, (seq, 1 << 62)) - 1
         return segment, self._index[entry][1] if entry >= 0 else 0
 
-    def next_segment(self, segment: int) -> int | None:
-        """The segment after `segment`, or None where that is the last."""
-        at = bisect.bisect_right(self._segments, segment)
-        return self._segments[at] if at < len(self._segments) else None
-
     def end_of(self, segment: int) -> int | None:
         """Of the last segment, how much of it is written and told; what a failed write has left behind that is not."""
         return self._size if self._segments and segment == self._segments[-1] else None
-
-    def reader(self, after_seq: int) -> JournalReader:
-        """A reader of all events above `after_seq`."""
-        return JournalReader(self, after_seq)
 
 
 def check_version(path: str, head: bytes) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 from typing import BinaryIO
 
 from clisup.core.journal import stored_event, whole_lines
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import JournalReader, segments_in
+from clisup.host.journal_reader import Segments
 from clisup.host.journal_store import check_version
 
 __all__ = ["StoredJournal"]
@@ -16,44 +15,19 @@ __all__ = ["StoredJournal"]
 TAIL = 64 * 1024
 
 
-class StoredJournal:
-    """What `JournalReader` asks of a journal. `next_seq` is the one after its last whole event."""
+class StoredJournal(Segments):
+    """What lies there, up to its last whole event."""
 
     def __init__(self, directory: str) -> None:
         """Raises `WorldError(storage_failed)` where it cannot be read, `UsageError(unsupported)` where a newer clisup wrote it."""
-        self._dir = directory
-        self._segments: list[int] = []
-        self.next_seq = 1
+        super().__init__(directory)
         try:
-            self._segments = segments_in(directory)
+            self._segments = self.listed(directory)
             self._find_end()
         except FileNotFoundError:
             pass  # of a session that was being made
         except OSError as error:
             raise storage_error("read the journal in", directory, error) from None
-
-    @property
-    def first_seq(self) -> int:
-        return self._segments[0] if self._segments else self.next_seq
-
-    def path_of(self, first_seq: int) -> str:
-        return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
-
-    def locate(self, seq: int) -> tuple[int, int | None]:
-        at = max(0, bisect.bisect_right(self._segments, seq) - 1)
-        return (self._segments[at] if self._segments else 0), None
-
-    def next_segment(self, segment: int) -> int | None:
-        at = bisect.bisect_right(self._segments, segment)
-        return self._segments[at] if at < len(self._segments) else None
-
-    def end_of(self, segment: int) -> int | None:
-        """A torn line at its end is no event, and who reads knows it."""
-        return None
-
-    def reader(self, after_seq: int = 0) -> JournalReader:
-        """A reader of all events above `after_seq`."""
-        return JournalReader(self, after_seq)
 
     def _find_end(self) -> None:
         while self._segments:

@@ -17,7 +17,7 @@ from clisup.core.ledger import FOLDED, Ledger
 from clisup.core.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import segments_in
+from clisup.host.journal_reader import Segments
 from clisup.host.journal_store import LOAD_CHUNK, check_version, read_records
 from clisup.host.locks import lock_holder
 from clisup.host.session_dir import SessionDir
@@ -99,7 +99,7 @@ def check_spec(directory: SessionDir) -> SessionSpec | None:
 
 def _fold(found: StoredSession, journal: str) -> None:
     try:
-        segments = segments_in(journal)
+        segments = Segments.listed(journal)
     except FileNotFoundError:
         return
     while segments:

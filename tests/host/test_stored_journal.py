@@ -67,26 +67,26 @@ def test_it_gives_what_the_daemon_gives_of_the_same_files(
 def test_the_last_event_is_found_before_what_is_damaged_and_behind_what_is_long(tmp_path: Path) -> None:
     segment(tmp_path, 1, line(1), line(2, "x" * 3 * TAIL), b"no line of ours\n")
     stored = StoredJournal(str(tmp_path))
-    assert stored.next_seq == 3 and story(stored.reader()) == [1, 2]
+    assert stored.next_seq == 3 and story(stored.reader(0)) == [1, 2]
 
 
 def test_damage_and_removed_segments_are_told(tmp_path: Path) -> None:
     segment(tmp_path, 4, line(4), b"\x00\n", line(6))
     segment(tmp_path, 7, line(7))
-    assert story(StoredJournal(str(tmp_path)).reader()) == [Gap(1, 3, "retention"), 4, Gap(5, 5, "damaged"), 6, 7]
+    assert story(StoredJournal(str(tmp_path)).reader(0)) == [Gap(1, 3, "retention"), 4, Gap(5, 5, "damaged"), 6, 7]
 
 
 def test_half_a_segment_is_none(tmp_path: Path) -> None:
     segment(tmp_path, 1, line(1))
     (tmp_path / f"{2:012d}.jsonl").write_bytes(encode_snapshot({})[:-5])
     stored = StoredJournal(str(tmp_path))
-    assert (stored.first_seq, stored.next_seq) == (1, 2) and story(stored.reader()) == [1]
+    assert (stored.first_seq, stored.next_seq) == (1, 2) and story(stored.reader(0)) == [1]
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_session_that_was_being_made_has_none(tmp_path: Path) -> None:
-    assert story(StoredJournal(str(tmp_path / "nowhere")).reader()) == []
-    assert story(StoredJournal(str(tmp_path)).reader()) == []
+    assert story(StoredJournal(str(tmp_path / "nowhere")).reader(0)) == []
+    assert story(StoredJournal(str(tmp_path)).reader(0)) == []
 
 
 def test_a_journal_of_a_newer_clisup_is_not_read(tmp_path: Path) -> None:
