@@ -355,7 +355,7 @@ def _serve_from_the_start(session: Session, connection: Connection) -> None:
 
 
 def _matches(session: Session, params: m.SessionListParams) -> bool:
-    if params.state is not None and session.state != params.state:
+    if params.state is not None and session.seen_state != params.state:
         return False
     if params.state is None and session.state is SessionState.CLOSED:
         return False

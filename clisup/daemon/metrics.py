@@ -170,7 +170,7 @@ def _named(daemon: Daemon) -> set[str]:
 
 
 def _sessions(daemon: Daemon) -> Rows:
-    counts = Counter((session.spec.backend, str(session.state)) for session in daemon.manager)
+    counts = Counter((session.spec.backend, str(session.seen_state)) for session in daemon.manager)
     names = sorted(_named(daemon))
     return [((name, str(state)), counts[name, str(state)]) for name in names for state in SessionState]
 

@@ -139,6 +139,13 @@ class Session:
         return self._runner is not None or self.ledger.current is not None
 
     @property
+    def seen_state(self) -> SessionState:
+        """The state that others see. A turn is over with its `turn_completed`; that its end has still to be synced holds up the
+        next turn alone."""
+        over = self.ledger.current is None and self.state in (SessionState.RUNNING, SessionState.ENDING)
+        return SessionState.IDLE if over else self.state
+
+    @property
     def starting(self) -> str | None:
         """The turn that is just being started: its `turn_started` is still to come."""
         return self._runner.starting if self._runner is not None else None

@@ -24,7 +24,7 @@ def summary_of(session: Session) -> dict[str, Any]:
         "session_id": session.id,
         "backend": session.spec.backend,
         "model": ledger.model or session.spec.model,
-        "state": str(session.state),
+        "state": str(session.seen_state),
         "phase": run.tracker.phase if run else None,
         "turn_id": current.id if current else None,
         "native_session_id": ledger.native_session_id,

@@ -199,6 +199,19 @@ def test_a_prompt_whose_sync_fails_is_answered_when_its_state_is_on_disk_and_the
     assert len(session.events("prompt_accepted")) == 1
 
 
+def test_a_turn_that_has_ended_leaves_its_session_idle_to_who_asks_also_before_its_end_is_synced(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(env={VARIABLE: "sync.before=EIO@2-"})  # the prompt's is the first
+    session = daemon.new()
+    session.prompt("hello")
+    session.await_event("turn_completed")
+    seen = session.get()
+    assert (seen["state"], seen["turn_id"]) == ("idle", None)
+    assert [s["session_id"] for s in daemon.call("session/list", state="idle")["sessions"]] == [session.id]
+    assert daemon.call("session/list", state="running")["sessions"] == []
+
+
 def test_a_disk_that_never_syncs_does_not_hold_up_a_stop(serve: Callable[..., Harness]) -> None:
     daemon = serve(env={VARIABLE: "sync.before=EIO@1-"})
     session = daemon.new()
