@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from clisup.core.deltas import DeltaKind
+from clisup.core.json_values import has_few
 
 __all__ = [
     "SAID",
@@ -274,25 +275,12 @@ def too_deep(data: bytes, value: object) -> bool:
     Most values have nothing below them; then the brackets are counted: few of them cannot nest deeply.
     """
     level = _children(value)
-    if not any(isinstance(node, dict | list) for node in level) or _has_few(data, b"{", b"["):
+    if not any(isinstance(node, dict | list) for node in level) or has_few(data, MAX_DEPTH, b"{", b"["):
         return False
     for _ in range(MAX_DEPTH - 1):
         level = [child for node in level for child in _children(node)]
         if not level:
             return False
-    return True
-
-
-def _has_few(data: bytes, *brackets: bytes) -> bool:
-    """No more than `MAX_DEPTH` in all. `bytes.count` would take 7 ms for 5 MB, `find` 0.2."""
-    left = MAX_DEPTH
-    for bracket in brackets:
-        at = data.find(bracket)
-        while at >= 0:
-            left -= 1
-            if left < 0:
-                return False
-            at = data.find(bracket, at + 1)
     return True
 
 

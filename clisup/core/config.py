@@ -143,6 +143,7 @@ class DaemonConfig(_Table):
     max_cursors: Annotated[int, Field(ge=1, le=10_000)] = 256
     max_queue: Annotated[int, Field(ge=1, le=100_000)] = 100
     max_frame_bytes: Annotated[int, Field(ge=4096, le=20 * MIB)] = 16 * MIB
+    max_frame_values: Annotated[int, Field(ge=1000, le=10_000_000)] = 100_000
     max_images: Annotated[int, Field(ge=0, le=1000)] = 20
     max_image_bytes: Annotated[int, Field(ge=1, le=64 * MIB)] = 8 * MIB
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512

@@ -46,6 +46,9 @@ KEYS: dict[str, Key] = {
     "daemon.max_cursors": Key("at_once", "durable cursors (session/subscribe with a name)"),
     "daemon.max_queue": Key("at_once", "prompts that wait in one session"),
     "daemon.max_frame_bytes": Key("next_connection", "of a client's frame; a longer one ends that connection"),
+    "daemon.max_frame_values": Key("next_connection", (
+        "JSON values in it, a list or an object counted twice; one with more is refused unread: it would hold up everybody"
+    )),
     "daemon.max_images": Key("at_once", "in one prompt; all of them have to fit into a frame"),
     "daemon.max_image_bytes": Key("at_once", "of one image, its file; one over it is refused (invalid_params)"),
     "daemon.max_connections": Key("at_once", "of one user; one more is refused as overloaded"),

@@ -60,7 +60,7 @@ class Connection:
     """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
-                 max_frame: int, max_requests: int, frame_deadline_s: float, figures: Figures,
+                 max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, figures: Figures,
                  below: bool = False) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
@@ -80,7 +80,7 @@ class Connection:
         self._pages = trio.Lock()
         self._unsent = 0  # answers that wait for the client to read
         self._sent = trio.Event()
-        self._reader = FrameReader(max_frame)
+        self._reader = FrameReader(max_frame, max_values)
         self._slots = trio.CapacityLimiter(max_requests)
         self._frame_deadline_s = frame_deadline_s
         self._outlet = Outlet(stream, holding)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["make_handlers"]
 
 LAST_EVENTS = 20
-_TOLD_LIMITS = ("max_frame_bytes", "max_requests", "max_images", "max_image_bytes")
+_TOLD_LIMITS = ("max_frame_bytes", "max_frame_values", "max_requests", "max_images", "max_image_bytes")
 PAGE_BYTES = 1024 * 1024  # a page ends with the event that passes it
 
 

@@ -108,6 +108,7 @@ class Server:
             turn=self._turnstile.turn(peer.pid),
             holding=holding,
             max_frame=config.max_frame_bytes,
+            max_values=config.max_frame_values,
             max_requests=config.max_requests,
             frame_deadline_s=config.frame_deadline_s,
             figures=self._figures,

@@ -14,10 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import msgspec
+
+from clisup.core.json_values import has_few, has_more_values
 from clisup.errors import ClisupError, UsageError
 
 __all__ = [
     "DEFAULT_MAX_FRAME",
+    "DEFAULT_MAX_VALUES",
     "Answer",
     "FrameReader",
     "Refusal",
@@ -30,6 +34,8 @@ __all__ = [
 ]
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
+DEFAULT_MAX_VALUES = 100_000
+"""Of JSON in one frame: to read so many takes some ten milliseconds, in which nobody else is served."""
 JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
 _ANSWERS = [
     {*head, word} for head in ({"id"}, {"jsonrpc", "id"}) for word in ("result", "error")
@@ -72,8 +78,9 @@ class FrameReader:
     `feed` what came, take with `next` until it gives None, then read on: so it holds one frame and one read at most.
     """
 
-    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME, max_values: int = DEFAULT_MAX_VALUES) -> None:
         self._max = max_frame
+        self._max_values = max_values
         self._data = bytearray()  # grows in place: a client that drips bytes costs no object for each of them
         self._seen = 0  # bytes of it that hold no newline
         self._end = -1  # where the first frame ends, -1: not known
@@ -106,7 +113,7 @@ class FrameReader:
         del self._data[: self._end + 1]
         self._seen, self._end = 0, -1
         self._skip_blanks()
-        return read_frame(line)
+        return read_frame(line, self._max_values)
 
     def _skip_blanks(self) -> None:
         """Before a frame they are nothing; a read full of newlines is no work for 65,536 turns."""
@@ -126,14 +133,42 @@ class FrameReader:
         return Refusal(encode_error(None, error), fatal=True)
 
 
-def read_frame(line: bytes) -> Request | Answer | Refusal:
+def read_frame(line: bytes, max_values: int = DEFAULT_MAX_VALUES) -> Request | Answer | Refusal:
     """One frame to a request, to an answer of the client's, or to the refusal that answers it."""
+    if has_more_values(line, max_values):
+        return _crowded(line, max_values)
     try:
         frame = _strict_json(line)
     except (RecursionError, ValueError) as error:
         reason = _json_reason(error)
         return _refuse(None, "parse_error", f"cannot read the frame as JSON, because {reason}")
     return _read_request(frame)
+
+
+class _Head(msgspec.Struct):
+    """What a frame is about. Reading it makes nothing of the rest."""
+
+    id: str | int | None = None
+    method: str | None = None
+
+
+def _crowded(line: bytes, limit: int) -> Answer | Refusal:
+    """Who sent it learns so by its id. What was asked of the client has its answer, which is that it cannot be read."""
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except (ValueError, RecursionError):
+        head = _Head()
+    id_ = head.id if _valid_id(head.id) else None
+    error = UsageError(
+        f"cannot read a frame of more than {limit} values",
+        kind="invalid_request",
+        hint="send less, or as text; or raise daemon.max_frame_values",
+        limit="max_frame_values",
+        value=limit,
+    )
+    if id_ is not None and head.method is None:
+        return Answer(id_, error=error.to_wire())
+    return Refusal(encode_error(id_, error))
 
 
 def _read_request(frame: Any) -> Request | Answer | Refusal:
@@ -176,9 +211,9 @@ def _strict_json(line: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise _NotStrict("it begins with a byte-order mark")
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-    if text.count("{") + text.count("[") > _DEEPEST and _too_deep(value):
+    if not has_few(line, _DEEPEST, b"{", b"[") and _too_deep(value):
         raise _NotStrict("it is nested too deeply")
-    if "\\ud" in text or "\\uD" in text:
+    if b"\\" in line and (b"\\ud" in line or b"\\uD" in line):
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
     return value
 

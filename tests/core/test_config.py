@@ -27,7 +27,7 @@ DEFAULTS = {
     "daemon": {
         "socket": "", "state_dir": "", "scrub_lists": "", "max_sessions": 10_000,
         "max_running": 0, "max_live": 8, "max_cursors": 256, "max_queue": 100,
-        "max_frame_bytes": 16 * MIB, "max_images": 20, "max_image_bytes": 8 * MIB,
+        "max_frame_bytes": 16 * MIB, "max_frame_values": 100_000, "max_images": 20, "max_image_bytes": 8 * MIB,
         "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
         "tool_timeout_s": 600, "tool_wait_s": 60,

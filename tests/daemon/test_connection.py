@@ -107,6 +107,21 @@ def test_an_oversized_frame_closes_only_its_connection(serve: Callable[..., Harn
         assert good.call("initialize")["limits"]["max_frame_bytes"] == 4096
 
 
+@pytest.mark.fault(45)
+def test_a_frame_of_millions_of_values_is_refused_unread_and_its_connection_goes_on(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve()
+    with daemon.wire() as wire:
+        wire.send(b'{"id":1,"method":"ping","params":{"x":[' + b"[]," * 5_000_000 + b"0]}}\n")
+        refused = wire.frame()
+        assert (refused["id"], _kind(refused)) == (1, "invalid_request")
+        assert refused["error"]["data"]["limit"] == "max_frame_values"
+        peak_kb = int(Path(f"/proc/{daemon.pid}/status").read_text().partition("VmHWM:")[2].split()[0])
+        assert peak_kb < 250_000  # the values would be 0.3 GB
+        assert wire.call("initialize")["limits"]["max_frame_values"] == 100_000
+
+
 @pytest.mark.fault(44)
 @pytest.mark.parametrize("drip", [False, True])
 def test_half_a_frame_has_a_deadline_however_it_drips(serve: Callable[..., Harness], drip: bool) -> None:

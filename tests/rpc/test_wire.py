@@ -84,7 +84,7 @@ def test_a_frame_may_be_nested_two_hundred_levels_deep() -> None:
     [
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
-        (b'{"id":1,"method":"m","params":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "nested too deeply"),
+        (b'{"id":1,"method":"m","params":{"a":' + b"[" * 99_000 + b"]" * 99_000 + b"}}", "nested too deeply"),
         (b'{"id":1,"method":"m","params":{"a":NaN}}', "NaN is not JSON"),
         (b'{"id":1,"method":"m","params":{"a":Infinity}}', "Infinity is not JSON"),
         (b'{"id":1,"method":"m","params":{"a":-Infinity}}', "-Infinity is not JSON"),
@@ -309,6 +309,40 @@ def test_an_array_of_20_mb_is_refused_before_it_is_read() -> None:
         tracemalloc.stop()
     assert [item.fatal for item in items if isinstance(item, Refusal)] == [True]
     assert peak < 64 * 1024 * 1024
+
+
+CROWD = b"[" + b"0," * 2000 + b"0]"
+
+
+@pytest.mark.parametrize("id_", [7, "seven"])
+def test_a_frame_of_too_many_values_is_refused_unread_under_its_own_id(id_: int | str) -> None:
+    crowded = b'{"id":%b,"method":"x","params":{"a":%b}}\n' % (json.dumps(id_).encode(), CROWD)
+    refused, after = fed(FrameReader(max_values=1000), [crowded + frame(id=2) + b"\n"])
+    assert isinstance(refused, Refusal) and not refused.fatal
+    answer = json.loads(refused.answer)
+    assert (answer["id"], answer["error"]["data"]["kind"]) == (id_, "invalid_request")
+    assert (answer["error"]["data"]["limit"], answer["error"]["data"]["value"]) == ("max_frame_values", 1000)
+    assert isinstance(after, Request)
+
+
+@pytest.mark.parametrize("head", [b'{"id":true,', b"{", b"[", b'{"id":"' + b"x" * 300 + b'",'])
+def test_one_that_has_no_good_id_is_refused_without(head: bytes) -> None:
+    (refused,) = fed(FrameReader(max_values=1000), [head + b'"method":"x","params":' + CROWD + b"}\n"])
+    assert isinstance(refused, Refusal) and json.loads(refused.answer)["id"] is None
+
+
+def test_an_answer_of_the_clients_that_has_too_many_is_one_that_failed() -> None:
+    (answer,) = fed(FrameReader(max_values=1000), [b'{"id":"d1","result":' + CROWD + b"}\n"])
+    assert isinstance(answer, Answer) and (answer.id, answer.result) == ("d1", None)
+    assert answer.error["message"] == "cannot read a frame of more than 1000 values"
+
+
+def test_a_text_is_one_value_whatever_stands_in_it() -> None:
+    text = '[{",\\' * 5000
+    (request,) = fed(
+        FrameReader(max_values=1000), [json.dumps({"id": 1, "method": "x", "params": {"a": text}}).encode() + b"\n"]
+    )
+    assert request == Request("x", {"a": text}, 1)
 
 
 def test_a_client_that_drips_bytes_costs_the_bytes_and_no_more() -> None:
