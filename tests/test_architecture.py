@@ -83,6 +83,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
+    "clisup.rpc.wire": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
     "clisup.host": {"trio", "structlog", "psutil"},
     "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
     "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from clisup.core.deltas import DeltaKind
-from clisup.core.json_values import has_few
+from clisup.core.json_values import is_deeper
 
 __all__ = [
     "SAID",
@@ -270,26 +270,8 @@ def excerpt(data: bytes) -> str:
 
 
 def too_deep(data: bytes, value: object) -> bool:
-    """Whether `value`, which was read from `data`, is nested deeper than an event can be written.
-
-    Most values have nothing below them; then the brackets are counted: few of them cannot nest deeply.
-    """
-    level = _children(value)
-    if not any(isinstance(node, dict | list) for node in level) or has_few(data, MAX_DEPTH, b"{", b"["):
-        return False
-    for _ in range(MAX_DEPTH - 1):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(node: object) -> list[object]:
-    if isinstance(node, dict):
-        return list(node.values())
-    if isinstance(node, list):
-        return node
-    return []
+    """Whether `value`, which was read from `data`, is nested deeper than an event can be written."""
+    return is_deeper(value, data, MAX_DEPTH)
 
 
 def get_str(frame: dict[str, Any], name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How many values a line of JSON holds, found out without making them. Pure.
+"""How many values a line of JSON holds, found out without making them, and how deep they lie. Pure.
 
 What a value costs is an object of Python's: 16 MiB of `[],[],[],...` are six million of them, 0.3 GB, and seconds in which nobody
 else is served. A text of the same size is one, and read in a hundredth of that. So who reads lines of others bounds both.
@@ -6,7 +6,9 @@ else is served. A text of the same size is one, and read in a hundredth of that.
 
 from __future__ import annotations
 
-__all__ = ["has_few", "has_more_values"]
+from typing import Any
+
+__all__ = ["has_few", "has_more_values", "is_deeper"]
 
 _MARKS = (b",", b"[", b"{")
 _FEW = 200  # a picture has none, a word of ours few
@@ -43,3 +45,28 @@ def has_more_values(line: bytes, limit: int) -> bool:
 
 def _marks(data: bytes) -> int:
     return sum(map(data.count, _MARKS))
+
+
+def is_deeper(value: object, data: bytes, levels: int) -> bool:
+    """Are there more than so many lists and objects in one another, in a value that was read from `data`?
+
+    Most values have nothing below them; then the brackets are counted: few of them cannot nest deeply.
+    """
+    level = _below([value]) if isinstance(value, dict | list) else []
+    if not level or has_few(data, levels, b"{", b"["):
+        return False
+    for _ in range(levels - 1):
+        level = _below(level)
+        if not level:
+            return False
+    return True
+
+
+def _below(level: list[Any]) -> list[Any]:
+    """The lists and objects one level further down. In one loop without a call: a line may hold a million values."""
+    return [
+        child
+        for node in level
+        for child in (node.values() if type(node) is dict else node)
+        if type(child) is dict or type(child) is list
+    ]

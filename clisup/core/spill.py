@@ -12,7 +12,7 @@ from clisup.core.events import Block, EventBase, Unparsed
 from clisup.core.framing import Line
 from clisup.core.long_line import NO_CUTS, Cuts, LongText
 
-__all__ = ["Blob", "payload_size", "raw_name", "spill"]
+__all__ = ["Blob", "is_over", "raw_name", "spill"]
 
 _HEAD = 4096  # characters of a spilled payload that stay in its event
 _Updates = dict[str, Any]
@@ -57,7 +57,7 @@ class _Spilling:
             if name == "content":
                 self.updates["truncated"] = True
             self._put(blob, value)
-        elif isinstance(value, dict) and payload_size(value, self._cuts) > self._limit:
+        elif isinstance(value, dict) and is_over(value, self._limit, self._cuts):
             text = _json(value)
             self.updates |= {name: {"_head": text[:_HEAD]}, "blob": blob}
             self._put(blob, text, quoted=True)
@@ -72,7 +72,7 @@ class _Spilling:
             if value is not None and self._cuts.length(value) > self._limit:
                 self._put(name, value)
                 return block.model_copy(update={field: value[:_HEAD], "blob": name})
-        if block.input is not None and payload_size(block.input, self._cuts) > self._limit:
+        if block.input is not None and is_over(block.input, self._limit, self._cuts):
             text = _json(block.input)
             self._put(name, text, quoted=True)
             return block.model_copy(update={"input": {"_head": text[:_HEAD]}, "blob": name})
@@ -90,10 +90,11 @@ def _json(value: dict[str, Any]) -> str:
         return "[nested too deeply]"  # the CLI's own line still has it (`raw: true`)
 
 
-def payload_size(value: Any, cuts: Cuts = NO_CUTS) -> int:
-    """About how many characters a JSON value takes. Copies no text, and does not mind how deep the value is nested."""
+def is_over(value: Any, limit: int, cuts: Cuts = NO_CUTS) -> bool:
+    """Does a JSON value take more than about so many characters? Copies no text, does not mind how deep the value is nested, and
+    looks no further than it has to."""
     size, todo = 0, [value]
-    while todo:
+    while todo and size <= limit:
         item = todo.pop()
         if isinstance(item, str):
             size += cuts.length(item) + 2
@@ -105,4 +106,4 @@ def payload_size(value: Any, cuts: Cuts = NO_CUTS) -> int:
             todo.extend(item)
         else:
             size += 8
-    return size
+    return size > limit

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
 
-from clisup.core.json_values import has_few, has_more_values
+from clisup.core.json_values import has_more_values, is_deeper
 from clisup.errors import ClisupError, UsageError
 
 __all__ = [
@@ -211,7 +211,7 @@ def _strict_json(line: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise _NotStrict("it begins with a byte-order mark")
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-    if not has_few(line, _DEEPEST, b"{", b"[") and _too_deep(value):
+    if is_deeper(value, line, _DEEPEST):
         raise _NotStrict("it is nested too deeply")
     if b"\\" in line and (b"\\ud" in line or b"\\uD" in line):
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
@@ -238,19 +238,6 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise _NotStrict("one of its numbers is too large")  # 1e400 would come in as Infinity
     return number
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(_DEEPEST):
-        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return node.values() if isinstance(node, dict) else node
 
 
 def _json_reason(error: Exception) -> str:

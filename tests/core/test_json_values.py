@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.json_values import has_few, has_more_values
+from clisup.core.json_values import has_few, has_more_values, is_deeper
 
 # Half a surrogate pair has no bytes to be counted.
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.text('",[{\\', max_size=20)
@@ -51,3 +51,15 @@ def test_a_dense_line_is_told_from_a_long_text(dense: bytes) -> None:
 @given(st.text("[{x", max_size=50).map(str.encode), st.integers(0, 20))
 def test_few_is_no_more_than_so_many_in_all(data: bytes, most: int) -> None:
     assert has_few(data, most, b"[", b"{") == (data.count(b"[") + data.count(b"{") <= most)
+
+
+@pytest.mark.parametrize("ends", [(b"[", b"]"), (b'{"a":', b"}"), (b'[1,{"a":', b"}]")])
+@pytest.mark.parametrize("levels", [1, 2, 7, 200])
+def test_deeper_is_more_levels_of_lists_and_objects_than_that(ends: tuple[bytes, bytes], levels: int) -> None:
+    begin, end = ends
+    each = (begin + end).count(b"[") + (begin + end).count(b"{")
+    line = b'["[[[",' + begin * levels + b"0" + end * levels + b"]"
+    exact = 1 + each * levels
+    assert not is_deeper(json.loads(line), line, exact)
+    assert is_deeper(json.loads(line), line, exact - 1)
+    assert not is_deeper(0, b"0", 1)
