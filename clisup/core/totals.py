@@ -20,6 +20,6 @@ def totals_of(ledgers: Iterable[Ledger]) -> dict[str, Any]:
     return {
         "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in known) for name in _OUTCOMES},
         "watchdog_fired": sum(ledger.watchdog_fired for ledger in known),
-        "tokens": sum((ledger.usage for ledger in known), Usage()).model_dump(),
+        "tokens": Usage.total(ledger.usage for ledger in known).model_dump(),
         "cost_usd": round(sum(costs), 6) if costs else None,
     }

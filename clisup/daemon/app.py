@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import uuid
@@ -26,6 +27,7 @@ from clisup.daemon.reloading import Hangups, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
+from clisup.daemon.summary import summaries_of
 from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
@@ -332,21 +334,20 @@ class Daemon:
             "activated": self.activated,
         }
 
-    async def status(self, turn: Callable[[], Awaitable[None]]) -> dict[str, Any]:
-        """Everything that `clisup status` shows; `schema_version` grows when a field changes its meaning.
+    async def status(self, turn: Callable[[], Awaitable[None]]) -> str:
+        """Everything that `clisup status` shows, as JSON; `schema_version` grows when a field changes its meaning.
 
         `turn` is awaited before the work that nobody else can do anything during: the client's turn for it.
         """
         rows = await self.backends.describe()
         await self.manager.look_at_memory()
-        await turn()
         sessions = [session for session in self.manager if session.state != "closed"]
+        summaries = await summaries_of(sessions, turn)
         counts = Counter(session.spec.backend for session in sessions)
-        return {
+        rest = {
             "schema_version": STATUS_SCHEMA,
             "daemon": self._daemon_status(),
             "backends": [{**row, "sessions": counts[row["name"]]} for row in rows],
-            "sessions": [session.summary() for session in sessions],
             "accounts": self.manager.services.accounts.describe(),
             "damaged_sessions": self.manager.damaged,
             "totals": self.manager.totals(),
@@ -362,6 +363,7 @@ class Daemon:
                 for c in self.server.connections
             ],
         }
+        return f'{json.dumps(rest)[:-1]}, "sessions": {summaries}}}'
 
     async def diagnose(self, name: str | None, cwd: str | None) -> list[Finding]:
         """What `clisup doctor` shows. Raises `UsageError(backend_not_found)`."""

@@ -21,6 +21,7 @@ from clisup.daemon.notes import note
 from clisup.daemon.raw import blob_page, whole_blob, with_native
 from clisup.daemon.session import Session
 from clisup.daemon.subscribing import acknowledge, subscribe, unsubscribe
+from clisup.daemon.summary import summaries_of
 from clisup.daemon.tool_calls import answer_json, desk_of_token, serve_tools, tool_answer
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
@@ -83,7 +84,7 @@ class _Handlers:
         return self._openrpc
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
-        return json.dumps(await self._daemon.status(connection.turn.piece)).encode()
+        return (await self._daemon.status(connection.turn.piece)).encode()
 
     async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
@@ -160,8 +161,8 @@ class _Handlers:
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
         await self._manager.look_at_memory()
-        await connection.turn.piece()
-        return json.dumps({"sessions": [s.summary() for s in page], "next_cursor": more}).encode()
+        rows = await summaries_of(page, connection.turn.piece)
+        return f'{{"sessions": {rows}, "next_cursor": {json.dumps(more)}}}'.encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
         session = self._manager.get(params.session_id)

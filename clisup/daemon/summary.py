@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -10,7 +14,22 @@ from clisup.host import clock
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
 
-__all__ = ["keeper_pid_of", "summary_of"]
+__all__ = ["keeper_pid_of", "summaries_of", "summary_of"]
+
+AT_ONCE = 100
+"""Summaries in one step: some milliseconds."""
+
+
+async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable[None]]) -> str:
+    """The rows of many sessions, as a JSON array. Others are served in between, so each row is of its own moment; `turn` is awaited
+    before each step."""
+    parts: list[str] = []
+    for at in range(0, len(sessions), AT_ONCE):
+        if at:
+            await trio.lowlevel.checkpoint()
+        await turn()
+        parts.append(json.dumps([summary_of(session) for session in sessions[at : at + AT_ONCE]])[1:-1])
+    return f"[{', '.join(parts)}]"
 
 
 def summary_of(session: Session) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.usage import NO_USAGE, Usage
+from clisup.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 
 COUNTS = [name for name in Usage.model_fields if name != "source"]
 counts = st.none() | st.integers(0, 1 << 40)
@@ -30,6 +30,13 @@ def test_the_order_of_a_sum_does_not_matter(a: Usage, b: Usage) -> None:
 @given(usages, usages, usages)
 def test_the_grouping_of_a_sum_does_not_matter_for_the_counts(a: Usage, b: Usage, c: Usage) -> None:
     assert counted((a + b) + c) == counted(a + (b + c))
+
+
+@settings(max_examples=100)
+@given(st.lists(usages | st.just(UNKNOWN_USAGE), max_size=6))
+def test_the_total_of_many_is_the_sum_of_them(many: list[Usage]) -> None:
+    assert counted(Usage.total(many)) == counted(sum(many, Usage()))
+    assert Usage.total(many).source in {usage.source for usage in many} | {"unknown"}
 
 
 @settings(max_examples=50)
