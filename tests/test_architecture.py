@@ -85,6 +85,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.rpc.wire": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
     "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host.session_dir": {"msgspec"},  # prompts may be long
     "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
     "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there

@@ -18,11 +18,21 @@ def check_prompt(cli: str, prompt: str) -> None:
     """Raises UsageError for a prompt that is empty or no text."""
     if not prompt.strip():
         raise UsageError(f"cannot prompt {cli} with an empty text, because it does not ask the model then")
-    odd = _UNSENDABLE.search(prompt)
-    if odd:
+    if (odd := _unsendable(prompt)) is not None:
         raise UsageError(
-            f"cannot send the prompt, because its character {odd.start()} is no text (NUL or half of a surrogate pair)"
+            f"cannot send the prompt, because its character {odd} is no text (NUL or half of a surrogate pair)"
         )
+
+
+def _unsendable(text: str) -> int | None:
+    """Where the first such character is. Two quick looks say that there is none: for 16 MiB the expression takes 75 ms."""
+    try:
+        if b"\x00" not in text.encode():
+            return None
+    except UnicodeEncodeError:
+        pass
+    odd = _UNSENDABLE.search(text)
+    return odd.start() if odd else None
 
 
 def argv_text(name: str, value: str) -> str:

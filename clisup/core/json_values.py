@@ -11,6 +11,7 @@ from typing import Any
 __all__ = ["has_few", "has_more_values", "is_deeper"]
 
 _MARKS = (b",", b"[", b"{")
+_SLICE = 256 * 1024
 _FEW = 200  # a picture has none, a word of ours few
 
 
@@ -33,18 +34,24 @@ def has_more_values(line: bytes, limit: int) -> bool:
     An item or member has one of these, a list or object another, so there are at most as many values, and one more. Of a line
     that is no JSON it says something, too, and costs no more: a few passes over the bytes.
     """
-    if len(line) <= limit or has_few(line, min(limit, _FEW), *_MARKS) or _marks(line) <= limit:
+    if len(line) <= limit or has_few(line, min(limit, _FEW), *_MARKS) or not _more_marks(line, limit):
         return False  # the common case: those in strings do not matter
     bare = line
     if b"\\" in line:
         bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")  # every quote that is left begins a string, or ends one
     if bare.count(b'"') > 4 * (limit + 1):
         return True  # a string is a key or a value
-    return _marks(b"".join(bare.split(b'"')[::2])) > limit
+    return _more_marks(b"".join(bare.split(b'"')[::2]), limit)
 
 
-def _marks(data: bytes) -> int:
-    return sum(map(data.count, _MARKS))
+def _more_marks(data: bytes, limit: int) -> bool:
+    """Looks no further than it has to."""
+    left = limit
+    for at in range(0, len(data), _SLICE):
+        left -= sum(map(data[at : at + _SLICE].count, _MARKS))
+        if left < 0:
+            return True
+    return False
 
 
 def is_deeper(value: object, data: bytes, levels: int) -> bool:

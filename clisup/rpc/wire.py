@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -43,6 +44,7 @@ _ANSWERS = [
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
 _ID_BITS = 64
+_HEAD_BYTES = 4096
 _DEEPEST = 200  # levels of a frame: what comes in deeper could not be written again (pydantic: 255)
 
 
@@ -109,7 +111,8 @@ class FrameReader:
             return None
         if self._end > self._max or self._end < 0:
             return self._oversized()
-        line = bytes(self._data[: self._end])
+        with memoryview(self._data) as view:
+            line = bytes(view[: self._end])  # copied once
         del self._data[: self._end + 1]
         self._seen, self._end = 0, -1
         self._skip_blanks()
@@ -154,10 +157,7 @@ class _Head(msgspec.Struct):
 
 def _crowded(line: bytes, limit: int) -> Answer | Refusal:
     """Who sent it learns so by its id. What was asked of the client has its answer, which is that it cannot be read."""
-    try:
-        head = msgspec.json.decode(line, type=_Head)
-    except (ValueError, RecursionError):
-        head = _Head()
+    head = _head_of(line)
     id_ = head.id if _valid_id(head.id) else None
     error = UsageError(
         f"cannot read a frame of more than {limit} values",
@@ -169,6 +169,19 @@ def _crowded(line: bytes, limit: int) -> Answer | Refusal:
     if id_ is not None and head.method is None:
         return Answer(id_, error=error.to_wire())
     return Refusal(encode_error(id_, error))
+
+
+def _head_of(line: bytes) -> _Head:
+    """As far as it can be told. It mostly stands before what is large: then that is not even looked at."""
+    begin = line[:_HEAD_BYTES]
+    with suppress(ValueError):
+        head = msgspec.json.decode(begin[: begin.index(b'"params"')].rstrip(b", ") + b"}", type=_Head)
+        if head.method is not None:
+            return head
+    try:
+        return msgspec.json.decode(line, type=_Head)
+    except (ValueError, RecursionError):
+        return _Head()
 
 
 def _read_request(frame: Any) -> Request | Answer | Refusal:

@@ -14,6 +14,7 @@ from tests.bench.bare import spoken
 from tests.bench.figures import Figure, figure
 from tests.bench.flow import typed_alone
 from tests.bench.native_programs import build
+from tests.bench.others import beside_heavy_requests
 from tests.bench.place import PATIENCE_S, Gate, Sinks, bounded, end, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.stolen import Stolen
@@ -68,7 +69,7 @@ def measure(setting: Setting) -> list[Figure]:
         full = saturation(setting, sessions, setting.of(FLOOD_LINES, 0, 1_000))
         figures += _at_target(setting, Load(sessions, RATE), full)
         figures += _at_a_tenth(setting, Load(sessions, full / 10))
-    return [*figures, *_alone(setting), *_beside_huge(setting)]
+    return [*figures, *_alone(setting), *_beside_huge(setting), *beside_heavy_requests(setting, PART)]
 
 
 def _alone(setting: Setting) -> list[Figure]:

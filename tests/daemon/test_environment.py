@@ -60,6 +60,14 @@ def test_nothing_of_the_daemons_environment_goes_anywhere(
 
 
 @pytest.mark.fault(34)
+def test_a_variable_that_is_no_utf_8_comes_to_the_cli_as_it_is(serve: Callable[..., Harness]) -> None:
+    value = os.fsdecode(b"caf\xe9")
+    daemon = serve(env={"ODD": value}, demo={"pass_env": ["ODD"]})
+    session = daemon.new()
+    session.prompt("@sleep 60")
+    assert b"ODD=caf\xe9" in Path(f"/proc/{session.cli()}/environ").read_bytes().split(b"\0")
+
+
 def test_the_daemons_own_environ_is_clean(serve: Callable[..., Harness], canaries: dict[str, str]) -> None:
     daemon = serve(env=canaries)
     own = {name: value for name, value in canaries.items() if name not in ("NOTIFY_SOCKET", "LISTEN_FDS")}

@@ -314,9 +314,17 @@ def test_an_array_of_20_mb_is_refused_before_it_is_read() -> None:
 CROWD = b"[" + b"0," * 2000 + b"0]"
 
 
-@pytest.mark.parametrize("id_", [7, "seven"])
-def test_a_frame_of_too_many_values_is_refused_unread_under_its_own_id(id_: int | str) -> None:
-    crowded = b'{"id":%b,"method":"x","params":{"a":%b}}\n' % (json.dumps(id_).encode(), CROWD)
+@pytest.mark.parametrize("id_", [7, "seven", '"params"'])
+@pytest.mark.parametrize(
+    "words",
+    [
+        b'{"id":%b,"method":"x","params":{"a":%b}}\n',
+        b'{"jsonrpc":"2.0" , "method" : "x", "id":%b , "params":{"a":%b}}\n',
+        b'{"id":%b,"params":{"a":%b},"method":"x"}\n',
+    ],
+)
+def test_a_frame_of_too_many_values_is_refused_unread_under_its_own_id(id_: int | str, words: bytes) -> None:
+    crowded = words % (json.dumps(id_).encode(), CROWD)
     refused, after = fed(FrameReader(max_values=1000), [crowded + frame(id=2) + b"\n"])
     assert isinstance(refused, Refusal) and not refused.fatal
     answer = json.loads(refused.answer)
