@@ -153,6 +153,11 @@ class Scene:
             session.prompt('@ask Bash {"command":"echo hi"}\nDone.', wait=False)
             until(session.open_approvals, "nothing asks")
 
+    def await_tool(self) -> None:
+        """What a line before has begun in the background is at its tool: the reader has typed the next one by hand."""
+        with self.client() as client:
+            until(lambda: any(row["phase"] == "tool" for row in client.status()["sessions"]), "nothing is at a tool")
+
     def approval(self) -> str:
         """`SESSION/ID` of one that waits; where none does, one is asked for."""
         with self.client() as client:
