@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.host import clock
 
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start
 
-__all__ = ["Evidence", "look"]
+__all__ = ["Evidence", "Work", "look"]
 
 CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that wakes to poll is no sign of work
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One look at a tree. CPU and I/O are sums over the processes that live now."""
+class Work(NamedTuple):
+    """What one process has done since it began."""
 
-    processes: int
     cpu_s: float
     io_bytes: int
+
+
+_NONE = Work(0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One look at a tree: the processes that live now, by pid and start. CPU and I/O are sums over them."""
+
     rss_bytes: int
     at: float
-    members: frozenset[tuple[int, float]]
+    members: Mapping[tuple[int, float], Work] = field(repr=False)
+
+    @property
+    def processes(self) -> int:
+        return len(self.members)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(work.cpu_s for work in self.members.values())
+
+    @property
+    def io_bytes(self) -> int:
+        return sum(work.io_bytes for work in self.members.values())
 
     def grew_since(self, earlier: Evidence) -> bool:
-        """Has the tree worked since: CPU beyond noise, any I/O, or a process that was not there before?"""
-        return (
-            self.cpu_s - earlier.cpu_s > CPU_NOISE_S
-            or self.io_bytes > earlier.io_bytes
-            or bool(self.members - earlier.members)
-        )
+        """Has the tree worked since: CPU beyond noise, any I/O, or a process that was not there before?
+
+        Process by process: one that has left takes all that it ever did out of the sums, and would hide what the others do.
+        """
+        pairs = [(work, earlier.members.get(name)) for name, work in self.members.items()]
+        if any(before is None or work.io_bytes > before.io_bytes for work, before in pairs):
+            return True
+        return sum(work.cpu_s - before.cpu_s for work, before in pairs if before is not None) > CPU_NOISE_S
 
     def words(self) -> dict[str, Any]:
         """For an event and for status."""
@@ -47,20 +69,18 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
     """
     import psutil
 
-    cpu, io, rss = 0.0, 0, 0
-    members: set[tuple[int, float]] = set()
+    rss = 0
+    members: dict[tuple[int, float], Work] = {}
     for process in _below(keeper_pid):
         try:
             with process.oneshot():
                 times, started = process.cpu_times(), process.create_time()
                 rss += process.memory_info().rss
-            members.add((process.pid, started))
-            if process.pid != cli_pid:
-                cpu += times.user + times.system
-                io += _io_bytes(process)
+                work = Work(times.user + times.system, _io_bytes(process)) if process.pid != cli_pid else _NONE
+            members[process.pid, started] = work
         except psutil.Error:
             continue  # it left while we looked
-    return Evidence(len(members), cpu, io, rss, clock.monotonic(), frozenset(members))
+    return Evidence(rss, clock.monotonic(), members)
 
 
 def _below(pid: int | None) -> list[psutil.Process]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clisup.host.evidence import Evidence, look
+from clisup.host.evidence import Evidence, Work, look
 
 LIMIT_S = 20.0
 
@@ -24,16 +24,25 @@ class Tree:
             ["/bin/sh"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
 
-    def start(self, command: str) -> None:
-        """Run it below the root; it is there when this returns."""
-        before = self.look().members
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{command} &\n".encode())
-        self._shell.stdin.flush()
+    def start(self, command: str) -> int:
+        """Run it below the root; it is there when this returns. Gives its pid."""
+        before = self.look().members.keys()
+        self._say(f"{command} &")
         until = time.monotonic() + LIMIT_S
-        while self.look().members <= before:
+        while not (new := self.look().members.keys() - before):
             assert time.monotonic() < until
             time.sleep(0.01)
+        return new.pop()[0]
+
+    def kill(self, pid: int) -> None:
+        """And have its parent take notice."""
+        os.kill(pid, signal.SIGKILL)
+        self._say(f"wait {pid}")
+
+    def _say(self, line: str) -> None:
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{line}\n".encode())
+        self._shell.stdin.flush()
 
     def look(self) -> Evidence:
         return look(self._shell.pid)
@@ -62,7 +71,7 @@ def tree() -> Iterator[Tree]:
 def test_a_sleeping_tool_shows_no_work(tree: Tree) -> None:
     tree.start("exec sleep 60")
     settled = tree.look()
-    while (again := tree.look()).members != settled.members or again.io_bytes != settled.io_bytes:
+    while (again := tree.look()).members.keys() != settled.members.keys() or again.io_bytes != settled.io_bytes:
         settled = again  # it has just been starting
         time.sleep(0.1)
     assert not tree.look().grew_since(again)
@@ -80,6 +89,24 @@ def test_a_new_process_is_work(tree: Tree) -> None:
     assert tree.look().grew_since(first)
 
 
+def test_work_of_the_others_counts_where_a_process_that_had_done_more_has_left() -> None:
+    begun = Evidence(99, 0.0, {(1, 1.0): Work(1440.0, 9000), (2, 1.0): Work(10.0, 50)})
+    assert Evidence(99, 360.0, {(2, 1.0): Work(370.0, 50)}).grew_since(begun)
+    assert Evidence(99, 360.0, {(2, 1.0): Work(10.0, 51)}).grew_since(begun)
+    assert not Evidence(99, 360.0, {(2, 1.0): Work(10.01, 50)}).grew_since(begun)
+
+
+def test_the_work_of_one_shows_where_another_has_left(tree: Tree) -> None:
+    busy = tree.start("exec dd if=/dev/zero of=/dev/null bs=64k")
+    tree.start("while :; do :; done")
+    until = time.monotonic() + LIMIT_S
+    while (before := tree.look()).io_bytes < 2**30:
+        assert time.monotonic() < until
+    tree.kill(busy)
+    while (now := tree.look()).io_bytes >= before.io_bytes or not now.grew_since(before):
+        assert time.monotonic() < until
+
+
 def test_a_tree_that_is_gone_is_an_empty_look() -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
@@ -89,5 +116,5 @@ def test_a_tree_that_is_gone_is_an_empty_look() -> None:
 
 
 def test_what_is_said_of_a_look_holds_figures_and_no_command_line() -> None:
-    seen = Evidence(2, 1.239, 10, 99, 0.0, frozenset({(1, 1.0)}))
+    seen = Evidence(99, 0.0, {(1, 1.0): Work(1.0, 4), (2, 1.0): Work(0.239, 6)})
     assert seen.words() == {"processes": 2, "cpu_s": 1.24, "io_bytes": 10}
