@@ -1015,16 +1015,18 @@ class Keeper:
         if self.phase != RUNNING:
             due.append(self.phase_until)
         elif self.step_at is None:
-            due += [self.started + self.spec["wall_s"] if self.spec["wall_s"] else None, self.lease_at()]
+            due += [self.alone_until("wall_s"), self.alone_until("lease_s")]
         if isinstance(self.out, FileStream) and self.phase in (RUNNING, DRAINING, WAITING) and not self.out.pending:
             due.append(self.copy_at)
         armed = [at for at in due if at is not None]
         # One more than asked for: poll cuts to whole milliseconds, and would spin through the last one.
         return min(DAY_S, max(0.0, min(armed) - time.monotonic())) * 1000 + 1 if armed else None
 
-    def lease_at(self) -> float | None:
-        alone = self.link.fd < 0 and self.spec["lease_s"]
-        return self.link.closed_at + self.spec["lease_s"] if alone else None
+    def alone_until(self, limit: str) -> float | None:
+        """Both limits are for a run without a daemon, and count from when it left: one that is there has limits of its own,
+        which know of a full disk and of the CLI's follow-ups."""
+        alone = self.link.fd < 0 and self.spec[limit]
+        return self.link.closed_at + self.spec[limit] if alone else None
 
     def tick(self, now: float) -> None:
         """Deadlines. They come after the events: a keeper that was stopped first reads what came meanwhile."""
@@ -1041,12 +1043,12 @@ class Keeper:
             advance[self.phase](now)
 
     def run_on(self, now: float) -> None:
-        lease = self.lease_at()
+        wall, lease = self.alone_until("wall_s"), self.alone_until("lease_s")
         if self.status is not None:
             self.main_ended(now)
         elif self.step_at is not None:
             return
-        elif self.spec["wall_s"] and now >= self.started + self.spec["wall_s"]:
+        elif wall is not None and now >= wall:
             self.end("watchdog:turn", self.default_ladder())
         elif lease is not None and now >= lease:
             self.end("lease", self.default_ladder())

@@ -113,10 +113,18 @@ def test_the_lease_ends_the_run_once_the_daemon_is_gone(keep):
     assert probe.exit()["reason"] == "lease"
 
 
-def test_the_lease_does_not_run_while_a_daemon_is_connected(keep):
-    probe = keep("read line; exit 6", lease_s=0.2, stdin_eof=False)
+def test_the_wall_limit_counts_from_when_the_daemon_has_gone(keep):
+    probe = keep(["/bin/sleep", "60"], wall_s=0.3)
     probe.start()
-    waiter = keep(["/bin/sleep", "60"], wall_s=0.6)  # a clock that is surely longer than the lease
+    probe.sock.close()
+    assert probe.exit()["reason"] == "watchdog:turn"
+
+
+@pytest.mark.parametrize("limit", ["lease_s", "wall_s"])
+def test_a_limit_for_a_run_alone_does_not_run_while_a_daemon_is_connected(keep, limit):
+    probe = keep("read line; exit 6", **{limit: 0.6}, stdin_eof=False)
+    probe.start()
+    waiter = keep(["/bin/sleep", "60"], wall_s=0.9)  # a clock that is surely longer than the limit
     waiter.exit()
     probe.send(op="stdin", id=1, data="go\n")
     assert probe.exit()["exit_code"] == 6
