@@ -150,7 +150,10 @@ class Guard:
             self._run.grew()
             await trio.sleep(UNREAD_PAUSE_S)
             return
+        life = self._dog.last_life
         seen = await self._at_work(verdict) if verdict.phase in _LOOKED_AT else None
+        if self._leash.ending or self._dog.last_life != life:
+            return  # it was ended, or went on, while it was looked at
         if self._grew and self._windows > 0 and verdict.phase in _LOOKED_AT:
             self._windows -= 1
             self._dog.alive(clock.monotonic())
