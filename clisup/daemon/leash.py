@@ -26,6 +26,7 @@ __all__ = ["END_SLOT", "Leash", "LeashOwner", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
+DISK_SLACK_S = 60.0  # and one that cannot write is so much later: it gives a full disk that time (its FLUSH_S)
 UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown"}
 
 _log = structlog.get_logger()
@@ -87,7 +88,8 @@ class Leash:
         self._greeted = trio.Event()
         self._in_order = trio.Event()
         self._news = trio.Event()
-        self.hung_at: float | None = None
+        self._hung_at: float | None = None
+        self._slack_s = LADDER_SLACK_S
         self.keeper_pid: int | None = None
         self._own, self._pids = own, set[int]()
         self.exited: ExitRecord | None = None
@@ -186,20 +188,29 @@ class Leash:
         self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
         self._end_sent = False
         self._end_at = now + after_s
-        self.hung_at = now + after_s + sum(grace for _, grace in ladder) + LADDER_SLACK_S
+        self._hung_at = now + after_s + sum(grace for _, grace in ladder) + self._slack_s
         self._owner.rearm()
+
+    def _blocked(self, blocked: bool) -> None:
+        """Its disk takes no more, or does again. What it was given in addition it keeps once it was ordered to end."""
+        if blocked and self._slack_s == LADDER_SLACK_S:
+            self._slack_s += DISK_SLACK_S
+            self._hung_at = None if self._hung_at is None else self._hung_at + DISK_SLACK_S
+        elif not blocked and not self.ending:
+            self._slack_s = LADDER_SLACK_S
+        self._owner.spool_blocked(blocked)
 
     def withdraw_order(self) -> None:
         """The CLI did in time what it was asked for, and the run need not end. An order that is out stays."""
         if self._end_op is not None and not self._end_sent and not self.order_is_due:
-            self._end_op = self._end_at = self.hung_at = None
+            self._end_op = self._end_at = self._hung_at = None
             self._owner.rearm()
 
     @property
     def press_at(self) -> float | None:
         """When `press` is due again, once there is an order."""
         waits = self._end_at is not None and self._end_at > clock.monotonic()
-        return self._end_at if waits else self.hung_at
+        return self._end_at if waits else self._hung_at
 
     async def press(self) -> None:
         """Hand a due order to end to the keeper; one that does not even then report an end is killed with its CLI."""
@@ -207,11 +218,13 @@ class Leash:
         due = self._end_op is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
         if self._link is not None and due:
             failpoint("keeper.order.before")
-            self._end_sent = await self._link.send(self._end_op or {})
+            # It may hang with a message for its CLI half read: the order would wait behind that for ever.
+            with trio.move_on_after(max(0.0, (self._hung_at or now) - now)):
+                self._end_sent = await self._link.send(self._end_op or {})
             failpoint("keeper.order.after")
-        if self.hung_at is not None and clock.monotonic() >= self.hung_at and self.exited is None:
+        if self._hung_at is not None and clock.monotonic() >= self._hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
-            self.hung_at = clock.monotonic() + LADDER_SLACK_S
+            self._hung_at = clock.monotonic() + LADDER_SLACK_S
             await self._sweep(lock_holder(self._dir.lock))
 
     async def listen(self) -> None:
@@ -234,7 +247,7 @@ class Leash:
             self._greeted.set()
             self._news.set()
             self._owner.rearm()
-            self._owner.spool_blocked(bool(self._link.hello.get("blocked")))
+            self._blocked(bool(self._link.hello.get("blocked")))
             self._owner.grew()
             while messages := await self._link.receive():
                 for message in messages:
@@ -263,7 +276,7 @@ class Leash:
                     await self._link.seen()
                     failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
-                self._owner.spool_blocked(push == "blocked")
+                self._blocked(push == "blocked")
             case "exited":
                 self._gone(exit_from_file(message.get("exit")))
 

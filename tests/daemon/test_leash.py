@@ -1,0 +1,133 @@
+"""The hold on a keeper that hangs: it is told from one that waits for a full disk, and ended whatever it keeps waiting."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from clisup.daemon import leash as leash_module
+from clisup.daemon.leash import Leash
+from clisup.host import clock
+from clisup.host.session_dir import RunDir
+from clisup.keeper.keeper import FLUSH_S
+
+LIMIT_S = 20.0
+SESSION = "00000000-0000-4000-8000-000000000001"
+HANGS = """
+import fcntl, json, os, signal, socket
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+lock = open("keeper.lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+server = socket.socket(socket.AF_UNIX)
+server.bind("ctl.sock")
+server.listen(1)
+print(flush=True)
+link, _ = server.accept()
+link.recv(65536)
+hello = {"pid": 0, "keeper_pid": os.getpid(), "last_id": 0}
+link.sendall(json.dumps({"hello": hello}).encode() + b"\\n")
+signal.sigwait({signal.SIGUSR1})
+link.sendall(b'{"push": "blocked"}\\n')
+signal.pause()
+"""
+
+
+class Owner:
+    """Waits for a word of the disk; the others are of no interest."""
+
+    def __init__(self) -> None:
+        self.blocked = trio.Event()
+
+    def spool_blocked(self, blocked: bool) -> None:
+        if blocked:
+            self.blocked.set()
+
+    async def take(self, out_size: int, err_size: int) -> None: ...
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_: None
+
+
+class Disk:
+    def watched(self) -> Any:
+        return nullcontext()
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    path = tmp_path / "sessions" / SESSION / "runs" / "1"
+    path.mkdir(parents=True)
+    (path / "intent.json").write_text("{}")
+    return RunDir(str(path))
+
+
+@pytest.fixture
+def keeper(run_dir: RunDir) -> Iterator[subprocess.Popen[bytes]]:
+    """One that answers hello and reads nothing more. At a signal it says that its disk is full."""
+    popen = subprocess.Popen([sys.executable, "-c", HANGS], cwd=run_dir.path, stdout=subprocess.PIPE)
+    assert popen.stdout is not None
+    popen.stdout.readline()
+    yield popen
+    popen.kill()
+    popen.communicate()
+
+
+def leash_of(run_dir: RunDir, owner: Owner) -> Leash:
+    return Leash(owner, run_dir, SESSION, 1, cast("Any", Disk()), set())
+
+
+async def test_a_keeper_that_hangs_is_ended_also_while_it_is_being_told_something(
+    run_dir: RunDir, keeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leash_module, "LADDER_SLACK_S", 0.2)
+    leash = leash_of(run_dir, Owner())
+    with trio.fail_after(LIMIT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leash.listen)
+            nursery.start_soon(leash.talk)
+            leash.in_order()
+            await leash.ready()
+            leash.say(1, "x" * 4_000_000)  # more than a socket takes
+            await trio.testing.wait_all_tasks_blocked()
+            leash.order_end("client", [])
+            while keeper.poll() is None:
+                await leash.press()
+                await trio.sleep(0.02)
+            nursery.cancel_scope.cancel()
+    await leash.aclose()
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("ordered_first", [True, False])
+async def test_a_keeper_that_waits_for_a_full_disk_is_not_taken_for_one_that_hangs(
+    run_dir: RunDir, keeper: subprocess.Popen[bytes], *, ordered_first: bool
+) -> None:
+    """It may hold the last words of its CLI, and how that has ended."""
+    owner = Owner()
+    leash = leash_of(run_dir, owner)
+    with trio.fail_after(LIMIT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leash.listen)
+            leash.in_order()
+            await leash.ready()
+            if ordered_first:
+                leash.order_end("client", [])
+                await leash.press()
+            keeper.send_signal(signal.SIGUSR1)
+            await owner.blocked.wait()
+            if not ordered_first:
+                leash.order_end("client", [])
+                await leash.press()
+            assert leash.press_at is not None
+            assert leash.press_at - clock.monotonic() > FLUSH_S
+            nursery.cancel_scope.cancel()
+    await leash.aclose()
