@@ -92,7 +92,7 @@ class TurnRunner:
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
             await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
             if turn.live:
-                correction = await (await self.adopt_live(turn)).end_of(turn.id)
+                correction = await self._end_in(await self.adopt_live(turn), turn)
             else:
                 correction = await self._follow(turn, await self._launcher.again(run_dir, prompt))
             if correction is not None and prompt is not None:
@@ -199,6 +199,10 @@ class TurnRunner:
             launch = await self._launch(turn, prompt)
             live = await self.start_live(turn, launch.draft.request, launch.draft.fingerprint or {})
         self.starting = None
+        return await self._end_in(live, turn)
+
+    async def _end_in(self, live: LiveRun, turn: Turn) -> Correction | None:
+        """Wait for the turn's end in a live process. It may have been taken back while there was none to interrupt."""
         if self.cancelled:
             live.run.end("client", ladder_for("graceful", self._session.timeouts))
         return await live.end_of(turn.id)

@@ -40,6 +40,21 @@ def test_an_interrupt_that_died_with_its_daemon_is_said_again_and_the_process_li
     assert len(session.events("process_started")) == 1 and not session.events("process_exited")
 
 
+@pytest.mark.parametrize("mode", ["live", "one-shot"])
+def test_an_interrupt_that_comes_while_a_bad_disk_keeps_a_daemon_from_adopting_the_turn_is_heeded(
+    serve: Callable[..., Harness], mode: str
+) -> None:
+    daemon = serve(demo={"mode": mode}, timeouts=PATIENT)
+    session = daemon.new()
+    turn = session.prompt("some text\n@stall")
+    session.await_event("content_delta")
+    daemon.kill()
+    daemon.env["CLISUP_FAILPOINTS"] = "journal.before=ENOSPC@1-12"
+    daemon.start()
+    session.call("interrupt")
+    assert session.end_of(turn)["outcome"] == "interrupted"
+
+
 def test_an_interrupt_that_is_repeated_does_not_end_a_process_that_has_its_time(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo=LIVE, timeouts=PATIENT)
     session = daemon.new()
