@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.locks import lock_holder
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -73,14 +75,20 @@ def summary_of(session: Session) -> dict[str, Any]:
 
 
 def keeper_pid_of(session: Session) -> int | None:
-    """The keeper of the session's process, as it said in hello or, before that, on disk."""
+    """The keeper of the session's process, as it said in hello or, before that, on disk.
+
+    A disk that cannot be read must neither keep clients out nor let its CLI's tools in: the keeper's lock is asked then.
+    """
     run = session.run
     if run is not None and run.keeper_pid is not None:
         return run.keeper_pid
     if (current := session.ledger.held) is None:
         return None
+    run_dir = session.dir.run(current.run)
     try:
-        word = session.dir.run(current.run).start_record()  # written before its fork
-    except WorldError:  # a bad disk must not keep clients out; its hello is going to say the same
+        word = run_dir.start_record()  # written before its fork
+    except WorldError:
+        with suppress(OSError):
+            return lock_holder(run_dir.lock)
         return None
     return word.get("keeper_pid") if word else None
