@@ -363,18 +363,18 @@ class Session:
         if turn is self.ledger.current:
             self.end_current("client", mode, actor)
         elif self._runner is not None and self._runner.starting == turn.id:
-            self._runner.cancelled = True
+            self._runner.take_back("client", mode, actor=actor.model_dump())
         else:
             self.drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
     def end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
         """End the turn that runs, or is just being started: its end is still to come."""
-        if self.run is None:
-            if self._runner is not None:
-                self._runner.cancelled = True
-            return
-        self.run.end(reason, ladder_for(mode, self.timeouts), **({"actor": actor.model_dump()} if actor else {}))
+        why = {"actor": actor.model_dump()} if actor else {}
+        if self.run is not None:
+            self.run.end(reason, ladder_for(mode, self.timeouts), **why)
+        elif self._runner is not None:
+            self._runner.take_back(reason, mode, **why)
 
     def drop_queued(self, turn: Turn, actor: Actor) -> None:
         """Take a turn out of the queue. Raises `WorldError(storage_failed)`."""

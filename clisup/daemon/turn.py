@@ -10,7 +10,7 @@ import trio
 
 from clisup.backends.base import LaunchRequest, fields_of
 from clisup.core.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
-from clisup.core.ladder import ladder_for
+from clisup.core.ladder import LadderKind, ladder_for
 from clisup.core.ledger import Turn
 from clisup.daemon.closing import Closer, Correction
 from clisup.daemon.launching import Draft, Launch, drop_cgroup
@@ -55,11 +55,26 @@ class TurnRunner:
         self._storage = session.services.storage
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
-        self.cancelled = False  # a client took it back before there was a process to interrupt
+        self._taken_back: tuple[str, LadderKind, dict[str, Any]] | None = None  # before there was a process to end
         self._closer = Closer(session, self._native)
         self._mode: str | None = None  # how the next run names the native session, where a first try was wrong
 
     # -- the turn ----------------------------------------------------------------------------------------------------
+
+    def take_back(self, reason: str, mode: LadderKind, **why: Any) -> None:
+        """End the turn that is being started, or adopted: before there is a process if that is possible, else as `Run.end`."""
+        if self._taken_back is None or mode == "kill":
+            self._taken_back = (reason, mode, why)
+
+    @property
+    def cancelled(self) -> bool:
+        """The turn was taken back."""
+        return self._taken_back is not None
+
+    def _end_if_taken_back(self, run: Run) -> None:
+        if self._taken_back is not None:
+            reason, mode, why = self._taken_back
+            run.end(reason, ladder_for(mode, self._session.timeouts), **why)
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
@@ -159,8 +174,7 @@ class TurnRunner:
         sink = TurnSink(self._session)
         run = await self._run(turn, request, sink)
         self.run = run
-        if self.cancelled:
-            run.end("client", ladder_for("graceful", self._session.timeouts))
+        self._end_if_taken_back(run)
         record = await run.drive()
         run_dir = self._session.dir.run(turn.run)
         return await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
@@ -203,8 +217,7 @@ class TurnRunner:
 
     async def _end_in(self, live: LiveRun, turn: Turn) -> Correction | None:
         """Wait for the turn's end in a live process. It may have been taken back while there was none to interrupt."""
-        if self.cancelled:
-            live.run.end("client", ladder_for("graceful", self._session.timeouts))
+        self._end_if_taken_back(live.run)
         return await live.end_of(turn.id)
 
     async def _handed_over(self, turn: Turn, prompt: dict[str, Any]) -> LiveRun | None:

@@ -55,6 +55,20 @@ def test_an_interrupt_that_comes_while_a_bad_disk_keeps_a_daemon_from_adopting_t
     assert session.end_of(turn)["outcome"] == "interrupted"
 
 
+def test_a_kill_that_comes_while_a_turn_is_being_adopted_is_one(serve: Callable[..., Harness]) -> None:
+    daemon = serve(timeouts=PATIENT)
+    session = daemon.new()
+    turn = session.prompt("@ignore-int\n@ignore-term\nsome text\n@stall")
+    session.await_event("content_delta")
+    daemon.kill()
+    daemon.env["CLISUP_FAILPOINTS"] = "journal.before=ENOSPC@1-12"
+    daemon.start()
+    session.call("interrupt", mode="kill")
+    assert session.end_of(turn)["outcome"] == "interrupted"
+    exited = session.events("process_exited")[0]
+    assert exited["signal"] == signal.SIGKILL and exited["actor"]["pid"] == os.getpid()
+
+
 def test_an_interrupt_that_is_repeated_does_not_end_a_process_that_has_its_time(serve: Callable[..., Harness]) -> None:
     daemon = serve(demo=LIVE, timeouts=PATIENT)
     session = daemon.new()
