@@ -18,8 +18,7 @@ from clisup.daemon.recorder import Item
 from clisup.daemon.run import Run
 from clisup.daemon.sink import Place, TurnSink
 from clisup.host import clock
-from clisup.host.locks import lock_holder
-from clisup.host.process_tree import sweep
+from clisup.host.leftovers import end_run
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
@@ -160,7 +159,7 @@ class LiveRun:
         try:
             if (turn := session.ledger.held) is None:
                 return
-            await sweep(session.id, turn.run, keeper=lock_holder(session.dir.run(turn.run).lock))
+            await end_run(session.dir.run(turn.run))
             gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id)
             await session.recorder.record_surely(lambda: session.approvals.and_gone(gone))
             if turn.id:

@@ -38,9 +38,8 @@ from clisup.daemon.turn import TurnRunner
 from clisup.daemon.wake import Wake
 from clisup.errors import UsageError, WorldError
 from clisup.host.journal_store import JournalStore
-from clisup.host.locks import lock_holder
+from clisup.host.leftovers import end_run
 from clisup.host.log import LOG
-from clisup.host.process_tree import sweep
 from clisup.host.session_dir import SessionDir
 
 __all__ = ["Session"]
@@ -287,7 +286,7 @@ class Session:
         if turn is None:
             return
         if turn.run:  # nobody follows it any more, and the next turn must not meet it on the same native session
-            await sweep(self.id, turn.run, keeper=lock_holder(self.dir.run(turn.run).lock))
+            await end_run(self.dir.run(turn.run))
         message = "the daemon could not go on with this turn; its log says why"
         failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
         done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})

@@ -16,7 +16,7 @@ from clisup.host.locks import lock_holder
 from clisup.host.process_tree import marked_runs, sweep
 from clisup.host.session_dir import RunDir, SessionDir
 
-__all__ = ["end_leftovers", "end_unsupervised"]
+__all__ = ["end_leftovers", "end_run", "end_unsupervised"]
 
 Run = tuple[str, int]
 
@@ -43,11 +43,15 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
     directory = SessionDir(state_dir, session_id)
     ended = []
     for number in directory.run_numbers():
-        keeper = lock_holder(directory.run(number).lock)
-        if keeper is not None:
-            await sweep(session_id, number, keeper=keeper, cgroup=_cgroup_of(directory.run(number)))
+        if lock_holder(directory.run(number).lock) is not None:
+            await end_run(directory.run(number))
             ended.append(number)
     return ended
+
+
+async def end_run(run: RunDir) -> None:
+    """End a run that nobody can follow any more: its keeper first, and all that is left of its tree."""
+    await sweep(run.session, run.number, keeper=lock_holder(run.lock), cgroup=_cgroup_of(run))
 
 
 def _cgroup_of(run: RunDir) -> str | None:
