@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -56,6 +58,7 @@ class TurnRunner:
         self.run: Run | None = None
         self.starting: str | None = None  # the turn that is being started, before its turn_started
         self._taken_back: tuple[str, LadderKind, dict[str, Any]] | None = None  # before there was a process to end
+        self._patience: trio.CancelScope | None = None  # for what has to be over before the turn can begin
         self._closer = Closer(session, self._native)
         self._mode: str | None = None  # how the next run names the native session, where a first try was wrong
 
@@ -65,11 +68,20 @@ class TurnRunner:
         """End the turn that is being started, or adopted: before there is a process if that is possible, else as `Run.end`."""
         if self._taken_back is None or mode == "kill":
             self._taken_back = (reason, mode, why)
+        if self._patience is not None:
+            self._patience.cancel()
 
     @property
     def cancelled(self) -> bool:
         """The turn was taken back."""
         return self._taken_back is not None
+
+    async def _patiently(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait for something that may take its time, for as long as the turn is not taken back."""
+        if self._taken_back is None:
+            with trio.CancelScope() as self._patience:
+                await wait()
+            self._patience = None
 
     def _end_if_taken_back(self, run: Run) -> None:
         if self._taken_back is not None:
@@ -158,10 +170,11 @@ class TurnRunner:
     # -- a process for this turn -------------------------------------------------------------------------------------
 
     async def _own_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+        why = "the process is let go, because each turn has one of its own now"
         while (live := self._session.live) is not None and not self.cancelled:  # since then its mode has changed
-            await live.quiet()
+            await self._patiently(live.quiet)
             if not live.gone.is_set():
-                await live.replace("the process is let go, because each turn has one of its own now")
+                await self._patiently(partial(live.replace, why))
         if self.cancelled:
             await self._session.end_turn(turn.id, _CANCELLED)
             return None
@@ -206,10 +219,10 @@ class TurnRunner:
     async def _live_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
         live = None if turn.started else await self._handed_over(turn, prompt)
         if live is None:
+            await self._patiently(self._session.services.live.make_room)
             if self.cancelled:
                 await self._session.end_turn(turn.id, _CANCELLED)
                 return None
-            await self._session.services.live.make_room()
             launch = await self._launch(turn, prompt)
             live = await self.start_live(turn, launch.draft.request, launch.draft.fingerprint or {})
         self.starting = None
@@ -223,15 +236,15 @@ class TurnRunner:
     async def _handed_over(self, turn: Turn, prompt: dict[str, Any]) -> LiveRun | None:
         """The process of an earlier turn, where there is one and it has taken the prompt."""
         while (live := self._session.live) is not None and not self.cancelled:
-            await live.quiet()
-            if live.gone.is_set():
+            await self._patiently(live.quiet)
+            if live.gone.is_set() or self.cancelled:
                 continue
             await check_strangers(self._session)
             named = (self._session.native_id, True)
             draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
-                await live.replace(text)
+                await self._patiently(partial(live.replace, text))
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
             if await live.begin(Item(event, turn.id, memo={"transcript_at": self._native.written()}), draft.spec.stdin):
