@@ -190,7 +190,9 @@ class TurnRunner:
         self._end_if_taken_back(run)
         record = await run.drive()
         run_dir = self._session.dir.run(turn.run)
-        return await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
+        correction = await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
+        self.run = None  # what another one starts descends from another keeper
+        return correction
 
     async def _run(self, turn: Turn, request: LaunchRequest, sink: TurnSink) -> Run:
         session = self._session
