@@ -54,6 +54,8 @@ class Subscription:
         self._path, self._name, self._cursor, self._options, self._call = path, name, cursor, options, call
         self._lines: FrameStream | None = None
         self._closed = False
+        self.expected = False
+        """Is it known that there is something to follow? Then the first connection, too, is tried for until `RECONNECT_S` have passed."""
         self.on_lost: Callable[[], None] | None = None
         self.on_back: Callable[[], None] | None = None
 
@@ -82,7 +84,9 @@ class Subscription:
                 frame = await (self._lines or await self._open()).next_frame()
                 event = _event_of(frame, self._cursor.session_id)
             except ClisupError as error:
-                if self._lines is None or not may_come_back(error):
+                if self._closed:  # here, by another task
+                    break
+                if not self.expected or not may_come_back(error):
                     raise
                 await self._come_back(error)
                 continue
@@ -122,7 +126,9 @@ class Subscription:
         except BaseException:
             lines.close()
             raise
-        self._lines = lines
+        self._lines, self.expected = lines, True
+        if self._closed:  # meanwhile
+            self._hang_up()
         return lines
 
     async def _come_back(self, first: ClisupError) -> None:

@@ -85,7 +85,9 @@ class AsyncSession:
 
         async def begin() -> tuple[PromptResult, AsyncEvents]:
             accepted = await self.prompt(prompt, wait=False, **fixed)
-            return accepted, self._client.events(self.id, accepted.seq - 1, deltas=deltas)
+            events = self._client.events(self.id, accepted.seq - 1, deltas=deltas)
+            events._subscription.expected = True  # the turn goes on, also where the daemon goes away just now
+            return accepted, events
 
         return AsyncTurn(self, begin, on_approval)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from clisup.client.answers import Approval, Decision, prompted, read
-from clisup.client.coming_back import new_key, prompt_surely
+from clisup.client.coming_back import again_until, may_come_back, new_key, prompt_surely
 from clisup.client.event_stream import Events, Turn
 from clisup.client.events import Envelope, envelope_of
 from clisup.client.options import EventOptions, PromptOptions
@@ -67,7 +67,16 @@ class Session:
         an approval. Leaving the iteration leaves the turn running: `interrupt` ends it.
         """
         accepted = self.prompt(prompt, wait=False, **options)
-        events = self._client.events(self.id, accepted.seq - 1, deltas=deltas)
+
+        def listen() -> Events:
+            return self._client.events(self.id, accepted.seq - 1, deltas=deltas)
+
+        try:
+            events = listen()
+        except ClisupError as error:  # the turn goes on, also where the daemon goes away just now
+            if not may_come_back(error):
+                raise
+            events = again_until(listen, error)
         return Turn(self, accepted, events, on_approval)
 
     def interrupt(

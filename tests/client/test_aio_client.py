@@ -172,6 +172,25 @@ async def test_a_closed_subscription_ends_its_iteration(daemon: FakeDaemon) -> N
     assert seen == [1]
 
 
+async def test_a_subscription_that_another_task_closes_ends_its_iteration(daemon: FakeDaemon) -> None:
+    seen: list[int] = []
+
+    async def iterate(events: aio.Subscription) -> None:
+        async for event in events:
+            seen.append(event["seq"])
+        seen.append(-1)
+
+    daemon.emit("notice", code="a", message="")
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client, trio.open_nursery() as nursery:
+            events = client.subscribe(SESSION, 0)
+            nursery.start_soon(iterate, events)
+            while not seen:
+                await trio.sleep(0.005)
+            events.close()
+    assert seen == [1, -1]
+
+
 async def test_an_unknown_session_is_refused_at_the_first_step(daemon: FakeDaemon) -> None:
     def gone(peer: Peer, params: dict[str, Any]) -> Any:
         raise UsageError("cannot find it", kind="session_not_found")

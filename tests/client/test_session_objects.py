@@ -12,7 +12,7 @@ from scripted_turn import Script
 from clisup.client.aio import open_client
 from clisup.client.answers import Answer, Approval, Decision
 from clisup.client.sync import Client
-from clisup.errors import ClisupError, UsageError
+from clisup.errors import ClisupError, UsageError, WorldError
 
 BOUND_S = 20.0
 
@@ -48,6 +48,37 @@ async def test_a_trio_turn_gives_its_own_events_and_then_its_result(daemon: Fake
             assert [envelope async for envelope in turn] == []
     assert daemon.calls("session/subscribe")[0] == {"session_id": SESSION, "after_seq": 1, "deltas": False}
     assert daemon.calls("session/prompt")[0]["key"] == "k"
+
+
+def refuse_the_first_listener(daemon: FakeDaemon) -> None:
+    """The daemon begins to restart when the prompt is accepted and nobody listens yet."""
+    subscribe = daemon.handlers["session/subscribe"]
+
+    def restarting(peer: Peer, params: dict[str, Any]) -> Any:
+        daemon.handlers["session/subscribe"] = subscribe
+        raise WorldError("cannot listen to a daemon that ends", kind="shutting_down")
+
+    daemon.handlers["session/subscribe"] = restarting
+
+
+def test_a_turn_is_heard_though_the_daemon_went_away_right_after_its_prompt(daemon: FakeDaemon) -> None:
+    Script(daemon)
+    refuse_the_first_listener(daemon)
+    with Client.connect(daemon.path) as client:
+        turn = client.attach(SESSION).run("Hi")
+        assert [envelope.event.type for envelope in turn] == ["prompt_accepted", "content_delta", "turn_completed"]
+    assert len(daemon.calls("session/prompt")) == 1
+
+
+async def test_a_trio_turn_is_heard_though_the_daemon_went_away_right_after_its_prompt(daemon: FakeDaemon) -> None:
+    Script(daemon)
+    refuse_the_first_listener(daemon)
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client:
+            turn = client.attach(SESSION).run("Hi")
+            heard = [envelope.event.type async for envelope in turn]
+    assert heard == ["prompt_accepted", "content_delta", "turn_completed"]
+    assert len(daemon.calls("session/prompt")) == 1
 
 
 async def test_a_first_step_that_was_cancelled_is_taken_again_with_the_same_key(daemon: FakeDaemon) -> None:
