@@ -37,8 +37,8 @@ __all__ = [
 class LLMError(Exception):
     """`kind` is stable, `message` for people, `hint` the next step. `retryable`: the same may work later, on this model.
 
-    `retry_after_s` is known for some. `side_effects`: a tool had been called before it failed, so to ask once more may do
-    something twice. `data` has what else the daemon said.
+    `retry_after_s` is known for some. `side_effects`: a tool had been called before it failed, or its turn may still run, so to
+    ask once more may do something twice. `data` has what else the daemon said.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from clisup.client.events import Gap
 from clisup.client.options import PromptOptions
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.chat import ChatOptions, Finished, StreamEvent
-from clisup.llm.failures import DaemonUnavailable, Failed, InvalidRequest, error_of_refusal
+from clisup.llm.failures import DaemonUnavailable, Failed, InvalidRequest, LLMError, error_of_refusal
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.names import ModelName
 from clisup.llm.payloads import whole
@@ -65,14 +65,18 @@ async def open_chat(name: ModelName, options: ChatOptions, settings: SessionSett
 
 @asynccontextmanager
 async def _served(client: AsyncClient, session_id: str, tools: Sequence[Tool]) -> AsyncIterator[None]:
-    """`serving`, with what goes wrong between it and the daemon as an `LLMError`."""
+    """`serving`, with what goes wrong between it and the daemon as an `LLMError`. Once it serves, tools may have been called."""
+    served = False
     try:
         async with serving(client, session_id, tools):
+            served = True
             yield
     except UsageError:
         raise  # the caller's own
     except ClisupError as error:
-        raise error_of_refusal(error) from error
+        failure = error_of_refusal(error)
+        failure.side_effects = served
+        raise failure from error
 
 
 async def _planned(
@@ -217,6 +221,12 @@ class SessionChat:
         except (trio.Cancelled, GeneratorExit):
             if turn.result is None:
                 await self._interrupt(turn, said, asked)
+            raise
+        except LLMError as error:
+            if turn.accepted is not None and turn.result is None:
+                error.side_effects = True  # it goes on: the same prompt again would be a second one
+                if not isinstance(error, DaemonUnavailable):
+                    await self._interrupt(turn, said, asked)
             raise
         finally:
             turn.close()
