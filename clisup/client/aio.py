@@ -25,7 +25,7 @@ from clisup.client.aio_following import Subscription, again_until
 from clisup.client.aio_tools import ToolCalls
 from clisup.client.coming_back import RETRY_PAUSE_S, Repeats, may_come_back, new_key, stays_away
 from clisup.client.cursor import Cursor
-from clisup.client.failures import ConnectionLost, lost
+from clisup.client.failures import ConnectionLost, hung_up, lost
 from clisup.client.frame_stream import FrameStream, dial, result_of
 from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.transport import encode_request
@@ -68,6 +68,7 @@ class AsyncClient(AsyncCalls):
         self._dialling = trio.Lock()
         self._ended: ClisupError | None = None
         self._subscriptions: list[Subscription] = []
+        self._closed = False
         self.server: dict[str, Any] = {}
 
     async def call(self, method: str, /, **params: Any) -> Any:
@@ -77,6 +78,8 @@ class AsyncClient(AsyncCalls):
         next call connects again, and waits for a daemon that is restarting. Cancelling a call ends the waiting; a turn that it
         started goes on.
         """
+        if self._closed:
+            raise hung_up(method, "its block is over")
         await self._stand()
         self._last_id += 1
         id_ = self._last_id
@@ -180,6 +183,7 @@ class AsyncClient(AsyncCalls):
             waiting.send_nowait(frame)
 
     def _close(self) -> None:
+        self._closed = True
         for subscription in self._subscriptions:
             subscription.close()
         self._lines.close()

@@ -20,6 +20,7 @@ __all__ = [
     "ConnectionLost",
     "Unreachable",
     "cannot_connect",
+    "hung_up",
     "lost",
     "not_json",
     "path_too_long",
@@ -50,6 +51,15 @@ def lost(path: str, reason: str = "it closed the connection") -> ConnectionLost:
     """The connection ended where an answer or an event was still to come."""
     return ConnectionLost(
         f"cannot hear the daemon at {path}, because {reason}", hint="see whether it runs: clisup status"
+    )
+
+
+def hung_up(method: str, why: str) -> ClisupError:
+    """This client has ended its connection itself."""
+    return UsageError(
+        f"cannot call {method} with this client, because {why}",
+        kind="usage",
+        hint="open another one, or call it before",
     )
 
 

@@ -80,7 +80,11 @@ class Client(Calls):
 
     def post(self, method: str, /, **params: Any) -> int:
         """Send a request without waiting for its answer, which is dropped when it comes. Gives the request's id."""
-        if self._connection.lost and not self._closed:
+        if self._closed:
+            from clisup.client.failures import hung_up
+
+            raise hung_up(method, "it was closed")
+        if self._connection.lost:
             self._connect_again()
         self._last_id += 1
         self._connection.send(encode_request(self._last_id, method, params))

@@ -174,9 +174,11 @@ async def test_a_closed_subscription_ends_its_iteration(daemon: FakeDaemon) -> N
 
 async def test_a_subscription_that_another_task_closes_ends_its_iteration(daemon: FakeDaemon) -> None:
     seen: list[int] = []
+    began = trio.Event()
 
     async def iterate(events: aio.Subscription) -> None:
         async for event in events:
+            began.set()
             seen.append(event["seq"])
         seen.append(-1)
 
@@ -185,10 +187,17 @@ async def test_a_subscription_that_another_task_closes_ends_its_iteration(daemon
         async with open_client(daemon.path) as client, trio.open_nursery() as nursery:
             events = client.subscribe(SESSION, 0)
             nursery.start_soon(iterate, events)
-            while not seen:
-                await trio.sleep(0.005)
+            await began.wait()
             events.close()
     assert seen == [1, -1]
+
+
+async def test_a_client_whose_block_is_over_says_so_at_once(daemon: FakeDaemon) -> None:
+    async with open_client(daemon.path) as client:
+        pass
+    with trio.fail_after(BOUND_S), pytest.raises(UsageError, match="its block is over"):
+        await client.ping()
+    assert len(daemon.calls("initialize")) == 1
 
 
 async def test_an_unknown_session_is_refused_at_the_first_step(daemon: FakeDaemon) -> None:
