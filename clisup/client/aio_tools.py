@@ -207,10 +207,14 @@ class _Runs:
 
 
 def _encoded(reply: ToolReply) -> bytes:
-    """As JSON; raises `TypeError` or `ValueError` for what is none."""
+    """As JSON; raises `TypeError` or `ValueError` for what is none. Half of a surrogate pair, as in the name of a file that is not
+    UTF-8, becomes a question mark: the daemon would hang up on it."""
     content = reply.content if isinstance(reply.content, str) else [dict(block) for block in reply.content]
     result = {"content": content, "is_error": bool(reply.is_error)}
-    return json.dumps(result, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(result, separators=(",", ":"), allow_nan=False)
+    if "\\ud" in text:
+        text = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="replace")
 
 
 async def _reply(lines: FrameStream, request: str, result: bytes) -> None:

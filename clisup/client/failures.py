@@ -22,6 +22,7 @@ __all__ = [
     "cannot_connect",
     "hung_up",
     "lost",
+    "no_json",
     "not_json",
     "path_too_long",
     "refusal_in",
@@ -87,6 +88,18 @@ def not_json(path: str) -> ClisupError:
     return WorldError(
         f"cannot understand what listens at {path}, because its answer is not JSON-RPC",
         hint="check CLISUP_SOCKET and daemon.socket in the configuration",
+    )
+
+
+def no_json(method: str, error: Exception) -> ClisupError:
+    """Params that cannot be told; `error` is `json`'s."""
+    why = {
+        UnicodeEncodeError: "a text in them holds half of a surrogate pair",
+        RecursionError: "they are nested too deeply",
+    }.get(type(error), str(error))
+    return UsageError(
+        f"cannot send {method}, because its params are no JSON: {why}",
+        hint="give texts, finite numbers, lists and dicts; of a path str(path)",
     )
 
 

@@ -70,13 +70,24 @@ def write_json(value: object) -> str:
 
 
 def encode_request(id_: int, method: str, params: dict[str, Any]) -> bytes:
-    """A request's line. `json` is loaded only where there are params."""
+    """A request's line. `json` is loaded only where there are params.
+
+    Raises `UsageError` for what is no strict JSON: the daemon would hang up on it, and so on the other calls of the connection.
+    """
     if not params:
         return b'{"jsonrpc":"2.0","id":%d,"method":"%s"}\n' % (id_, method.encode())
     import json
 
     frame = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-    return json.dumps(frame, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    try:
+        text = json.dumps(frame, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        if "\\ud" in text:
+            json.dumps(json.loads(text), ensure_ascii=False).encode()  # half of a surrogate pair fails here
+    except (TypeError, ValueError, RecursionError) as error:
+        from clisup.client.failures import no_json
+
+        raise no_json(method, error) from None
+    return text.encode("ascii") + b"\n"
 
 
 class Connection:

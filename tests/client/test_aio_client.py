@@ -200,6 +200,16 @@ async def test_a_client_whose_block_is_over_says_so_at_once(daemon: FakeDaemon) 
     assert len(daemon.calls("initialize")) == 1
 
 
+async def test_a_call_that_is_no_json_ends_no_other(daemon: FakeDaemon) -> None:
+    daemon.handlers["echo"] = lambda peer, params: params
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client:
+            with pytest.raises(UsageError, match="half of a surrogate pair"):
+                await client.call("echo", text="\ud83d")
+            assert await client.call("echo", text="whole") == {"text": "whole"}
+    assert len(daemon.calls("initialize")) == 1
+
+
 async def test_an_unknown_session_is_refused_at_the_first_step(daemon: FakeDaemon) -> None:
     def gone(peer: Peer, params: dict[str, Any]) -> Any:
         raise UsageError("cannot find it", kind="session_not_found")

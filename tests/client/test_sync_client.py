@@ -44,6 +44,24 @@ def test_params_and_results_travel_unchanged(daemon: FakeDaemon) -> None:
         assert client.call("echo", **given) == given
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("half \ud83d of it", "half of a surrogate pair"),
+        (float("nan"), "Out of range float"),
+        (Path("/tmp"), "PosixPath is not JSON"),
+    ],
+    ids=["surrogate", "nan", "path"],
+)
+def test_what_is_no_json_is_refused_before_it_is_sent(daemon: FakeDaemon, wrong: object, why: str) -> None:
+    daemon.handlers["echo"] = lambda peer, params: params
+    with Client.connect(daemon.path) as client:
+        with pytest.raises(UsageError, match=f"cannot send echo, .*{why}"):
+            client.call("echo", value=wrong)
+        assert client.call("echo", value="\ud83d\ude00") == {"value": "\U0001f600"}
+    assert len(daemon.calls("echo")) == 1
+
+
 def test_a_refusal_keeps_its_kind_its_hint_and_its_fields(daemon: FakeDaemon) -> None:
     def busy(peer: Peer, params: dict[str, Any]) -> Any:
         raise UsageError("cannot prompt", kind="session_busy", hint="wait", queue_position=2)

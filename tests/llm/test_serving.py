@@ -154,6 +154,19 @@ async def test_an_output_that_is_no_json_is_an_error_for_the_model(daemon: Harne
         nursery.cancel_scope.cancel()
 
 
+async def test_the_name_of_a_file_that_is_no_utf_8_ends_nothing(daemon: Harness) -> None:
+    async def names(arguments: dict[str, Any]) -> ToolOutput:
+        if arguments:
+            raise OSError("cannot read caf\udce9")
+        return ToolOutput("caf\udce9, \ud83d\ude00")
+
+    tools = (Made("names", names),)
+    async with bench(daemon, *tools) as on, serving(on.client, on.id, tools):
+        assert await on.call("names") == {"content": "caf?, \U0001f600", "is_error": False}
+        told = await on.call("names", "c2", fail=True)
+        assert told == {"content": "The tool failed: OSError: cannot read caf?", "is_error": True}
+
+
 async def test_an_output_that_is_larger_than_the_daemon_reads_is_an_error_for_the_model(
     serve: Callable[..., Harness],
 ) -> None:
