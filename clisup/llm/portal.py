@@ -32,7 +32,9 @@ class Portal:
         self._ready.wait()
 
     def call(self, what: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Await it there. What interrupts the waiting (Ctrl-C) cancels it, and is raised once it has ended."""
+        """Await it there. What interrupts the waiting (Ctrl-C, whatever a handler of signals raises) cancels it, and is raised once
+        it has ended.
+        """
         outcome: list[T] = []
         scope, ended = trio.CancelScope(), threading.Event()
 
@@ -45,9 +47,10 @@ class Portal:
 
         try:
             trio.from_thread.run(run, trio_token=self._token)
-        except KeyboardInterrupt:
-            self._token.run_sync_soon(scope.cancel)
-            ended.wait(ENDING_S)
+        except BaseException as error:
+            if not ended.is_set() and not isinstance(error, RuntimeError):  # by which trio says that nothing was begun
+                self._token.run_sync_soon(scope.cancel)
+                ended.wait(ENDING_S)
             raise
         return outcome[0]
 

@@ -110,8 +110,11 @@ async def test_trio_code_is_told_that_this_is_no_place_for_it() -> None:
         blocking.BlockingModel(ScriptedModel("Hello.")).complete("Hi")
 
 
-def test_a_call_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-C, which comes to the waiting thread."""
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, TimeoutError])
+def test_a_call_that_is_interrupted_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """By Ctrl-C, or by what the program's own handler of a signal raises."""
     cancelled = threading.Event()
 
     async def wait() -> None:
@@ -122,11 +125,11 @@ def test_a_call_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch
 
     def interrupted(run: Callable[..., Any], *, trio_token: trio.lowlevel.TrioToken) -> None:
         trio_token.run_sync_soon(trio.lowlevel.spawn_system_task, run)
-        raise KeyboardInterrupt
+        raise interrupt
 
     portal = the_portal()
     monkeypatch.setattr(trio.from_thread, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(interrupt):
         portal.call(wait)
     assert cancelled.wait(PATIENCE_S)
 
