@@ -37,6 +37,10 @@ class EventStream:
         return self
 
     async def __anext__(self) -> StreamEvent:
+        if self._stepping:
+            raise RuntimeError(
+                "cannot take an event of a stream that another task reads: a chat has one stream at a time"
+            )
         if self._events is None:
             raise StopAsyncIteration
         self._token = self._token or trio.lowlevel.current_trio_token()
