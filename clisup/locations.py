@@ -29,7 +29,7 @@ SYSTEM_SOCKETS = "/run/clisup"
 def default_state_dir(env: Mapping[str, str], uid: int) -> str:
     """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
     if env.get("CLISUP_STATE_DIR"):
-        return os.path.abspath(env["CLISUP_STATE_DIR"])
+        return _absolute(env["CLISUP_STATE_DIR"])
     base = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or f"/tmp/clisup-{uid}", ".local", "state")
     return os.path.join(base, "clisup")
 
@@ -40,7 +40,7 @@ def default_socket(env: Mapping[str, str], uid: int) -> str:
     The state directory is the fallback because `/run/user/<uid>` exists only where a login session made it.
     """
     if env.get("CLISUP_SOCKET"):
-        return os.path.abspath(env["CLISUP_SOCKET"])
+        return _absolute(env["CLISUP_SOCKET"])
     runtime = env.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
     if os.path.isdir(runtime) and os.access(runtime, os.W_OK):
         return os.path.join(runtime, "clisup", "clisup.sock")
@@ -50,7 +50,7 @@ def default_socket(env: Mapping[str, str], uid: int) -> str:
 def config_file(env: Mapping[str, str]) -> str:
     """`$CLISUP_CONFIG`, else `$XDG_CONFIG_HOME/clisup/config.toml`, else `~/.config/clisup/config.toml`."""
     if env.get("CLISUP_CONFIG"):
-        return os.path.abspath(env["CLISUP_CONFIG"])
+        return _absolute(env["CLISUP_CONFIG"])
     return os.path.join(config_home(env), "clisup", "config.toml")
 
 
@@ -73,7 +73,7 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
         return default_socket(env, uid)
     daemon = _daemon_table(env)
     if daemon.get("socket"):
-        return os.path.abspath(os.path.expanduser(str(daemon["socket"])))
+        return _absolute(os.path.expanduser(str(daemon["socket"])))
     if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
         env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
     return _or_of_the_system(default_socket(env, uid), uid)
@@ -82,7 +82,7 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
 def state_dir_for_client(env: Mapping[str, str], uid: int) -> str:
     """Where a daemon that is not there would keep its state: as `default_state_dir`, but the configuration file's word counts."""
     if not env.get("CLISUP_STATE_DIR") and (configured := _daemon_table(env).get("state_dir")):
-        return os.path.abspath(os.path.expanduser(str(configured)))
+        return _absolute(os.path.expanduser(str(configured)))
     return default_state_dir(env, uid)
 
 
@@ -114,3 +114,12 @@ def _or_of_the_system(own: str, uid: int) -> str:
     except KeyError:
         return own
     return other if os.path.exists(other) else own
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except (
+        FileNotFoundError
+    ):  # a relative one, and the working directory is gone: who opens it says that it is not there
+        return path

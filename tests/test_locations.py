@@ -111,3 +111,13 @@ def test_a_client_finds_the_systems_daemon_where_its_user_has_none(
     own.touch()
     assert socket_for_client(env, os.getuid()) == str(own)
     assert socket_for_client({**env, "CLISUP_SOCKET": "/s"}, os.getuid()) == "/s"
+
+
+@pytest.mark.parametrize("name", ["CLISUP_SOCKET", "CLISUP_STATE_DIR", "CLISUP_CONFIG"])
+def test_a_relative_place_in_a_directory_that_is_gone_is_one_where_nothing_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert not os.path.exists(socket_for_client({"HOME": "/h", name: "here/x"}, UID))

@@ -101,7 +101,12 @@ async def _planned(
 
 def _directory(cwd: str | None) -> str:
     """The daemon takes none that depends on where a program happens to be."""
-    return os.path.abspath(cwd or ".")
+    try:
+        return os.path.abspath(cwd or ".")
+    except FileNotFoundError:
+        raise UsageError(
+            "cannot tell the working directory, because it is gone", kind="usage", hint="give cwd=, an absolute path"
+        ) from None
 
 
 async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from harness import Harness, until
 
 from clisup.client.aio import AsyncClient
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.failures import InvalidRequest
 from clisup.llm.models import resolve
 
 
@@ -40,6 +42,20 @@ async def test_a_session_whose_opening_was_cancelled_is_closed_when_it_is_there(
     until(lambda: not daemon.leftovers(), "a process lives")
     assert daemon.call("session/list")["sessions"] == []
     assert daemon.call("session/list", state="closed")["sessions"] == []
+
+
+async def test_a_program_whose_directory_is_gone_is_told_so(
+    serve: Callable[..., Harness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = serve()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    model = resolve("demo", socket=daemon.socket)
+    with trio.fail_after(90):
+        with pytest.raises(InvalidRequest, match="the working directory, because it is gone; give cwd="):
+            await model.complete("Hi")
+        assert (await model.complete("Hi", cwd=str(daemon.cwd))).text == "You said: Hi"
 
 
 async def _cancel(scope: trio.CancelScope, pauses: int) -> None:
