@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
 
+from clisup.errors import UsageError
 from clisup.llm.chat import Chat, ChatOptions, Completion, SessionBudget
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.shapes import Shape
@@ -40,6 +41,12 @@ class ModelCalls:
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """A conversation, which ends with the block. Raises `LLMError`s at its beginning."""
+        if not isinstance(options, ChatOptions | None):
+            raise UsageError(
+                f"cannot open a chat with options of type {type(options).__name__}",
+                kind="usage",
+                hint="give ChatOptions(...)",
+            )
         return self._chat(options or ChatOptions())
 
     def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
@@ -123,8 +130,14 @@ class StreamBlock:
 
 
 def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[Message, ChatOptions]:
-    """The prompt, and the chat's options with the messages before it."""
+    """The prompt, and the chat's options with the messages before it. Raises `UsageError` for an option that there is not."""
     *before, said = as_messages(prompt)
-    given = {name: value for name, value in options.items() if value is not None}
-    history = (*options.get("history", ()), *before)
-    return said, ChatOptions(**{**given, "history": history})  # type: ignore[arg-type]
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if unknown := sorted(given.keys() - CallOptions.__annotations__.keys()):
+        raise UsageError(
+            f"cannot ask the model with {', '.join(unknown)}, because a call has no such option",
+            kind="usage",
+            hint=f"there are {', '.join(CallOptions.__annotations__)}; session={{...}} is for params of session/new",
+        )
+    history = (*given.get("history", ()), *before)
+    return said, ChatOptions(**{**given, "history": history})

@@ -239,6 +239,12 @@ class ChatOptions:
                 f"cannot take this history, because a value of type {type(wrong).__name__} is no message",
                 hint="give messages: Message.user(...), Message.assistant(...)",
             )
+        if not isinstance(self.session, Mapping):
+            raise UsageError(
+                f"cannot open a session with params of type {type(self.session).__name__}",
+                kind="usage",
+                hint='give a dict: session={"permission_mode": "plan"}',
+            )
         if self.budget is not None and not isinstance(self.budget, SessionBudget):
             raise UsageError(
                 f"cannot hold a chat to a budget of type {type(self.budget).__name__}, because the daemon knows only a SessionBudget",

@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from clisup.client.nurseries import open_plain_nursery
+from clisup.errors import UsageError
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
 from clisup.llm.failures import LLMError
@@ -53,6 +54,12 @@ class Client(ModelCalls):
     ) -> None:
         others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
         self.models: tuple[LanguageModel, ...] = tuple(as_model(model) for model in (primary, *others))
+        if not isinstance(retry, RetryPolicy | None):
+            raise UsageError(
+                f"cannot retry by {retry!r:.100}, because it is no policy",
+                kind="usage",
+                hint="give RetryPolicy(attempts=1) for no second try",
+            )
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on
 

@@ -41,7 +41,7 @@ async def ask(chat: Chat, prompt: Prompt, shape: Shape[T], *, repairs: int = REP
     answers: list[Completion] = []
     exchange: list[Message] = []
     problems: tuple[str, ...] = ()
-    for attempt in range(repairs + 1):
+    for attempt in range(max(repairs, 0) + 1):
         if attempt:
             said = _repair(problems)
             exchange.append(said)

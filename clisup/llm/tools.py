@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from clisup.errors import UsageError
@@ -42,7 +42,13 @@ class Tool(Protocol):
 
 
 def check_tools(tools: Sequence[Any]) -> None:
-    """Raise `UsageError` where one of them is no tool: most often a function that nobody decorated."""
+    """Raise `UsageError` where one of them is no tool: most often a function that nobody decorated. Or where one stands alone."""
+    if not isinstance(tools, Iterable):
+        raise UsageError(
+            f"cannot offer {tools!r:.100} as tools, because it is no list of them",
+            kind="usage",
+            hint="give tools=[...]",
+        )
     for tool in tools:
         if not all(hasattr(tool, name) for name in ("name", "description", "input_schema", "timeout_s", "run")):
             called = getattr(tool, "__name__", repr(tool))

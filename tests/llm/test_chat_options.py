@@ -17,6 +17,13 @@ from clisup.llm.failures import InvalidRequest
 from clisup.llm.models import resolve
 from clisup.llm.names import parse_model
 from clisup.llm.signatures import Predict, signature, using
+from clisup.llm.testing import ScriptedModel
+from clisup.llm.toolbox import tool
+
+
+def abs_(n: int) -> int:
+    """Without its sign."""
+    return abs(n)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +33,8 @@ from clisup.llm.signatures import Predict, signature, using
         ({"budget": {"usd": 1.0}}, "cannot hold a chat to a budget of type dict"),
         ({"labels": ["docs"]}, "cannot give a session the labels .*; give a dict"),
         ({"labels": {"team": 5}}, "these are no texts by name"),
+        ({"session": 5}, "cannot open a session with params of type int"),
+        ({"tools": tool(abs_)}, "cannot offer <tool abs_> as tools, because it is no list of them; give tools="),
         ({"history": [{"role": "user", "content": "Hi"}]}, "a value of type dict is no message; give messages"),
     ],
 )
@@ -40,7 +49,11 @@ def test_options_that_are_none_are_refused(options: Any, why: str) -> None:
         lambda: resolve("demo", labels=["docs"]),
         lambda: Conversation("demo", labels={"team": None}),
         lambda: Conversation(None),
+        lambda: Conversation("demo", tools=tool(abs_)),
         lambda: Client("demo", fallbacks=[5]),
+        lambda: Client("demo", retry=0),
+        lambda: resolve("demo").chat({"system": "Be brief."}),
+        lambda: resolve("demo").stream("Hi", sytem="Be brief."),
         lambda: using({"model": "demo"}).__enter__(),
         lambda: Predict("question -> answer", examples=[{"question": "Why?"}]),
         *(lambda limit=limit: Budget(usd=limit) for limit in ("1", True, [], float("nan"))),
@@ -68,3 +81,8 @@ def test_what_is_no_name_of_a_model_is_refused(name: Any) -> None:
 def test_a_program_of_asyncio_is_told_that_it_needs_trio() -> None:
     with pytest.raises(InvalidRequest, match="because it needs trio"):
         asyncio.run(resolve("demo").complete("Hi"))
+
+
+async def test_an_option_that_is_none_is_left_out_and_one_answer_is_asked_for_at_least() -> None:
+    assert (await ScriptedModel("Hello.").complete("Hi", history=None, tools=None)).text == "Hello."  # type: ignore[arg-type]
+    assert (await ScriptedModel("[1]").structured("Numbers?", list[int], repairs=-1)).value == [1]

@@ -89,8 +89,8 @@ class Conversation:
     ) -> None:
         self._model = as_model(model)
         self._memory, self._budget = memory, _checked(budget)
+        check_tools(tools)
         self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
-        check_tools(self._tools)
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, labels_of(labels), dict(session or {})
