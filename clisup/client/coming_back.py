@@ -46,7 +46,8 @@ def stays_away(error: ClisupError) -> bool:
 
 
 class Repeats:
-    """When a request is not sent again: the same daemon has hung up on it `HANG_UPS` times in a row, each time within `RECONNECT_S`.
+    """When a request is not sent again: the same daemon has hung up on it `HANG_UPS` times in a row, each time within `RECONNECT_S`,
+    or has refused it for `RECONNECT_S`.
 
     A daemon that was restarted is another one; and a connection that has stood for longer was not ended by what was sent.
     """
@@ -55,6 +56,7 @@ class Repeats:
         self._instance: object = None
         self._began = 0.0
         self._hang_ups = 0
+        self._refused_at: float | None = None  # for the first time in a row
 
     def begin(self) -> None:
         """It is sent now."""
@@ -65,8 +67,16 @@ class Repeats:
         instance = server.get("server", {}).get("instance_id")
         hung_up = isinstance(error, ConnectionLost) and time.monotonic() - self._began <= RECONNECT_S
         self._hang_ups = hung_up + (self._hang_ups if hung_up and instance == self._instance else 0)
+        self._refused_at = self._refused_since(error, instance)
         self._instance = instance
-        return self._hang_ups >= HANG_UPS
+        refused = self._refused_at is not None and time.monotonic() - self._refused_at > RECONNECT_S
+        return refused or self._hang_ups >= HANG_UPS
+
+    def _refused_since(self, error: ClisupError, instance: object) -> float | None:
+        if isinstance(error, ConnectionLost):
+            return None
+        again = self._refused_at is not None and instance == self._instance
+        return self._refused_at if again else time.monotonic()
 
 
 def call_surely(call: Callable[..., Any], method: str, params: dict[str, Any]) -> Any:
@@ -114,8 +124,8 @@ class RepeatingClient:
         self._client: Client | None = None
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """The answer, however often the daemon went away. Raises `daemon_not_running` once it stays away, `ConnectionLost` as
-        `Repeats` says.
+        """The answer, however often the daemon went away. Raises `daemon_not_running` once it stays away, and `ConnectionLost` or
+        its refusal as `Repeats` says.
         """
         repeats = Repeats()
         while True:

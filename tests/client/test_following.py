@@ -265,6 +265,22 @@ def test_a_prompt_on_which_one_daemon_hangs_up_each_time_is_not_sent_without_end
     assert len(daemon.calls("session/prompt")) == HANG_UPS
 
 
+def test_a_daemon_that_refuses_a_prompt_all_the_time_is_not_asked_without_end(
+    daemon: FakeDaemon, prompt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(peer: Peer, params: dict[str, Any]) -> Any:
+        if len(daemon.calls("session/prompt")) > 50:  # that was without end
+            return {"turn_id": "t1"}
+        raise WorldError("cannot take it now", kind="overloaded")
+
+    monkeypatch.setattr(coming_back, "RECONNECT_S", 0.2)
+    daemon.handlers["session/prompt"] = refuse
+    with pytest.raises(ClisupError) as caught:
+        prompt(SESSION, "hi")
+    assert caught.value.kind == "overloaded"
+    assert len(daemon.calls("session/prompt")) > 1
+
+
 def test_a_daemon_that_was_restarted_is_another_one_each_time(daemon: FakeDaemon, prompt: Any) -> None:
     times = 2 * HANG_UPS
     introduce = daemon.handlers["initialize"]
