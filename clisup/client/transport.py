@@ -131,6 +131,9 @@ class Connection:
             raise self._lost("it does not take what is sent") from None
         except OSError as error:
             raise self._refusal() or self._lost(error.strerror or "it closed the connection") from None
+        except BaseException:  # Ctrl-C: half of the line may be there, and the next one would be read as its end
+            self.lost = True
+            raise
 
     @property
     def at_hand(self) -> bool:

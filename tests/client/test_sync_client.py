@@ -223,6 +223,31 @@ def test_events_that_overtake_an_answer_are_kept_in_order(daemon: FakeDaemon) ->
         assert [event["text"] for event in islice(events, 3)] == ["a", "b", "c"]
 
 
+def test_after_a_call_that_was_interrupted_in_its_sending_the_next_one_connects_again(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        """A socket whose `sendall` Ctrl-C ends: nobody knows how much of the line is there."""
+
+        def __init__(self, inner: Any) -> None:
+            self.settimeout, self.close, self.recv = inner.settimeout, inner.close, inner.recv
+            self._ways = iter([self._interrupted])
+            self._whole = inner.sendall
+
+        def sendall(self, line: bytes) -> None:
+            next(self._ways, self._whole)(line)
+
+        def _interrupted(self, line: bytes) -> None:
+            raise KeyboardInterrupt
+
+    with Client.connect(daemon.path) as client:
+        monkeypatch.setattr(client._connection, "_socket", Interrupted(client._connection._socket))
+        with pytest.raises(KeyboardInterrupt):
+            client.call("ping")
+        assert client.call("ping")["time"]
+    assert len(daemon.calls("initialize")) == 2
+
+
 def test_a_blob_is_put_together_from_its_pages(daemon: FakeDaemon) -> None:
     whole = b"0123456789" * 1000
 
