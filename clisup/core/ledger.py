@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from clisup.core.budget import lasted
 from clisup.core.journal import Record, Source
+from clisup.core.prices import whole_usd
 from clisup.core.spending import Spending
 from clisup.core.usage import UNKNOWN_USAGE, Usage
 
@@ -405,7 +406,7 @@ def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
     if event.get("cost_usd") is None:
         ledger.unpriced += bool(usage.total_tokens)
         return
-    ledger.cost_usd = (ledger.cost_usd or 0.0) + event["cost_usd"]
+    ledger.cost_usd = whole_usd((ledger.cost_usd or 0.0) + event["cost_usd"])
     if ledger.cost_source != "estimated":  # a sum is as sure as its less sure part
         ledger.cost_source = event.get("cost_source", "reported")
 

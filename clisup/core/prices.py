@@ -25,8 +25,8 @@ Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 def whole_usd(amount: float) -> float:
-    """What was reckoned, to a thousandth of a millionth: a difference of two floats has more digits (4.7999999999999974e-05), and they
-    mean nothing.
+    """What was reckoned, to a thousandth of a millionth: a sum or difference of two floats has more digits (0.30000000000000004), and
+    they mean nothing.
     """
     return round(amount, 9)
 

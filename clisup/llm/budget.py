@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from clisup.errors import UsageError
-from clisup.llm.chat import Completion, SessionBudget
+from clisup.llm.chat import Completion, SessionBudget, whole_usd
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.spending import Left, Spent
 
@@ -191,8 +191,8 @@ class Budget:
         if limits.iterations is not None and iterations and spent.iterations + iterations > limits.iterations:
             raise self._exhausted("iterations", limits.iterations, spent.iterations)
         if limits.usd is not None:
-            used = spent.usd + self._held_usd
-            if used >= limits.usd or used + usd > limits.usd:
+            used = whole_usd(spent.usd + self._held_usd)
+            if used >= limits.usd or whole_usd(used + usd) > limits.usd:
                 raise self._exhausted("usd", limits.usd, used)
             self._refuse_the_unknown("usd", limits.usd, spent.unknown_usd)
         if limits.tokens is not None:
@@ -250,7 +250,7 @@ class Budget:
         for budget, count in self._chain(1):
             limits, spent = budget.limits, budget._spent
             if limits.usd is not None:
-                usd.append(max(0.0, limits.usd - spent.usd - budget._held_usd + own_usd))
+                usd.append(max(0.0, whole_usd(limits.usd - spent.usd - budget._held_usd + own_usd)))
             if limits.tokens is not None:
                 tokens.append(max(0, limits.tokens - spent.tokens - budget._held_tokens + own_tokens))
             if limits.iterations is not None and count:

@@ -39,6 +39,7 @@ __all__ = [
     "Waiting",
     "checked_model",
     "labels_of",
+    "whole_usd",
 ]
 
 
@@ -55,6 +56,11 @@ class FinishReason(StrEnum):
     UNKNOWN = "unknown"
 
 
+def whole_usd(amount: float) -> float:
+    """A sum or difference of dollars without the digits that are those of floats: to a thousandth of a millionth."""
+    return round(amount, 9)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """US dollars. `reported` by the CLI, or `estimated` here from a price table."""
@@ -65,7 +71,7 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         """A sum is as sure as its less sure part."""
         both = (self.source, other.source)
-        return Cost(self.usd + other.usd, "estimated" if "estimated" in both else "reported")
+        return Cost(whole_usd(self.usd + other.usd), "estimated" if "estimated" in both else "reported")
 
 
 @dataclass(frozen=True, slots=True)

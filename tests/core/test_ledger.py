@@ -136,6 +136,15 @@ def test_the_totals_are_those_of_the_journal(script: list[str]) -> None:
     assert (ledger.turns, ledger.runs) == (journal.turns, journal.runs)
 
 
+def test_a_sum_of_costs_has_no_digits_of_floats() -> None:
+    journal = Journal()
+    for _ in range(3):
+        journal.accept()
+        journal.start()
+        journal.finish(usage=USAGE, cost_usd=0.1)
+    assert folded(journal.records).cost_usd == 0.3
+
+
 def test_taking_a_snapshot_up_leaves_the_snapshot_as_it_was() -> None:
     journal = written(["accept", "start", "speak"])
     state = stored(folded(journal.records))

@@ -97,9 +97,23 @@ def test_an_amount_that_is_held_back_is_not_there_for_others() -> None:
         budget.reserve(usd=0.4)
     with pytest.raises(BudgetExhausted):
         budget.reserve(tokens=301)
-    assert budget.left == Left(usd=1.0 - 0.7, tokens=300)
+    assert budget.left == Left(usd=0.3, tokens=300)
     first.settle(answer(usd=0.1, tokens=50))
     budget.reserve(usd=0.9, tokens=950)
+
+
+def test_sums_of_tenths_of_a_dollar_come_to_the_limit_exactly() -> None:
+    used, held = Budget(usd=0.8), Budget(usd=0.3)
+    for _ in range(8):
+        used.reserve().settle(answer(usd=0.1))
+    with pytest.raises(BudgetExhausted):
+        used.reserve()
+    assert (used.spent.usd, used.left.usd) == (0.8, 0.0)
+    calls = [held.reserve(usd=0.1) for _ in range(3)]
+    assert held.left.usd == 0.0
+    for call in calls:
+        call.release()
+    assert held.left.usd == 0.3
 
 
 def test_a_call_that_never_began_gives_all_of_it_back() -> None:
