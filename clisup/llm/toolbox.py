@@ -96,7 +96,8 @@ class FunctionTool(Generic[P, R]):
 
     async def _called(self, call: Callable[[], Any]) -> Any:
         if not _is_async(self._call):
-            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+            own = trio.CapacityLimiter(1)  # those that hang keep their threads, and are not to keep trio's others, too
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=own)
         return await call()
 
 

@@ -299,6 +299,34 @@ async def test_a_coroutine_function_under_a_decorator_that_hides_it_is_awaited()
     assert await answer.run({"a": 1}) == ToolOutput("1")
 
 
+async def test_calls_that_hang_hold_up_neither_others_nor_the_program() -> None:
+    let_go = threading.Event()
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        let_go.wait(60)
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    threads = int(trio.to_thread.current_default_thread_limiter().total_tokens)
+    try:
+        with trio.move_on_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in range(threads):
+                    nursery.start_soon(hang.run, {})
+                assert (await add.run({"a": 1, "b": 2})).content == "3"
+                assert await trio.to_thread.run_sync(lambda: "saved") == "saved"
+                nursery.cancel_scope.cancel()
+            return
+        pytest.fail("the threads were all taken")
+    finally:
+        let_go.set()
+
+
 async def test_a_blocked_call_can_be_cancelled() -> None:
     begun, let_go = threading.Event(), threading.Event()
 
