@@ -33,6 +33,9 @@ from clisup.llm.streams import EventStream, stream_of
 
 __all__ = ["Client", "ClientChat"]
 
+_ENDED = ("session_closed", "session_not_found")
+"""Somebody else has ended the chat's session: no prompt will be taken there any more."""
+
 
 class Client(ModelCalls):
     """Is a `LanguageModel`. `primary` and `fallbacks` are names, or models of any kind.
@@ -130,6 +133,8 @@ class ClientChat:
                         yield event
                 return
             except LLMError as error:
+                if error.kind in _ENDED:
+                    self._leave()
                 plan = self._plan(error, attempt)
             if given:
                 yield Retracted(f"another try, after {plan.error.kind}", all=True)
@@ -156,10 +161,14 @@ class ClientChat:
             return plan.attempt + 1
         await _tell(self._client.on_fallback, plan)
         self._place += 1
+        self._leave()
+        return 1
+
+    def _leave(self) -> None:
+        """The next prompt opens another chat, with all that was said."""
         if self._held is not None:
             self._held.leave()
             self._held = None
-        return 1
 
     # -- the chat that answers
 

@@ -239,6 +239,17 @@ async def test_a_chat_that_ends_by_itself_is_opened_again_with_what_was_said() -
     assert [message.text for message in model.asked[1].messages] == ["first", "One.", "second"]
 
 
+async def test_the_prompt_after_one_to_a_session_that_somebody_closed_gets_another_session() -> None:
+    model = ScriptedModel("One.", Failed("cannot prompt, because it is closed", kind="session_closed"), "Three.")
+    async with Client(model).chat() as chat:
+        [_ async for _ in chat.stream("first")]
+        with pytest.raises(Failed):
+            [_ async for _ in chat.stream("second")]
+        [_ async for _ in chat.stream("third")]
+    assert model.opened == 2
+    assert [message.text for message in model.asked[2].messages] == ["first", "One.", "third"]
+
+
 def test_a_limit_says_when_it_ends_by_the_name_that_others_have_for_it() -> None:
     assert RateLimited("limit", kind="rate_limit", retry_after_s=3.0).retry_after == 3.0
     assert RateLimited("limit", kind="rate_limit").retry_after is None
