@@ -388,6 +388,7 @@ async def test_a_value_becomes_what_a_model_can_read(value: Any, content: Any) -
         (TimeoutError(), "TimeoutError"),
         (SystemExit(3), "SystemExit: 3"),
         (ExceptionGroup("many", [ValueError("a"), ToolError("b")]), "ValueError: a; b"),
+        (BaseExceptionGroup("a nursery's", [SystemExit(3)]), "SystemExit: 3"),
     ],
 )
 async def test_what_a_tool_raises_is_an_error_that_the_model_can_read(error: BaseException, told: str) -> None:
@@ -402,6 +403,16 @@ async def test_what_a_tool_raises_is_an_error_that_the_model_can_read(error: Bas
         raise error
 
     assert await fail.run({}) == await fail_later.run({}) == ToolOutput(told, is_error=True)
+
+
+async def test_ctrl_c_in_a_nursery_of_a_tool_is_not_for_the_model() -> None:
+    @tool
+    async def fail() -> None:
+        """Fail."""
+        raise BaseExceptionGroup("a nursery's", [KeyboardInterrupt(), ValueError("a")])
+
+    with pytest.raises(BaseExceptionGroup, match="a nursery's"):
+        await fail.run({})
 
 
 async def test_a_value_that_json_cannot_carry_is_told_to_have_happened() -> None:
