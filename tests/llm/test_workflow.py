@@ -144,6 +144,10 @@ async def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         Loop()
     with pytest.raises(UsageError, match="names of their own"):
         Loop(Stage("a", said("")), Stage("a", said("")))
+    with pytest.raises(UsageError, match="is no stage; write Loop"):
+        Loop([Stage("a", said(""))])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a budget of type int; give Budget"):
+        await two().run(model=ScriptedModel(), budget=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="max_rounds is 0"):
         Loop(Stage("a", said("")), max_rounds=0)
     with pytest.raises(UsageError, match="because no model is set"):
@@ -172,12 +176,40 @@ async def test_a_model_may_be_given_by_its_name(monkeypatch: pytest.MonkeyPatch)
     assert asked == ["claude/opus"]
 
 
-async def test_a_result_that_json_cannot_carry_is_refused() -> None:
+@pytest.mark.parametrize("value", [object(), float("nan"), "caf\udce9"], ids=["object", "nan", "surrogate"])
+async def test_a_result_that_json_cannot_carry_is_refused(tmp_path: Path, value: object) -> None:
+    """It is what its record has of it: NaN would be null after a crash."""
+
     async def odd(run: StageRun) -> object:
-        return object()
+        return value
+
+    async def stepping(run: StageRun) -> object:
+        async def work() -> object:
+            return value
+
+        return await run.step("one", work)
+
+    async def fine(run: StageRun) -> int:
+        return 1
 
     with pytest.raises(UsageError, match="cannot record what stage odd gave"):
-        await Loop(Stage("odd", odd)).run(model=ScriptedModel())
+        await Loop(Stage("odd", odd)).run(model=ScriptedModel(), trace=tmp_path / "t")
+    assert [line["type"] for line in lines(tmp_path / "t")] == ["workflow_started", "stage_started", "stage_failed"]
+    with pytest.raises(UsageError, match="cannot record what step one gave"):
+        await Loop(Stage("odd", stepping)).run(model=ScriptedModel())
+    with pytest.raises(UsageError, match="cannot run loop, because its task is no JSON"):
+        await Loop(Stage("fine", fine)).run(value, model=ScriptedModel())
+    with pytest.raises(UsageError, match="cannot record the result of loop"):
+        await Loop(Stage("fine", fine), result=lambda _rounds: value).run(model=ScriptedModel())
+
+
+async def test_a_stage_that_fails_with_a_file_that_is_no_utf_8_is_recorded(tmp_path: Path) -> None:
+    async def fails(run: StageRun) -> None:
+        raise ValueError("no caf\udce9")
+
+    with pytest.raises(ValueError, match="no caf"):
+        await Loop(Stage("fails", fails)).run(model=ScriptedModel(), trace=tmp_path / "t")
+    assert lines(tmp_path / "t")[-1]["error"]["message"] == "no caf?"
 
 
 async def test_the_model_around_will_do() -> None:

@@ -53,6 +53,12 @@ def using(model: LanguageModel | str | None = None, *, budget: Budget | None = N
         model = resolve(model)
     elif model is not None:
         checked_model(model)
+    if not isinstance(budget, Budget | None):
+        raise UsageError(
+            f"cannot hold anything to a budget of type {type(budget).__name__}",
+            kind="usage",
+            hint="give Budget(usd=...)",
+        )
     around = _active.get()
     budgets = around.budgets if budget is None else distinct((*around.budgets, budget))
     token = _active.set(Active(around.model if model is None else model, budgets))

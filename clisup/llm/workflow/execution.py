@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import trio
 from pydantic import JsonValue
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_json
 
+from clisup.errors import UsageError
 from clisup.llm.asking import admit
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
@@ -22,7 +23,7 @@ from clisup.llm.sound import sound
 from clisup.llm.spending import Spent
 from clisup.llm.workflow.progress import Progress
 from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
-from clisup.llm.workflow.records import Failure, SpentRecord, StageCompleted, StageFailed, StageStarted
+from clisup.llm.workflow.records import Failure, SpentRecord, StageCompleted, StageFailed, StageStarted, as_json
 from clisup.llm.workflow.running import Running, now
 from clisup.llm.workflow.stages import Stage, StageRun
 from clisup.llm.workflow.steps import Steps, awaited
@@ -103,12 +104,22 @@ class Execution:
         assert outcome is not None
         result = self._definition.result(whole) if (whole := self._whole()) else None
         if outcome == "done":
-            await self._running.complete(to_jsonable_python(result))
+            await self._running.complete(self._recorded(result))
         else:
             why = str(stop) if stop else f"it was not done after {len(whole)} rounds"
             await self._running.pause(outcome, why)
         spent, run_id = self._progress.spent, self._progress.started.run_id
         return WorkflowResult(outcome, result, tuple(self._rounds), spent, run_id, stop)
+
+    def _recorded(self, result: Any) -> JsonValue:
+        try:
+            return as_json(result)
+        except ValueError as error:
+            raise UsageError(
+                f"cannot record the result of {self._progress.started.name}, because of {error}",
+                kind="usage",
+                hint="give JSON: result=",
+            ) from error
 
     def _outcome(self) -> Literal["done", "max_rounds"] | None:
         """How it has ended; None: a stage is to run."""
@@ -288,4 +299,5 @@ def _exhausted(error: BaseException) -> BudgetExhausted | None:
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, trio.Cancelled):
         return Failure(kind="cancelled", message="it was cancelled")
-    return Failure(kind=str(getattr(error, "kind", type(error).__name__)), message=str(error) or type(error).__name__)
+    words = str(error).encode(errors="replace").decode()  # the name of a file that is no UTF-8 may be in them
+    return Failure(kind=str(getattr(error, "kind", type(error).__name__)), message=words or type(error).__name__)

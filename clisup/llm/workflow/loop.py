@@ -35,6 +35,12 @@ class Loop:
         name: str = "loop",
         chat: bool = True,
     ) -> None:
+        if wrong := [stage for stage in stages if not isinstance(stage, Stage)]:
+            raise UsageError(
+                f"cannot make the workflow {name}, because {wrong[0]!r:.100} is no stage",
+                kind="usage",
+                hint='write Loop(Stage("write", write), Stage("check", check))',
+            )
         names = [stage.name for stage in stages]
         problems = {
             "it has no stages": not names,

@@ -12,6 +12,7 @@ import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from clisup.core.usage import Usage
 from clisup.llm.chat import Cost
@@ -31,6 +32,7 @@ __all__ = [
     "WorkflowCompleted",
     "WorkflowPaused",
     "WorkflowStarted",
+    "as_json",
     "read_line",
     "to_line",
 ]
@@ -173,6 +175,13 @@ _TYPES = frozenset(
         "workflow_completed",
     ]
 )
+
+
+def as_json(value: object) -> JsonValue:
+    """The value as a record has it. Raises `ValueError` for what JSON cannot carry: other objects, NaN, half of a surrogate pair."""
+    made: JsonValue = to_jsonable_python(value)
+    json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
+    return made
 
 
 def to_line(record: Record) -> bytes:

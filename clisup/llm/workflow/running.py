@@ -11,7 +11,6 @@ from typing import Any
 
 import trio
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from clisup.errors import UsageError
 from clisup.llm.spending import Spent
@@ -24,6 +23,7 @@ from clisup.llm.workflow.records import (
     WorkflowCompleted,
     WorkflowPaused,
     WorkflowStarted,
+    as_json,
 )
 from clisup.llm.workflow.trace import Trace
 
@@ -51,8 +51,8 @@ class Running:
     ) -> AsyncIterator[Running]:
         """Begin a trace, or go on with the one that is there. Raises as `Trace.open`, and `UsageError` where it is of something else."""
         try:
-            given = to_jsonable_python(task)
-        except PydanticSerializationError as error:
+            given = as_json(task)
+        except ValueError as error:
             raise UsageError(f"cannot run {name}, because its task is no JSON: {error}", kind="usage") from error
         trace = None if path is None else await trio.to_thread.run_sync(Trace.open, path)
         try:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from clisup.errors import UsageError
 from clisup.llm.asking import ask
@@ -16,6 +15,7 @@ from clisup.llm.chat import Completion
 from clisup.llm.messages import Prompt
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
+from clisup.llm.workflow.records import as_json
 from clisup.llm.workflow.steps import Steps
 
 __all__ = ["Stage", "StageFunction", "StageRun"]
@@ -89,10 +89,10 @@ class Stage:
         """For the record. Raises `UsageError` where JSON cannot carry it."""
         try:
             if self.result is None:
-                return to_jsonable_python(value)  # type: ignore[no-any-return]
+                return as_json(value)
             adapter: TypeAdapter[Any] = TypeAdapter(self.result)
-            return adapter.dump_python(adapter.validate_python(value), mode="json")  # type: ignore[no-any-return]
-        except (PydanticSerializationError, ValidationError) as error:
+            return as_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
+        except ValueError as error:  # pydantic's own are such
             raise UsageError(
                 f"cannot record what stage {self.name} gave, because of {error}",
                 kind="usage",

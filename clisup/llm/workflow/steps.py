@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.workflow.recording_chat import RecordingChat
-from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted
+from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
 from clisup.llm.workflow.running import Running, now
 
 __all__ = ["Steps", "awaited"]
@@ -38,8 +37,8 @@ class Steps:
             return self._kept[name]
         value = await awaited(work(), f"step {name} of stage {self._started.stage}")
         try:
-            result: JsonValue = to_jsonable_python(value)
-        except PydanticSerializationError as error:
+            result = as_json(value)
+        except ValueError as error:
             raise UsageError(
                 f"cannot record what step {name} gave, because of {error}", kind="usage", hint="give JSON"
             ) from error
