@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 import trio
 
@@ -67,7 +68,7 @@ class AsyncClient(AsyncCalls):
         self._gone = trio.Event()  # of this connection
         self._dialling = trio.Lock()
         self._ended: ClisupError | None = None
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: WeakSet[Subscription] = WeakSet()  # those that somebody still has
         self._closed = False
         self.server: dict[str, Any] = {}
 
@@ -125,7 +126,7 @@ class AsyncClient(AsyncCalls):
         """
         cursor = Cursor(session_id, after_seq)
         subscription = Subscription(self._path, self._name, cursor, options, self._call_surely)
-        self._subscriptions = [item for item in self._subscriptions if not item.closed] + [subscription]
+        self._subscriptions.add(subscription)
         return subscription
 
     async def _call_surely(self, method: str, /, **params: Any) -> Any:
@@ -184,6 +185,6 @@ class AsyncClient(AsyncCalls):
 
     def _close(self) -> None:
         self._closed = True
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             subscription.close()
         self._lines.close()

@@ -112,6 +112,11 @@ class Subscription:
         self._closed = True
         self._hang_up()
 
+    def __del__(self) -> None:
+        """Nobody will take another event, as where the loop over a turn was left: its connection is not kept until the client's end."""
+        if self._lines is not None:
+            self._lines.drop()
+
     def _hang_up(self) -> None:
         if self._lines:
             self._lines.close()

@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # `typing` itself costs as much as all the rest of a ligh
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal, TypeVar, Unpack
+    from weakref import ref
 
     from clisup.client.answers import Approval, Decision
     from clisup.client.event_stream import Approvals, Events
@@ -29,7 +30,7 @@ class Calls:
     """What `clisup.client.sync.Client` can be asked, by name. What may be asked twice is asked again after a restart."""
 
     _name: str
-    _followers: list[Follower]
+    _followers: list[ref[Follower]]  # those that somebody still has
 
     @property
     def path(self) -> str:
@@ -91,10 +92,14 @@ class Calls:
         place is durable: `ack` an event when you are done with it, and a later `follow` of this name begins after it,
         whatever `after_seq` says.
         """
+        from weakref import ref
+
         from clisup.client.following import Follower
 
         follower = Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
-        self._followers = [item for item in self._followers if not item.closed] + [follower]
+        self._followers = [known for known in self._followers if (item := known()) and not item.closed] + [
+            ref(follower)
+        ]
         return follower
 
     def events(

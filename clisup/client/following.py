@@ -90,6 +90,11 @@ class Follower:
         self._client.close()
         self._acks.close()
 
+    def __del__(self) -> None:
+        """Nobody will take another event, as where the loop over a turn was left: its connection is not kept until the client's end."""
+        if hasattr(self, "_client"):
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -111,6 +111,11 @@ class FrameStream:
     def close(self) -> None:
         self._stream.socket.close()
 
+    def drop(self) -> None:
+        """`close` of one that nobody waits at, from any thread, and when trio is over."""
+        if (fd := self._stream.socket.detach()) >= 0:
+            os.close(fd)
+
 
 async def dial(path: str, name: str) -> tuple[FrameStream, dict[str, Any]]:
     """Connect and introduce oneself as `name`: the stream, and what the daemon said. The request's id is 1."""

@@ -149,8 +149,9 @@ class Client(Calls):
 
     def close(self) -> None:
         """Hang up, and end what it follows. A turn goes on without its client."""
-        for follower in self._followers:
-            follower.close()
+        for known in self._followers:
+            if (follower := known()) is not None:
+                follower.close()
         self._closed = True
         self._connection.close()
 

@@ -111,6 +111,11 @@ class FakeDaemon:
                 if not peer.following.isdisjoint(("*", session)):
                     peer.event(event)
 
+    @property
+    def connections(self) -> int:
+        """How many stand now: a thread for each, and one that listens."""
+        return sum(thread.is_alive() for thread in self._threads) - 1
+
     def of(self, session: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["session_id"] == session]
 

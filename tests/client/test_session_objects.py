@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -79,6 +80,31 @@ async def test_a_trio_turn_is_heard_though_the_daemon_went_away_right_after_its_
             heard = [envelope.event.type async for envelope in turn]
     assert heard == ["prompt_accepted", "content_delta", "turn_completed"]
     assert len(daemon.calls("session/prompt")) == 1
+
+
+def test_turns_that_were_left_keep_no_connection(daemon: FakeDaemon) -> None:
+    Script(daemon)
+    with Client.connect(daemon.path) as client:
+        for _ in range(5):
+            for _envelope in client.attach(SESSION).run("Hi"):
+                break
+        patience = time.monotonic() + BOUND_S
+        while daemon.connections > 1 and time.monotonic() < patience:
+            time.sleep(0.005)
+        assert daemon.connections == 1
+        assert client.call("ping")
+
+
+async def test_trio_turns_that_were_left_keep_no_connection(daemon: FakeDaemon) -> None:
+    Script(daemon)
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client:
+            for _ in range(5):
+                async for _envelope in client.attach(SESSION).run("Hi"):
+                    break
+            while daemon.connections > 1:
+                await trio.sleep(0.005)
+            assert await client.call("ping")
 
 
 async def test_a_first_step_that_was_cancelled_is_taken_again_with_the_same_key(daemon: FakeDaemon) -> None:
