@@ -38,6 +38,11 @@ __all__ = ["AsyncClient", "Subscription", "open_client"]
 _LAST_WORDS_S = 2.0
 """What the daemon has said before it hung up lies in this machine's memory."""
 
+_SPARE_REQUESTS = 8
+"""Of those that the daemon runs at once for a connection, as many are left for calls that do not wait for the end of a turn: an
+interrupt, the answer to an approval, what a tool gives. Where all of them wait, nothing else of the connection is read."""
+_MAX_REQUESTS = 64  # unless the daemon says otherwise
+
 
 @asynccontextmanager
 async def open_client(path: str | None = None, *, name: str = "clisup-client") -> AsyncIterator[AsyncClient]:
@@ -64,6 +69,7 @@ class AsyncClient(AsyncCalls):
         self._lines: FrameStream
         self._last_id = 1
         self._waiting: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
+        self._turns_waited_for = trio.CapacityLimiter(_MAX_REQUESTS - _SPARE_REQUESTS)
         self._tool_calls = ToolCalls()
         self._gone = trio.Event()  # of this connection
         self._dialling = trio.Lock()
@@ -77,8 +83,14 @@ class AsyncClient(AsyncCalls):
 
         When the daemon goes away, a call that was under way raises `ConnectionLost`: nobody knows whether it was heard. The
         next call connects again, and waits for a daemon that is restarting. Cancelling a call ends the waiting; a turn that it
-        started goes on.
+        started goes on. Of those that wait for the end of a turn, only so many are sent at once that others come through.
         """
+        if not params.get("wait"):
+            return await self._asked(method, params)
+        async with self._turns_waited_for:
+            return await self._asked(method, params)
+
+    async def _asked(self, method: str, params: dict[str, Any]) -> Any:
         if self._closed:
             raise hung_up(method, "its block is over")
         await self._stand()
@@ -150,6 +162,8 @@ class AsyncClient(AsyncCalls):
 
     def _take_up(self, lines: FrameStream, server: dict[str, Any]) -> None:
         self._lines, self.server, self._ended, self._gone = lines, server, None, trio.Event()
+        at_once = server.get("limits", {}).get("max_requests", _MAX_REQUESTS)
+        self._turns_waited_for.total_tokens = max(1, at_once - _SPARE_REQUESTS)
         self._nursery.start_soon(self._read_answers, lines)
 
     async def _send(self, line: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
 from clisup.client import aio, aio_following
@@ -208,6 +209,32 @@ async def test_a_call_that_is_no_json_ends_no_other(daemon: FakeDaemon) -> None:
                 await client.call("echo", text="\ud83d")
             assert await client.call("echo", text="whole") == {"text": "whole"}
     assert len(daemon.calls("initialize")) == 1
+
+
+async def test_prompts_that_wait_leave_room_for_other_calls(daemon: FakeDaemon) -> None:
+    """The daemon runs so many requests of a connection at once, and reads no more before one of them ends."""
+    waiting: list[tuple[Peer, int]] = []
+    introduce = daemon.handlers["initialize"]
+
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        waiting.append((peer, peer.asked))
+        return SILENCE
+
+    daemon.handlers["initialize"] = lambda peer, params: introduce(peer, params) | {"limits": {"max_requests": 10}}
+    daemon.handlers["session/prompt"] = prompt
+    result = {"turn_id": "t1", "outcome": "completed", "text": "", "usage": {}}
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.path) as client, trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(client.attach(SESSION).prompt, "Hi")
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert await client.ping()
+            assert len(waiting) == 2
+            for place in range(3):
+                while len(waiting) <= place:
+                    await trio.sleep(0.005)
+                peer, asked = waiting[place]
+                peer.send({"jsonrpc": "2.0", "id": asked, "result": result})
 
 
 async def test_an_unknown_session_is_refused_at_the_first_step(daemon: FakeDaemon) -> None:
