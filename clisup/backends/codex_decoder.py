@@ -18,14 +18,13 @@ from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Reply, Te
 from clisup.backends.claude_frames import (
     MalformedError,
     get_dict,
-    get_int,
     get_str,
 )
 from clisup.backends.codex_approvals import ask
 from clisup.backends.codex_calls import Calls
 from clisup.backends.codex_errors import Report, explain_report, read_report, retry_of
 from clisup.backends.codex_messages import Messages
-from clisup.backends.codex_notices import NOTICES, SILENT, RateLimits, usage_of
+from clisup.backends.codex_notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex_protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import codex_passes_on
@@ -52,6 +51,7 @@ class CodexDecoder:
         self._messages = Messages()
         self._calls = Calls()
         self._limits = RateLimits()
+        self._tokens = Tokens()
         self._usage = Usage()
         self._denied: dict[str, None] = {}
         self._failure: Report | None = None
@@ -180,13 +180,15 @@ class CodexDecoder:
 
     def _used(self, params: Frame) -> list[EventBase]:
         """One model call's tokens. After a resume codex repeats those of the turn before: it has another turn's id."""
-        if not self._is_foreign(params) and (self._turn is None or get_str(params, "turnId") != self._turn):
+        used, context = self._tokens.see(params)
+        is_foreign = self._is_foreign(params)
+        if not is_foreign and (self._turn is None or get_str(params, "turnId") != self._turn):
             return []
-        last = get_dict(get_dict(params, "tokenUsage"), "last")
-        usage = usage_of(last)
-        self._usage += usage
-        context = None if self._is_foreign(params) else get_int(last, "totalTokens")
-        return [UsageReport(usage=usage, context_tokens=context)]
+        context = None if is_foreign else context
+        if used is None:
+            return [] if context is None else [UsageReport(usage=Usage(), context_tokens=context)]
+        self._usage += used
+        return [UsageReport(usage=used, context_tokens=context)]
 
     def _error(self, params: Frame) -> list[EventBase]:
         error = get_dict(params, "error")

@@ -10,7 +10,7 @@ from clisup.core.events import BackendStatus, EventBase, RateLimit, ToolProgress
 from clisup.core.times import rfc3339
 from clisup.core.usage import Usage
 
-__all__ = ["NOTICES", "SILENT", "RateLimits", "usage_of"]
+__all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]
 
 Frame = dict[str, Any]
 DETAIL_CHARS = 2000
@@ -39,6 +39,25 @@ _CAMEL = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTo
 _SNAKE = (
     "input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
+
+
+class Tokens:
+    """The tokens of each model call. With news of a limit, or of how full the context is, codex repeats those of the call before."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self) -> None:
+        self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and its last call's
+
+    def see(self, params: Frame) -> tuple[Usage | None, int | None]:
+        """What is new: a call's usage, and how full the context is. A thread's total grows with each call that was made."""
+        thread, told = get_str(params, "threadId"), get_dict(params, "tokenUsage")
+        total, last = get_dict(told, "total"), get_dict(told, "last")
+        total_before, last_before = self._told.get(thread, ({}, {}))
+        self._told[thread] = total, last
+        is_call = not total or total != total_before
+        usage = usage_of(last) if is_call else None
+        return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
 
 
 class RateLimits:

@@ -128,9 +128,12 @@ def _stall(body: Body, n: int) -> Reply:
     return [*events(n, message("part", "ial"))[:-2], Stall()]
 
 
-_limited = in_turn(
-    lambda body, n: said(n, call("exec_command", cmd="true"), headers=limits(42)), say("done", headers=limits(43))
-)
+def _limited_first(body: Body, n: int) -> Reply:
+    return said(n, call("exec_command", cmd="true"), headers=limits(42))
+
+
+_limited = in_turn(_limited_first, say("done", headers=limits(43)))
+_LIMIT = fail(429, "The usage limit has been reached", limits(100), type="usage_limit_reached", resets_at=FAR)
 CODE_MODE = {"model": "gpt-6.1-sol"}
 _SCRIPT = """const one = await tools.exec_command({cmd: "echo out"});
 const two = await tools.exec_command({cmd: "exit 4"});
@@ -241,7 +244,20 @@ _SCENARIOS = (
     Scenario("http_404", fail(404, "The model does not exist", code="model_not_found")),
     Scenario("http_413", fail(413, "too large")),
     Scenario("http_429", fail(429, "Rate limit reached", {"retry-after": "1"}, code="rate_limit_exceeded")),
-    Scenario("usage_limit", fail(429, "The usage limit has been reached", limits(100), type="usage_limit_reached", resets_at=FAR)),
+    Scenario("usage_limit", _LIMIT),
+    Scenario("usage_limit_later", in_turn(_limited_first, _LIMIT), kinds=SERVER),
+    Scenario(
+        "usage_limit_resumed",
+        in_turn(say("Hello."), _LIMIT),
+        (Run(), Run("_again", "And now?", "resume")),
+        SERVER,
+    ),
+    Scenario(
+        "compacting",
+        lambda body, n: said(n, call("exec_command", cmd="true")) if n < 2 else said(n, message(f"answer {n}")),
+        (Run(args=("-c", "model_auto_compact_token_limit=1010")),),
+        SERVER,
+    ),
     Scenario("no_quota", fail(429, "You exceeded your quota", type="insufficient_quota", code="insufficient_quota")),
     Scenario("http_500", fail(500, "boom")),
     Scenario("http_503", fail(503, "overloaded", code="server_is_overloaded")),

@@ -1,0 +1,45 @@
+"""The tokens of a codex turn: each model call counts once, however often codex tells of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.backends.recorded import PATHS, Recording, name_of
+
+CODEX = [path for path in PATHS if path.parents[1].name == "codex"]
+
+
+def tokens_of_responses(recording: Recording) -> int:
+    """What the answers of the API said themselves; codex passes that on for threads that did not begin in another process."""
+    frames = [json.loads(line.data) for line in recording.lines()]
+    told = [frame["params"]["usage"] for frame in frames if frame.get("method") == "rawResponse/completed"]
+    return sum(usage["inputTokens"] + usage["outputTokens"] for usage in told if usage)
+
+
+@pytest.mark.parametrize("path", CODEX, ids=name_of)
+def test_a_turn_has_used_what_its_responses_say(path: Path) -> None:
+    recording = Recording(path)
+    ends = [one.terminal for one in recording.decode() if one.terminal]
+    if ends and not recording.request.resume:
+        assert (ends[0].usage.total_tokens or 0) == tokens_of_responses(recording)
+
+
+def test_a_limit_that_is_reached_repeats_the_call_before_it_and_that_is_no_second_one() -> None:
+    recording = Recording.of("codex/0.169.0/usage_limit_later")
+    assert [event.usage.output_tokens for event in recording.events("usage")] == [40]
+    assert recording.terminal().usage.total_tokens == 1040
+
+
+def test_a_resumed_turn_that_asked_nothing_has_not_used_what_the_turn_before_it_did() -> None:
+    recording = Recording.of("codex/0.169.0/usage_limit_resumed_again")
+    assert recording.events("usage") == []
+    assert recording.terminal().usage.total_tokens is None
+
+
+def test_an_estimate_after_a_compaction_tells_the_context_and_no_tokens() -> None:
+    events = Recording.of("codex/0.169.0/compacting").events("usage")
+    assert [event.usage.total_tokens for event in events] == [1040, 1042, None, 1044]
+    assert events[2].context_tokens > events[1].context_tokens
