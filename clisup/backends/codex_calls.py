@@ -1,7 +1,8 @@
 """The calls of tools in one codex turn: by their items, and by raw response items where codex made no item of a call.
 
 A call that is refused, malformed or taken for denied by the sandbox has no item, nor have tools like `write_stdin`. The raw call
-comes before the item, its raw output after it: a raw output that no item has answered tells of such a call.
+comes before the item, its raw output after it: a raw output that no item has answered tells of such a call. The item of a call that
+was interrupted never ends, so there, too, the raw output tells. Any other call with an item that runs on is answered by the item.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _FAILED = re.compile(
     r"unsupported call|exec_command failed|failed to parse|unavailable in |apply_patch verification failed"
     r"|Process exited with code [1-9]|Script failed"
 )
+_ABORTED = re.compile(r"(?:Wall time: [\d.]+ seconds\n)?aborted by user(?: after [\d.]+s)?")  # by an interrupt
 
 
 class Calls:
@@ -66,8 +68,10 @@ class Calls:
             return []
         if kind in _CALLS:
             self._asked.setdefault(call, ToolUse(tool_use_id=call, name=_name(raw), input=_arguments(raw)))
-        elif kind in _OUTPUTS and call in self._asked and call not in self._names:
-            return [*self._tell(self._asked[call]), *self._output(call, _text(raw.get("output")))]
+        elif kind in _OUTPUTS and call in self._asked and call not in self._answered:
+            text = _text(raw.get("output"))
+            if call not in self._names or _ABORTED.fullmatch(text):
+                return [*self._tell(self._asked[call]), *self._output(call, text)]
         return []
 
     def _tell(self, use: ToolUse) -> list[EventBase]:
@@ -79,7 +83,8 @@ class Calls:
     def _output(self, call: str, text: str) -> list[EventBase]:
         self._answered.add(call)
         refused = bool(_REFUSED.search(text))
-        result = ToolResult(tool_use_id=call, content=text, is_error=refused or bool(_FAILED.search(text)))
+        failed = refused or bool(_FAILED.search(text) or _ABORTED.fullmatch(text))
+        result = ToolResult(tool_use_id=call, content=text, is_error=failed)
         if not refused:
             return [result]
         return [PermissionDenied(tool_use_id=call, name=self._names[call], reason=text[: items.DETAIL_CHARS]), result]

@@ -289,6 +289,18 @@ _SCENARIOS = (
     Scenario("stall_sigint", _stall, (Run(act=Act("SIGINT", "turn.started")),), ("codex-exec",)),
     Scenario("stall_sigterm", _stall, (Run(act=Act("SIGTERM", "turn.started")),), ("codex-exec",)),
     Scenario("tool_interrupt", then_done(run(SLOW)), (Run(act=Act("interrupt", "unifiedExecStartup")),), SERVER),
+    Scenario(
+        "tools_interrupt",
+        lambda body, n: said(n, call("hang", namespace="mcp__clisup"), call("exec_command", cmd=SLOW)),
+        (Run(mode=None, request={**WITH_TOOLS, "tools": ("hang",)}, act=Act("interrupt", "unifiedExecStartup")),),
+        SERVER,
+    ),
+    Scenario(
+        "code_interrupt",
+        script('await tools.exec_command({cmd: "sleep 30; echo out"});'),
+        (Run(request=CODE_MODE, act=Act("interrupt", "unifiedExecStartup")),),
+        SERVER,
+    ),
     Scenario("tool_killed", then_done(run(SLOW)), (Run(act=Act("SIGKILL", "seq 60"), mode="danger-full-access"),)),
 )  # fmt: skip
 SCENARIOS = {(kind, scenario.name): scenario for scenario in _SCENARIOS for kind in scenario.kinds}

@@ -1,0 +1,19 @@
+"""The calls of codex that an interrupt cuts off: their items never end, and raw outputs tell what became of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.backends.recorded import Recording
+
+
+@pytest.mark.parametrize(("name", "count"), [("tool_interrupt", 1), ("tools_interrupt", 2), ("code_interrupt", 1)])
+def test_a_call_that_was_cut_off_has_failed_and_says_so(name: str, count: int) -> None:
+    results = Recording.of(f"codex/0.169.0/{name}").events("tool_result")
+    assert [(event.is_error, "aborted by user" in event.content) for event in results] == [(True, True)] * count
+
+
+def test_a_command_that_runs_on_is_not_answered_by_what_it_has_said_so_far() -> None:
+    recording = Recording.of("codex/0.169.0/tool_running_at_end")
+    assert len(recording.events("tool_use")) == 1
+    assert not recording.events("tool_result")
