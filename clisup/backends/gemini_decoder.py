@@ -120,10 +120,11 @@ class GeminiDecoder:
 
     def _start(self, line: Line) -> tuple[Sequence[EventBase], _Message]:
         """The open message. gemini has no ids for messages: they are named by the place of their first line."""
+        ended = self._stop() if self._result.went_on() else ()
         if self._message is not None:
             return (), self._message
         self._message = _Message(f"line-{line.start}")
-        return (MessageStart(message_id=self._message.id),), self._message
+        return (*ended, MessageStart(message_id=self._message.id)), self._message
 
     def _tool_use(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
         call, name = get_str(frame, "tool_id"), get_str(frame, "tool_name")

@@ -116,6 +116,13 @@ class Result:
     def complained(self, message: str) -> None:
         self._complaint = message
 
+    def went_on(self) -> bool:
+        """The model says more, so a complaint before it (a hook asked for another answer) was no end, nor what it was about an answer."""
+        before, self._complaint = self._complaint, None
+        if before is not None:
+            self._text.clear()
+        return before is not None
+
     def denied(self, name: str) -> None:
         self._denied[name] = None
 

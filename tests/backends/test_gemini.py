@@ -191,6 +191,7 @@ def test_zeros_of_a_failed_answer_are_not_taken_for_its_usage(name: str) -> None
         ("thinking_only", "server", None, True),
         ("no_finish", "server", None, True),
         ("loop", "server", None, True),
+        ("hook_blocks", "permission", None, False),
         ("max_turns", "max_turns", None, False),
     ],
 )
@@ -210,6 +211,12 @@ def test_success_without_an_answer_is_a_failure() -> None:
     decoded = decode({"type": "result", "status": "success", "stats": {"total_tokens": 3}})
     assert decoded.terminal is not None and decoded.terminal.error is not None
     assert decoded.terminal.error.kind == "server" and "without an answer" in decoded.terminal.error.message
+
+
+def test_a_hook_that_asks_for_another_answer_is_no_end_and_the_answer_before_it_is_none() -> None:
+    terminal = recording("hook_again").terminal()
+    assert (terminal.error, terminal.text) == (None, "Guten Tag.")
+    assert [event.blocks[0].text for event in recording("hook_again").events("message")] == ["Hello.", "Guten Tag."]
 
 
 @pytest.mark.parametrize("name", ["tool_denied", "write_denied", "plan_mode"])

@@ -125,6 +125,13 @@ BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetada
 WAIT = chunk({"text": "Wait"})
 WRITE = call("write_file", {"file_path": "new.txt", "content": "x"})
 
+AGAIN = """if grep -q '"stop_hook_active":true'; then echo '{}'; else echo '{"decision": "block", "reason": "In German."}'; fi"""
+
+
+def hook(event: str, command: str) -> Run:
+    """A run with a hook of the user's own settings."""
+    return Run(settings={"hooks": {event: [{"hooks": [{"type": "command", "name": "a hook", "command": command}]}]}})
+
 
 def tool(name: str, *functions: Body, then: str, before: str = "", run: Run | None = None, note: str = "") -> Scenario:
     """Function calls, all allowed unless `run` says otherwise, then an answer."""
@@ -176,6 +183,8 @@ _ALL = (
         in_turn(calls(shell("echo hi")), calls(shell("echo hi again"), n=1), says("never", n=2)),
         (Run(request=YOLO, settings={"model": {"maxSessionTurns": 1}}),),
     ),
+    Scenario("hook_again", in_turn(says("Hello."), says("Guten Tag.", n=1)), (hook("AfterAgent", AGAIN),)),
+    Scenario("hook_blocks", always(*says("never")), (hook("BeforeAgent", """echo '{"decision": "block", "reason": "No."}'"""),)),
     # requests that fail
     fails("http_400_overflow", 400, "INVALID_ARGUMENT",
           "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576)."),
