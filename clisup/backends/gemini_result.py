@@ -132,7 +132,7 @@ class Result:
         error = self._error(frame, text)
         return Terminal(
             is_error=error is not None,
-            text=text,
+            text="" if error else text,
             usage=_usage(get_dict(frame, "stats")),
             error=error,
             interrupted=get_str(get_dict(frame, "error"), "type") == _CANCELLED,

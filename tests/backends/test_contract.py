@@ -64,6 +64,13 @@ def test_the_frame_of_a_turn_that_ended_well_is_whole(path: Any) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=name_of)
+def test_a_turn_that_failed_has_no_final_answer(path: Any) -> None:
+    """What there was of one is in its messages; a program that reads `text` alone would take it for the answer."""
+    ends = [one.terminal for one in Recording(path).decode() if one.terminal]
+    assert not any(end.text for end in ends if end.is_error)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_a_decoder_is_gone_with_its_last_user_and_waits_for_no_search_for_garbage(path: Any) -> None:
     """A daemon makes one for each turn, and searches for garbage in cycles as good as never."""
     recording = Recording(path)
