@@ -1,4 +1,4 @@
-"""Commands that have commands: their list shows whole sentences, not what fits on a line of 80."""
+"""Commands that have commands: their list shows whole sentences, not what fits on a line of 80, and a mistake is its command's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ SHORT_HELP = 90
 
 class CommandGroup(click.Group):
     """A group whose help lists the first sentences of its commands whole."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. click does not say whose option lacks its value; the hint is to name that command's help."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name and (wrong := self.get_command(ctx, name)) is not None:
+                error.ctx = click.Context(wrong, info_name=name, parent=ctx)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -87,12 +87,18 @@ def test_a_word_that_is_near_to_nothing_gets_the_list(clisup: Run) -> None:
     assert "see clisup --help" in clisup("qqqq").err
 
 
-@pytest.mark.parametrize("args", [("run", "--nope"), ("logs",), ("status", "a", "b"), ("stop", "--mode", "softly")])
+@pytest.mark.parametrize("args", [
+    ("run", "--nope"), ("logs",), ("status", "a", "b"), ("stop", "--mode", "softly"), ("run", "--model"), ("approvals", "--watch=1"),
+])  # fmt: skip
 def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[str, ...]) -> None:
     ran = clisup(*args)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("clisup: cannot read the command line, because ")
     assert f"hint: see clisup {args[0]} --help" in ran.err
+
+
+def test_a_command_of_a_command_is_named_whole(clisup: Run) -> None:
+    assert "hint: see clisup config show --help" in clisup("config", "show", "--config").err
 
 
 @pytest.mark.parametrize("args", [
