@@ -67,15 +67,15 @@ class Plan:
         return {"steps": [step for step, _ in self.steps], "advice": self.advice}
 
 
-def target_of(env: Mapping[str, str], *, system: bool, user: str | None) -> Target:
-    """What `--user`, or `--system --for USER`, means here. Raises `UsageError`."""
+def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install") -> Target:
+    """What `--user`, or `--system --for USER`, means here; `verb` is what is to be done. Raises `UsageError`."""
     own = _own_name()
     if not system:
         if os.geteuid() == 0 and env.get("SUDO_USER"):
             raise UsageError(
-                "cannot install a user's unit by sudo, because it would be root's",
+                f"cannot {verb} a user's unit by sudo, because it would be root's",
                 kind="usage",
-                hint=f"without sudo; or a unit of the system: sudo clisup install --system --for {env['SUDO_USER']}",
+                hint=f"without sudo; or a unit of the system: sudo clisup {verb} --system --for {env['SUDO_USER']}",
             )
         return Target(
             ServiceManager(env, user=True), own, env.get("HOME", "/"), user_units(env),
@@ -90,11 +90,13 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None) -> Targ
         home = pwd.getpwnam(chosen).pw_dir
     except KeyError:
         raise UsageError(
-            f"cannot install for {chosen!r}, because there is no such user", kind="usage", hint="useradd -m USER"
+            f"cannot {verb} for {chosen!r}, because there is no such user",
+            kind="usage",
+            hint="useradd -m USER" if verb == "install" else "the name is that of clisup@USER.service",
         ) from None
     if not os.path.isdir(home):
         raise UsageError(
-            f"cannot install for {chosen!r}, because their home {home} is not there",
+            f"cannot {verb} for {chosen!r}, because their home {home} is not there",
             kind="usage",
             hint="the CLIs' logins and clisup's state lie in it: give the user one",
         )

@@ -33,7 +33,7 @@ def command(
     """
     from clisup.installing import plan_uninstall, target_of
 
-    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user)
+    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user, verb="uninstall")
     plan = plan_uninstall(target, force=force, dry_run=dry_run)
     if not dry_run:
         plan.carry_out()

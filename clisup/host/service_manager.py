@@ -49,7 +49,7 @@ class ServiceManager:
             else _ELSE
         )
         raise WorldError(
-            f"cannot install a unit, because {whose} does not answer ({said or 'it says nothing'})",
+            f"cannot change units of systemd, because {whose} does not answer ({said or 'it says nothing'})",
             kind="service_manager",
             hint=hint,
         )
@@ -71,7 +71,7 @@ class ServiceManager:
     def _run(self, limit_s: float, *words: str) -> tuple[int, str, str]:
         if self._program is None:
             raise WorldError(
-                "cannot install a unit, because there is no systemctl here", kind="service_manager", hint=_ELSE
+                "cannot change units of systemd, because there is no systemctl here", kind="service_manager", hint=_ELSE
             )
         command = [self._program, *(["--user"] if self.user else []), *words]
         try:

@@ -86,6 +86,23 @@ def test_sudo_is_no_way_to_a_users_unit(tmp_path: Path) -> None:
 
 
 @ROOT_ONLY
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["--user"], {"PATH": "/nonexistent"}),
+        (["--user"], {"SUDO_USER": "alice"}),
+        (["--system", "--for", "nobody-of-this-name"], {}),
+    ],
+)
+def test_what_cannot_be_uninstalled_is_not_told_as_an_installation(
+    tmp_path: Path, words: list[str], env: dict[str, str]
+) -> None:
+    said = clisup(tmp_path, "uninstall", *words, **env).stderr
+    assert said.startswith("clisup: cannot ") and "cannot install" not in said
+    assert "useradd" not in said and "clisup install" not in said
+
+
+@ROOT_ONLY
 def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--system", "--for", "daemon", "--executable", "/root/bin/clisup", "--dry-run")
     assert done.returncode == 2
