@@ -35,7 +35,7 @@ from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
-from clisup.host.listener import bind_listener, take_lock
+from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
@@ -133,10 +133,9 @@ class Daemon:
     async def run(self) -> None:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
         make_private_dir(self.state_dir)
-        make_private_dir(os.path.dirname(self.socket_path))
         old = self.succession.inherited
         self._state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", old.get("state"))
-        self._socket_lock = take_lock(self.socket_path + ".lock", "socket", old.get("socket"))
+        self._socket_lock = claim_socket(self.socket_path, old.get("socket"))
         self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
         try:
             async with trio.open_nursery() as nursery:

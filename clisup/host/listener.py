@@ -11,7 +11,7 @@ from clisup.host.files import make_private_dir, storage_error
 from clisup.host.locks import FileLock
 from clisup.locations import SOCKET_PATH_LIMIT
 
-__all__ = ["BACKLOG", "bind_listener", "take_lock"]
+__all__ = ["BACKLOG", "bind_listener", "claim_socket", "take_lock"]
 
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON in the flags of /proc/net/unix (proc(5))
 BACKLOG = 1024  # a restart in place takes a second or two, and who connects then waits here
@@ -32,6 +32,25 @@ def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
     return lock
 
 
+def claim_socket(path: str, inherited: int | None = None) -> FileLock:
+    """The socket's directory, made where it is not there, and the lock beside the socket.
+
+    Raises `WorldError(daemon_already_running)`, and `ConfigurationError` where nothing can be made at this place: it is not the
+    state directory's, which a failure of storage would blame.
+    """
+    _check_length(path)
+    try:
+        make_private_dir(os.path.dirname(path))
+        return take_lock(f"{path}.lock", "socket", inherited)
+    except WorldError as error:
+        if error.kind != "storage_failed":
+            raise
+        raise ConfigurationError(
+            f"cannot listen on {path}, because its directory cannot be used: {os.strerror(int(error.data['errno']))}",
+            hint="give another --socket, in a directory of your own; see clisup doctor (socket)",
+        ) from error
+
+
 def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     """Bind and listen. Call it under the socket's lock: then a socket file that is there already is a stale one.
 
@@ -39,11 +58,7 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     waits there.
     Raises `ConfigurationError` for a path that cannot be used, `WorldError(storage_failed)` where the system refuses.
     """
-    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
-        raise ConfigurationError(
-            f"cannot listen on {path}, because the path has more than {SOCKET_PATH_LIMIT} bytes",
-            hint="use a shorter --socket",
-        )
+    _check_length(path)
     if inherited is not None:
         return socket.socket(fileno=inherited)
     _check_directory(os.path.dirname(path))
@@ -70,6 +85,14 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
             pass
         raise storage_error("listen on", path, error) from None
     return sock
+
+
+def _check_length(path: str) -> None:
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise ConfigurationError(
+            f"cannot listen on {path}, because the path has more than {SOCKET_PATH_LIMIT} bytes",
+            hint="use a shorter --socket",
+        )
 
 
 def _check_directory(directory: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ClisupError, ConfigurationError, WorldError
-from clisup.host.listener import bind_listener
+from clisup.host.listener import bind_listener, claim_socket
 from clisup.locations import SOCKET_PATH_LIMIT
 
 
@@ -92,6 +92,20 @@ def refused(path: Path | str) -> ClisupError:
         bind_listener(str(path))
     assert caught.value.hint
     return caught.value
+
+
+@pytest.mark.parametrize("at", ["/proc/clisup/s", "/proc/s", "file/s"])
+def test_a_place_that_cannot_be_used_is_the_sockets_fault_and_not_the_state_directorys(place: Path, at: str) -> None:
+    (place / "file").write_text("x")
+    with pytest.raises(ConfigurationError, match="cannot listen") as caught:
+        claim_socket(str(place / at))
+    assert "--socket" in caught.value.hint and "state directory" not in caught.value.hint
+
+
+def test_a_path_that_is_too_long_leaves_no_lock(place: Path) -> None:
+    with pytest.raises(ConfigurationError, match="more than 107 bytes"):
+        claim_socket(str(place / ("s" * SOCKET_PATH_LIMIT)))
+    assert os.listdir(place) == []
 
 
 def test_a_longer_path_is_refused_and_says_how_long_it_may_be(place: Path) -> None:
