@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from clisup.cli.history import stored, stored_of_all
 from clisup.cli.lookup import find_session
 from clisup.cli.parameters import utf8
 from clisup.cli.terminal import Ink, plain
-from clisup.cli.turn import print_json
+from clisup.cli.turn import json_line
 from clisup.client.following import Follower
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
@@ -38,13 +39,16 @@ _Event = dict[str, Any]
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C; a restart of the daemon is no end."
 )
+@click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the last N lines of what is stored.")
 @click.option("--new", is_flag=True, help="With -f: only what comes from now on.")
 @click.option("--name", metavar="NAME", callback=utf8("use the name"),
               help="With -f: begin after what the last one of this NAME printed, and remember what this one does.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the event envelopes as JSON lines.")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")
-def command(session: str | None, everything: bool, follow: bool, new: bool, name: str | None, **look: bool) -> int:
+def command(
+    session: str | None, everything: bool, follow: bool, lines: int | None, new: bool, name: str | None, **look: bool
+) -> int:
     """Show the events of SESSION, or of all sessions, one a line.
 
     A line holds the local time, the type, the turn and what the event says. Events that are missing are told by a line of
@@ -57,12 +61,12 @@ def command(session: str | None, everything: bool, follow: bool, new: bool, name
 
     \b
     Example:
-      clisup logs 3f2a --no-deltas
+      clisup logs 3f2a --no-deltas -n 20
       clisup logs -f --json 3f2a | jq -c 'select(.type == "tool_use")'
       clisup logs --all -f --new
       clisup logs --all -f --name audit --json >> audit.jsonl
     """
-    _check(session, everything, follow, new or name is not None)
+    _check(session, everything, follow, new or name is not None, lines)
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     printer = _Printer(prefix=everything, **look)
     try:
@@ -72,30 +76,39 @@ def command(session: str | None, everything: bool, follow: bool, new: bool, name
             raise
         from clisup.cli.stored import events_from_disk
 
-        printer.print_all(events_from_disk(session, raw=look["raw"]))
+        printer.print_last(lines, events_from_disk(session, raw=look["raw"]))
         return error.exit_code
     with client:
         wanted = "*" if everything else find_session(client, str(session))
-        if follow:
+        if follow and lines is None:
             _follow(client, wanted, None if new else 0, name, printer, look)
-        else:
-            events = stored_of_all(client, look["raw"]) if everything else stored(client, wanted, look["raw"])
-            printer.print_all(events)
+            return EXIT_OK
+        events = stored_of_all(client, look["raw"]) if everything else stored(client, wanted, look["raw"])
+        told = printer.print_last(lines, events)
+        if follow:
+            _follow(client, wanted, (told or 0) if everything else told.get(wanted, 0), name, printer, look)
     return EXIT_OK
 
 
-def _check(session: str | None, everything: bool, follow: bool, follows_only: bool) -> None:
+def _check(session: str | None, everything: bool, follow: bool, follows_only: bool, lines: int | None) -> None:
     reason = None
     if (session is None) != everything:
         reason = "it names a session and --all" if everything else "it names no session: give one, or --all"
     elif follows_only and not follow:
         reason = "--new and --name go with -f"
+    elif follows_only and lines is not None:
+        reason = "--new and --name say themselves where to begin, so -n does not go with them"
     if reason is not None:
         raise click.UsageError(reason, click.get_current_context())
 
 
 def _follow(
-    client: Client, wanted: str, after: int | None, name: str | None, printer: _Printer, look: dict[str, bool]
+    client: Client,
+    wanted: str,
+    after: int | dict[str, int] | None,
+    name: str | None,
+    printer: _Printer,
+    look: dict[str, bool],
 ) -> None:
     ink = Ink(sys.stderr)
     options: dict[str, Any] = {"raw": look["raw"], "deltas": not look["no_deltas"]} | ({"name": name} if name else {})
@@ -149,16 +162,36 @@ class _Printer:
         for event in events:
             self.print(event)
 
+    def print_last(self, count: int | None, events: Iterable[_Event]) -> dict[str, int]:
+        """The last `count` lines of them, or all. Gives the last seq of each session, printed or not."""
+        told: dict[str, int] = {}
+        if count is None:
+            self.print_all(events)
+            return told
+        for line in deque(self._lines(events, told), maxlen=count):
+            _say(line)
+        return told
+
+    def _lines(self, events: Iterable[_Event], told: dict[str, int]) -> Iterator[str]:
+        for event in events:
+            told[event["session_id"]] = int(event.get("seq") or event["to_seq"])
+            if (line := self._line(event)) is not None:
+                yield line
+
     def print(self, event: _Event) -> None:
+        if (line := self._line(event)) is not None:
+            _say(line)
+
+    def _line(self, event: _Event) -> str | None:
+        """None for what is not to be shown."""
         if self._no_deltas and event["type"] == "content_delta":
-            return
+            return None
         if self._json:
-            print_json(event)
-            return
+            return json_line(event)
         line = self._native(event) if self._raw and event["type"] != "gap" else self._coloured(event)
-        if line is not None:
-            prefix = self._ink("dim", f"{event['session_id'][:SHORT_ID]}  ") if self._prefix else ""
-            print(f"{prefix}{line}", flush=True)
+        if line is None:
+            return None
+        return (self._ink("dim", f"{event['session_id'][:SHORT_ID]}  ") if self._prefix else "") + line
 
     def _native(self, event: _Event) -> str | None:
         """The CLI's own line, once; None for an event of the daemon's own."""
@@ -175,3 +208,8 @@ class _Printer:
         if event["type"] in _ALARMING or event.get("error") or event.get("is_error"):
             return self._ink("red", line)
         return line
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -18,11 +18,13 @@ _UUID_LENGTH = 36
 _PAGE = 1000
 
 
-def all_sessions(client: Client, *, state: str | None = None) -> Iterator[dict[str, Any]]:
-    """Summaries by page, newest first. Without `state`, all that are not closed."""
+def all_sessions(
+    client: Client, *, state: str | None = None, labels: dict[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Summaries by page, newest first, of those with all of `labels`. Without `state`, all that are not closed."""
     cursor: str | None = None
     while True:
-        wanted: dict[str, str] = {"state": state} if state else {}
+        wanted: dict[str, Any] = ({"state": state} if state else {}) | ({"labels": labels} if labels else {})
         after: dict[str, str] = {"cursor": cursor} if cursor else {}
         page = client.call("session/list", limit=_PAGE, **wanted, **after)
         yield from page["sessions"]

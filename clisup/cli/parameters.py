@@ -10,7 +10,7 @@ import click
 
 from clisup.cli.failure import usage
 
-__all__ = ["MAX_COUNT", "MAX_SECONDS", "MAX_USD", "in_utf8", "limit", "utf8"]
+__all__ = ["MAX_COUNT", "MAX_SECONDS", "MAX_USD", "in_utf8", "labels_of", "limit", "utf8"]
 
 MAX_USD = 1e9
 MAX_COUNT = 2**53
@@ -50,3 +50,11 @@ def limit(most: float) -> _Callback:
         raise click.BadParameter(f"{value} is no limit: give a number above 0, and at most {most:.0f}")
 
     return check
+
+
+def labels_of(pairs: tuple[str, ...]) -> dict[str, str] | None:
+    """The labels of all `--label K=V`; None without any. Raises `UsageError` for one of another form."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise usage(f"cannot use the label {pair!r}, because it is not of the form K=V", hint="--label ticket=4711")
+    return dict(pair.split("=", 1) for pair in pairs) or None

@@ -15,7 +15,7 @@ import click
 from clisup.cli.directory import absolute
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.parameters import MAX_COUNT, MAX_USD, in_utf8, limit, utf8
+from clisup.cli.parameters import MAX_COUNT, MAX_USD, in_utf8, labels_of, limit, utf8
 from clisup.cli.showing import Screen
 from clisup.cli.turn import Turn
 from clisup.client.images import image_block
@@ -246,7 +246,7 @@ def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
         "permission_mode": options["permission_mode"],
         "system_prompt": _text_file(options["system_prompt_file"]),
         "mcp_config": _json_file(options["mcp_config"], '{"mcpServers": {...}}'),
-        "labels": _labels(options["labels"]),
+        "labels": labels_of(options["labels"]),
         "budget": _budget(options),
         **fixed,
     }
@@ -262,13 +262,6 @@ def _directory(given: str | None) -> str:
 def _budget(options: dict[str, Any]) -> dict[str, float] | None:
     limits = {name: options[f"budget_{name}"] for name in ("usd", "tokens")}
     return {name: value for name, value in limits.items() if value is not None} or None
-
-
-def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:
-    for pair in pairs:
-        if "=" not in pair:
-            raise usage(f"cannot use the label {pair!r}, because it is not of the form K=V", hint="--label ticket=4711")
-    return dict(pair.split("=", 1) for pair in pairs) or None
 
 
 def _text_file(path: str | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from clisup.cli.lookup import all_sessions
+from clisup.cli.parameters import labels_of, utf8
 from clisup.cli.status import short_ids
 from clisup.cli.terminal import cost, duration, table
 from clisup.client.sync import Client
@@ -22,7 +23,9 @@ _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed
 @click.command("sessions")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state (default: all but closed).")
-def command(as_json: bool, state: str | None) -> int:
+@click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("look for the label"),
+              help="Only sessions with this label; given again, with all of them.")  # fmt: skip
+def command(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
     """List sessions, newest first.
 
     Where no daemon runs, they are read from its files, and the exit code is 3.
@@ -31,8 +34,9 @@ def command(as_json: bool, state: str | None) -> int:
     Example:
       clisup sessions
       clisup sessions --state running --json | jq -r .session_id
+      clisup sessions --label ticket=4711
     """
-    found, code = _found(state)
+    found, code = _found(state, labels_of(labels) or {})
     if as_json:
         for summary in found:
             print(json.dumps(summary, ensure_ascii=False))
@@ -42,17 +46,18 @@ def command(as_json: bool, state: str | None) -> int:
     return code
 
 
-def _found(state: str | None) -> tuple[list[dict[str, Any]], int]:
+def _found(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
     """With the exit code."""
     try:
         with Client.connect(name="clisup-sessions") as client:
-            return list(all_sessions(client, state=state)), EXIT_OK
+            return list(all_sessions(client, state=state, labels=labels)), EXIT_OK
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
         from clisup.cli.stored import sessions_from_disk
 
-        return sessions_from_disk(state), error.exit_code
+        rows = [row for row in sessions_from_disk(state) if labels.items() <= row["labels"].items()]
+        return rows, error.exit_code
 
 
 def _row(s: dict[str, Any], short: str) -> list[str]:

@@ -168,9 +168,14 @@ class Turn:
 _DID = {"failed": "failed", "interrupted": "was interrupted", "timed_out": "timed out"}
 
 
-def print_json(event: _Event) -> None:
-    """An envelope as one JSON line."""
+def json_line(event: _Event) -> str:
+    """An envelope as one line of JSON."""
     import json
 
-    sys.stdout.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")) + "\n")
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def print_json(event: _Event) -> None:
+    """An envelope as one JSON line."""
+    sys.stdout.write(json_line(event) + "\n")
     sys.stdout.flush()

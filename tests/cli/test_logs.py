@@ -39,6 +39,24 @@ def test_logs_as_json_are_the_envelopes(clisup: Run, history: FakeDaemon) -> Non
     assert [json.loads(line) for line in clisup("logs", "--json", "3f2a").out.splitlines()] == history.events
 
 
+def test_the_last_lines_are_those_that_would_be_printed_last(clisup: Run, history: FakeDaemon) -> None:
+    whole = clisup("logs", "3f2a").out.splitlines()
+    assert clisup("logs", "-n", "3", "3f2a").out.splitlines() == whole[-3:]
+    assert clisup("logs", "-n", "3", "--no-deltas", "3f2a").out.splitlines() == whole[-1:]
+    assert [
+        json.loads(line) for line in clisup("logs", "-n", "2", "--json", "3f2a").out.splitlines()
+    ] == history.events[-2:]
+
+
+@pytest.mark.parametrize("which", [("-f", SESSION), ("--all", "-f")])
+def test_the_last_lines_and_then_what_comes(clisup: Run, two: FakeDaemon, which: tuple[str, ...]) -> None:
+    hangs_up_after(two, "new")
+    ran = clisup("logs", "-n", "1", *which)
+    assert [line.split()[-1] for line in ran.out.splitlines()] == ["n5:" if "--all" in which else "n4:", "new:"]
+    last = {event["session_id"]: event["seq"] for event in two.events[:6]}
+    assert two.calls("session/subscribe")[0]["after_seq"] == (last if "--all" in which else last[SESSION])
+
+
 def test_raw_logs_are_the_lines_of_the_cli(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.emit("message", blocks=[], native='{"type":"assistant"}')
     daemon.emit("notice", code="of the daemon", message="has no line")
@@ -178,7 +196,9 @@ def test_what_is_at_hand_together_is_acknowledged_together(
     assert [params["seq"] for params in daemon.calls("session/ack")] == [40, 80, 100]
 
 
-@pytest.mark.parametrize("args", [("--all", "3f2a"), ("--name", "x", "3f2a"), ("--new", "3f2a"), ("-f",)])
+@pytest.mark.parametrize(
+    "args", [("--all", "3f2a"), ("--name", "x", "3f2a"), ("--new", "3f2a"), ("-f",), ("-f", "--new", "-n", "1", "3f2a")]
+)
 def test_what_does_not_go_together_is_refused(clisup: Run, daemon: FakeDaemon, args: tuple[str, ...]) -> None:
     ran = clisup("logs", *args)
     assert (ran.code, daemon.requests) == (2, [])

@@ -43,6 +43,12 @@ def test_sessions_of_one_state_are_asked_for(clisup: Run, daemon: FakeDaemon) ->
     assert daemon.calls("session/list")[0]["state"] == "failed"
 
 
+def test_sessions_with_labels_are_asked_for(clisup: Run, daemon: FakeDaemon) -> None:
+    clisup("sessions", "--label", "a=b=c", "--label", "d=")
+    assert daemon.calls("session/list")[0]["labels"] == {"a": "b=c", "d": ""}
+    assert "not of the form K=V" in clisup("sessions", "--label", "a").err
+
+
 def test_no_sessions_are_said_so(clisup: Run, daemon: FakeDaemon) -> None:
     assert clisup("sessions", "--state", "closed").out == "No sessions.\n"
 

@@ -207,18 +207,19 @@ def test_sessions_and_logs_are_the_same_without_a_daemon(serve: Callable[..., Ha
     closed.ask("bye")
     daemon.call("session/close", session_id=closed.id)
     busy(daemon, tmp_path)
-    ways = [("sessions", "--json"), ("sessions", "--state", "closed", "--json"), ("logs", "--all", "--json", "--raw")]
+    ways = [("sessions", "--json"), ("sessions", "--label", "ticket=4711", "--json"), ("sessions", "--state", "closed", "--json"),
+            ("logs", closed.id, "-n", "2", "--json"), ("logs", "--all", "--json", "--raw")]  # fmt: skip
     live = [json_lines(run(daemon, *way).stdout) for way in ways]
     daemon.kill()
     told = [run(daemon, *way) for way in ways]
     assert {each.returncode for each in told} == {3}
     assert {each.stderr for each in told} == {f"clisup: the daemon is not running; from disk: {daemon.state}\n"}
     rest = [json_lines(each.stdout) for each in told]
-    for before, after in zip(live[:2], rest[:2], strict=True):
+    for before, after in zip(live[:3], rest[:3], strict=True):
         names = ("session_id", "state", "turns", "labels", "cost_usd")
         assert [[row[name] for name in names] for row in after] == [[row[name] for name in names] for row in before]
-    assert len(live[1]) == 1 and any("native" in event for event in rest[2])
-    assert rest[2][: len(live[2])] == live[2]
+    assert (len(live[1]), len(live[2])) == (1, 1) and rest[3] == live[3] != []
+    assert any("native" in event for event in rest[4]) and rest[4][: len(live[4])] == live[4]
     (tmp_path / "go").touch()
 
 
