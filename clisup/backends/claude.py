@@ -151,7 +151,7 @@ class ClaudeAdapter:
 
         The message ends with the last 2 KB of stderr at most; whoever shows it redacts what is secret.
         """
-        return explain_end(end)
+        return explain_end(end, self.kind)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """What makes the same prompt work where the session flag alone was wrong.

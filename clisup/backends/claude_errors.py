@@ -236,13 +236,13 @@ def _rules() -> Iterator[ErrorRule]:
 ERRORS = tuple(dict.fromkeys(_rules()))
 
 
-def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
+def explain_end(end: RunEnd, who: str = "claude") -> TurnError:
+    """Why a run of `who` ended without a result. The message holds the end of stderr, and the way out where there is one."""
     tail = last_words(end)
     for known in _EXITS:
         if known.pattern.search(tail):
             return TurnError(kind=known.kind, message=f"{tail}; {known.advice}")
-    return crashed("claude", end, codes_tell=True)  # its own handler: 143 on SIGTERM, 129 on SIGHUP
+    return crashed(who, end, codes_tell=True)  # its own handler: 143 on SIGTERM, 129 on SIGHUP
 
 
 _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (

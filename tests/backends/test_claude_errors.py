@@ -11,6 +11,7 @@ import pytest
 from clisup.backends.base import RunEnd
 from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_errors import Report, explain_report, explain_retry
+from clisup.backends.registry import get_adapter
 from clisup.core.events import TurnError
 
 ADAPTER = ClaudeAdapter()
@@ -133,3 +134,10 @@ def test_every_recorded_exit_without_a_result_is_explained(path: Path) -> None:
     error = ADAPTER.explain_exit(end)
     refused = bool(meta["stderr"]) and not path.with_name(path.name.replace(".meta.json", ".jsonl")).stat().st_size
     assert (error.kind == "crashed") is not refused or error.kind in ("session_not_found", "crashed")
+
+
+def test_an_exit_is_told_of_the_backend_that_has_left() -> None:
+    """The demo is claude's twin, and no claude is there to be looked at."""
+    end = RunEnd(exit_code=3, signal=None, stderr_tail="")
+    assert get_adapter("demo").explain_exit(end).message.startswith("demo exited with code 3")
+    assert get_adapter("claude").explain_exit(end).message.startswith("claude exited with code 3")
