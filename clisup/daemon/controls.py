@@ -163,10 +163,12 @@ class Controls:
         )
 
     def _unsupported(self, what: str) -> UsageError:
+        backend = self._session.backend
+        can = ", ".join(backend.adapter.capabilities.controls) or "none"
         return UsageError(
-            f"cannot use {what} with backend {self._session.backend.name!r}, because it has no such feature",
+            f"cannot use {what} with backend {backend.name!r}, because it has no such feature",
             kind="unsupported",
-            hint="see backend/list",
+            hint=f"its controls: {can}; for those of the others see backend/list, or clisup backends --json",
         )
 
 

@@ -267,6 +267,17 @@ def test_a_live_process_tells_how_full_its_context_is(serve: Callable[..., Harne
     assert all(category["name"] for category in usage["categories"])
 
 
+@pytest.mark.parametrize("what", ["context_usage", "compact"])
+def test_a_control_that_a_backend_lacks_is_refused_with_those_that_it_has(
+    serve: Callable[..., Harness], what: str
+) -> None:
+    daemon = serve(raw='[backends.agent]\nkind = "acp"\ncommand = ["true"]\n')
+    with pytest.raises(ClisupError) as refused:
+        daemon.new(backend="agent").call(what)
+    assert refused.value.kind == "unsupported" and f"cannot use {what}" in refused.value.message
+    assert "its controls: none" in refused.value.hint and "clisup backends --json" in refused.value.hint
+
+
 @pytest.mark.parametrize("mode", ["live"])
 def test_compaction_is_a_turn_like_any_other(serve: Callable[..., Harness], mode: str) -> None:
     daemon = serve()
