@@ -144,7 +144,10 @@ if __name__ == "__main__":
     parser.add_argument("--notify", help="where to post a line when something begins to wait")
     parser.add_argument("--link", default="", help="the page's address as your phone knows it, for that line")
     wish = parser.parse_args()
-    server = ThreadingHTTPServer(("127.0.0.1", wish.port), Page)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", wish.port), Page)
+    except (OSError, OverflowError) as error:
+        sys.exit(f"cannot listen at port {wish.port}, because of: {error}; give another one: --port N")
     if wish.notify:
         threading.Thread(target=tell, args=(wish.notify, wish.link), daemon=True).start()
     print(f"http://127.0.0.1:{server.server_address[1]}/?token={TOKEN}", flush=True)

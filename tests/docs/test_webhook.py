@@ -174,3 +174,16 @@ def test_a_push_service_is_told_that_something_waits_and_not_what(serve: Callabl
             browser.process.communicate()
             service.shutdown()
     assert heard == [b"'Bash' waits for your word: https://phone.example/"]
+
+
+@pytest.mark.parametrize("port", ["used", "99999"])
+def test_a_port_that_cannot_be_had_is_told_in_a_line(port: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        wanted = str(other.server_port) if port == "used" else port
+        argv = [sys.executable, "-W", "error", str(PROGRAM), "--port", wanted]
+        done = subprocess.run(
+            argv, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"cannot listen at port {wanted}, because of: ") and "--port N" in done.stderr
+    assert done.stderr.count("\n") == 1
