@@ -383,5 +383,13 @@ def _event_at(session: Session, seq: int) -> dict[str, Any]:
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:
-    """An event for a glance: long texts cut."""
-    return {key: value[:200] if isinstance(value, str) else value for key, value in event.items() if key != "blocks"}
+    """An event for a glance: long texts cut, also those of its blocks; images without their bytes."""
+    return {
+        key: [_short(block) for block in value] if key == "blocks" and value else _cut(value)
+        for key, value in event.items()
+        if key != "data" or not isinstance(value, str)
+    }
+
+
+def _cut(value: Any) -> Any:
+    return value[:200] if isinstance(value, str) else value

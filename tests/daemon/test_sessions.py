@@ -183,6 +183,13 @@ def test_get_tells_phase_timers_and_last_events(daemon: Harness, tmp_path: Path)
     session.end_of("t1")
 
 
+def test_the_last_events_say_what_the_messages_said_long_texts_cut(daemon: Harness) -> None:
+    session = daemon.new()
+    session.ask("a" * 300)
+    (message,) = [event for event in session.get()["last_events"] if event["type"] == "message"]
+    assert message["blocks"] == [{"kind": "text", "text": f"You said: {'a' * 190}"}]
+
+
 def test_get_is_of_one_moment_while_events_come(daemon: Harness) -> None:
     session = daemon.new()
     session.prompt("@stream 400 20 0.002")
