@@ -86,7 +86,7 @@ def _doctor(error: ClisupError) -> str:
 
 
 def _from_click(error: click.ClickException) -> ClisupError:
-    reason = error.format_message().strip().rstrip(".")
+    reason = " ".join(error.format_message().split()).rstrip(".,")  # click writes choices on lines of their own
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "clisup"
     return usage(

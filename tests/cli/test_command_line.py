@@ -97,6 +97,10 @@ def test_a_wrong_command_line_is_told_in_the_same_form(clisup: Run, args: tuple[
     assert f"hint: see clisup {args[0]} --help" in ran.err
 
 
+def test_a_wrong_command_line_is_one_line_and_a_hint(clisup: Run) -> None:
+    assert clisup("completion").err.count("\n") == 2
+
+
 def test_a_command_of_a_command_is_named_whole(clisup: Run) -> None:
     assert "hint: see clisup config show --help" in clisup("config", "show", "--config").err
 
