@@ -1,8 +1,8 @@
 """The calls of tools in one codex turn: by their items, and by raw response items where codex made no item of a call.
 
 A call that is refused, malformed or taken for denied by the sandbox has no item, nor have tools like `write_stdin`. The raw call
-comes before the item, its raw output after it: a raw output that no item has answered tells of such a call. The item of a call that
-was interrupted never ends, so there, too, the raw output tells. Any other call with an item that runs on is answered by the item.
+comes before the item, its raw output after it: a raw output that no item has answered tells of such a call. Some items never end,
+those of calls that were interrupted or refused after all: the raw output tells there, too. A command that runs on is answered by its item.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ Frame = dict[str, Any]
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _REFUSED = re.compile(r"approval policy is |rejected by user")
-# The words with which codex answers a call that it did not run, and the exit of a command that it ran without an item.
-_FAILED = re.compile(
-    r"unsupported call|exec_command failed|failed to parse|unavailable in |apply_patch verification failed"
-    r"|Process exited with code [1-9]|Script failed"
+# The words with which codex answers a call that it did not run, or that an interrupt cut off.
+_NOT_RUN = re.compile(
+    r"unsupported call|exec_command failed|write_stdin failed|failed to parse|\w+ is unavailable in |apply_patch verification failed"
+    r"|image path .+ is not a file|unable to \w+ image at |invalid agent id|agent ids must be |Unknown model |unknown MCP server"
+    r"|(?:Wall time: [\d.]+ seconds\n)?aborted by user"
 )
-_ABORTED = re.compile(r"(?:Wall time: [\d.]+ seconds\n)?aborted by user(?: after [\d.]+s)?")  # by an interrupt
+_FAILED = re.compile(r"^(?:Process exited with code [1-9]|Script failed)", re.MULTILINE)
+_HEAD_ENDS = "\nOutput:\n"  # what a command or a program wrote comes behind it, and may hold any words
 
 
 class Calls:
@@ -70,7 +72,7 @@ class Calls:
             self._asked.setdefault(call, ToolUse(tool_use_id=call, name=_name(raw), input=_arguments(raw)))
         elif kind in _OUTPUTS and call in self._asked and call not in self._answered:
             text = _text(raw.get("output"))
-            if call not in self._names or _ABORTED.fullmatch(text):
+            if call not in self._names or _NOT_RUN.match(text):
                 return [*self._tell(self._asked[call]), *self._output(call, text)]
         return []
 
@@ -82,8 +84,9 @@ class Calls:
 
     def _output(self, call: str, text: str) -> list[EventBase]:
         self._answered.add(call)
-        refused = bool(_REFUSED.search(text))
-        failed = refused or bool(_FAILED.search(text) or _ABORTED.fullmatch(text))
+        head = text.partition(_HEAD_ENDS)[0]
+        refused = bool(_REFUSED.search(head))
+        failed = refused or bool(_NOT_RUN.match(head) or _FAILED.search(head))
         result = ToolResult(tool_use_id=call, content=text, is_error=failed)
         if not refused:
             return [result]

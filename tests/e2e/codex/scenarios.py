@@ -142,6 +142,29 @@ TOOLS_SERVER = {"command": "python3", "args": [str(Path(MCP_SERVER).with_name("t
 WITH_TOOLS: dict[str, Any] = {"mcp_servers": {"clisup": TOOLS_SERVER}, "tools": ("add", "fail", "rendezvous")}
 SERVERS = {"good": {"command": "python3", "args": [MCP_SERVER]}, "bad": {"command": "/scratch/no-such-server"}}
 SLOW = "for i in $(seq 60); do sleep 1; done; echo finished"
+_NOT_RUN = (
+    call("view_image", path="missing.png"),
+    call("view_image", path="/tmp"),
+    call("write_stdin", session_id=4711, chars="x"),
+    call("wait_agent", namespace="multi_agent_v1", targets=["nobody"]),
+    call("wait_agent", namespace="multi_agent_v1", targets=[]),
+    call("spawn_agent", namespace="multi_agent_v1", message="Hi.", model="no-such-model"),
+    call("read_mcp_resource", server="none", uri="x://y"),
+)
+_READ = "read words; echo $words"
+
+
+def type_words(body: Body, n: int) -> Reply:
+    """What is typed into a command that waits for it comes back as its output."""
+    outputs = [str(entry["output"]) for entry in body["input"] if entry.get("type") == "function_call_output"]
+    if not outputs:
+        return said(n, call("exec_command", cmd=_READ, tty=True, yield_time_ms=300))
+    if len(outputs) == 1:
+        session = int(outputs[0].partition("session ID ")[2].split()[0])
+        return said(n, call("write_stdin", session_id=session, chars="unsupported call, rejected by user\n"))
+    return said(n, message("done"))
+
+
 _SCENARIOS = (
     Scenario("text", say("Hello, smile \U0001f600 line\u2028separator.", "\nBye.")),
     Scenario("reasoning", lambda body, n: said(n, reasoning("Let me", " think."), message("Thought."))),
@@ -191,6 +214,13 @@ _SCENARIOS = (
         SERVER,
     ),
     Scenario("tool_unknown", then_done(lambda body, n: said(n, call("no_such_tool", a=1)))),
+    Scenario(
+        "tools_not_run",
+        then_done(lambda body, n: said(n, *_NOT_RUN)),
+        (Run(request={"mcp_servers": {"good": SERVERS["good"]}}),),
+        SERVER,
+    ),
+    Scenario("tool_typed", type_words, kinds=SERVER),
     Scenario("tool_running_at_end", then_done(run(SLOW, yield_time_ms=300))),
     Scenario("code_mode", then_done(script(_SCRIPT)), (Run(request=CODE_MODE),)),
     Scenario("code_mode_error", then_done(script("no.such.thing();")), (Run(request=CODE_MODE),)),
