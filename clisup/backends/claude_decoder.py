@@ -16,7 +16,7 @@ from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
-from clisup.backends.claude_errors import Report
+from clisup.backends.claude_errors import Report, explain_hook
 from clisup.backends.claude_frames import (
     SAID,
     Assistant,
@@ -46,7 +46,7 @@ from clisup.backends.claude_stretch import stretch
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
-from clisup.core.events import AssistantMessage, Block, EventBase
+from clisup.core.events import AssistantMessage, Block, EventBase, TurnError
 from clisup.core.framing import Line
 from clisup.core.stretch import Stretch
 
@@ -79,6 +79,7 @@ class ClaudeDecoder:
         self._tasks = Tasks(carried.background)
         self._failure = _NO_FAILURE
         self._resets_at: str | None = None
+        self._refused: TurnError | None = None  # the prompt, by a hook
 
     @property
     def background(self) -> frozenset[str]:
@@ -296,12 +297,20 @@ class ClaudeDecoder:
             self._resets_at = event.resets_at
         return [event]
 
+    def _informed(self, frame: dict[str, Any]) -> list[EventBase]:
+        outcome = get_dict(frame, "prompt_submit_outcome")
+        refused = explain_hook(outcome=get_str(outcome, "kind"), reason=get_str(outcome, "reason"))
+        self._refused = refused or self._refused
+        return RARE["system/informational"](frame)
+
     def _result(self, frame: dict[str, Any]) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
         events = [*self._messages.finish(), *self._questions.close()]
         self._carried_usd = terminal.cost_total_usd
-        self._failure, self._resets_at = _NO_FAILURE, None
+        if self._refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
+            terminal = replace(terminal, is_error=True, text="", error=self._refused)
+        self._failure, self._resets_at, self._refused = _NO_FAILURE, None, None
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
 
 
@@ -311,6 +320,7 @@ _STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]]
     "system/task_updated": lambda decoder, frame: decoder._tasks.updated(frame),
     "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
     "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
+    "system/informational": ClaudeDecoder._informed,
     "rate_limit_event": ClaudeDecoder._rate_limit,
     "control_request": lambda decoder, frame: asked(decoder._questions, frame),
     "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),

@@ -18,7 +18,9 @@ from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule
 from clisup.core.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "INTERRUPTED", "Report", "explain_end", "explain_report", "explain_retry", "recovery_of"]
+__all__ = [
+    "ERRORS", "INTERRUPTED", "Report", "explain_end", "explain_hook", "explain_report", "explain_retry", "recovery_of",
+]  # fmt: skip
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
 _MESSAGE_MAX = 4096
@@ -69,6 +71,9 @@ _BY_API_TYPE: dict[str, TurnErrorKind] = {
     "rate_limit_error": "rate_limit", "overloaded_error": "overloaded", "api_error": "server",
     "timeout_error": "server", "billing_error": "quota_exceeded", "request_too_large": "context_overflow",
 }
+
+# What became of a prompt that a hook of the settings kept from the model: the result says success.
+_BY_HOOK: dict[str, TurnErrorKind] = {"blocked_by_hook": "permission", "stopped_by_hook": "permission"}
 
 # Codes that say more than the API's own type beside them: a spent balance comes as `invalid_request_error`.
 _BY_EXACT_CODE: dict[str, TurnErrorKind] = {
@@ -123,6 +128,15 @@ def explain_report(report: Report) -> TurnError:
         resets_at=resets_at,
         http_status=report.status,
     )
+
+
+def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None:
+    """The error of a prompt that never came to the model; None for any other `outcome` of it."""
+    kind = _BY_HOOK.get(outcome or "")
+    if kind is None:
+        return None
+    why = (reason or "it gives no reason")[:_MESSAGE_MAX]
+    return TurnError(kind=kind, message=f"a UserPromptSubmit hook of claude's settings refused the prompt: {why}")
 
 
 def _message(report: Report) -> str:
@@ -223,7 +237,7 @@ _EXITS: tuple[_Exit, ...] = (
 def _rules() -> Iterator[ErrorRule]:
     """All tables above as rules, for the table in the docs; the code below asks the tables themselves."""
     words: tuple[dict[str, TurnErrorKind], ...] = (
-        _BY_SUBTYPE, _BY_TERMINAL_REASON, _BY_API_ERROR, _BY_EXACT_CODE, _BY_API_TYPE, _BY_CODE,
+        _BY_SUBTYPE, _BY_TERMINAL_REASON, _BY_HOOK, _BY_API_ERROR, _BY_EXACT_CODE, _BY_API_TYPE, _BY_CODE,
     )  # fmt: skip
     yield ErrorRule("code", "refusal", "refusal")
     for table in words:

@@ -20,6 +20,7 @@ from tests.e2e.scenarios import (
     Scenario,
     Stall,
     bash,
+    hook,
     in_turn,
     message,
     partial,
@@ -104,6 +105,7 @@ _ONE_TWO = in_turn(slowly("One ", "two."), reply("Second."), reply("Third."))
 _STALLS = in_turn(partial(Stall()), reply("Next."))
 _SHORT_TOOL = in_turn(use(bash("t1", ticks(1))), reply("After the tool."), reply("Later."))
 _IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+_NO_FIRST = "grep -q First && { echo 'not today' >&2; exit 2; } || true"
 _DENIED_ONCE = in_turn(FORBIDDEN, reply("Next."))
 
 _TABLE = (
@@ -198,6 +200,8 @@ _TABLE = (
     live("not_json", reply("One."), FIRST, IDLE, Say("this is not JSON")),
     live("wrong_role", reply("never"), Say('{"type":"user","message":{"role":"assistant","content":"x"}}')),
     live("http_403", _DENIED_ONCE, FIRST, IDLE, *NEXT),
+    Scenario("live_hook_blocks", reply("Second."),
+             (Run(args=hook("UserPromptSubmit", _NO_FIRST), env=STATES, dialogue=(FIRST, IDLE, *NEXT)),)),
     live("http_403_last", FORBIDDEN, FIRST, IDLE, END),
     Scenario(
         "live_memory",

@@ -292,6 +292,15 @@ def unified(status: str, **more: str) -> dict[str, str]:
     return {f"anthropic-ratelimit-unified-{name.replace('_', '-')}": value for name, value in headers.items()}
 
 
+AGAIN = """grep -q '"stop_hook_active":true' || { echo 'In German.' >&2; exit 2; }"""
+
+
+def hook(event: str, command: str) -> tuple[str, ...]:
+    """A hook of the user's own settings, given by a flag."""
+    hooks = {event: [{"matcher": "*", "hooks": [{"type": "command", "command": command}]}]}
+    return ("--settings", json.dumps({"hooks": hooks}))
+
+
 def tool_run(suffix: str, signal: Signal) -> Run:
     return Run(suffix, "Use your tools.", args=BYPASS, env={"IS_SANDBOX": "1"}, signal=signal)
 
@@ -577,6 +586,24 @@ _TABLE = (
             Run("_second", "Two.", "resume"),
             Run("_slash", "/compact", "resume"),
             Run("_after", "Three.", "resume"),
+        ),
+    ),
+    Scenario("hook_blocks", say("never"), (Run(args=hook("UserPromptSubmit", "echo 'not today' >&2; exit 2")),)),
+    Scenario(
+        "hook_stops",
+        say("never"),
+        (Run(args=hook("UserPromptSubmit", """echo '{"continue": false, "stopReason": "enough"}'""")),),
+    ),
+    Scenario("hook_again", in_turn(say("Hello."), say("Guten Tag.")), (Run(args=hook("Stop", AGAIN)),)),
+    Scenario(
+        "hook_denies",
+        in_turn(use(bash("no", "echo hi")), say("I may not.")),
+        (
+            Run(
+                prompt="Use your tools.",
+                args=(*BYPASS, *hook("PreToolUse", "echo 'not this' >&2; exit 2")),
+                env={"IS_SANDBOX": "1"},
+            ),
         ),
     ),
     Scenario("slash_prompt", say("never"), (Run(prompt="/cost"),)),
