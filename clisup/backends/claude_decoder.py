@@ -41,7 +41,7 @@ from clisup.backends.claude_frames import (
 from clisup.backends.claude_live import INTERRUPT, LiveState, control_line, control_request
 from clisup.backends.claude_messages import Messages
 from clisup.backends.claude_rare import PLAIN, RARE, SILENT, STREAM_SILENT, rate_limit
-from clisup.backends.claude_result import terminal_of
+from clisup.backends.claude_result import Denials, terminal_of
 from clisup.backends.claude_stretch import stretch
 from clisup.backends.claude_tasks import Tasks
 from clisup.backends.lines import unparsed
@@ -77,6 +77,7 @@ class ClaudeDecoder:
         self._carried_usd = carried.cost_usd
         self._messages = Messages()
         self._tasks = Tasks(carried.background)
+        self._denials = Denials()
         self._failure = _NO_FAILURE
         self._resets_at: str | None = None
         self._refused: TurnError | None = None  # the prompt, by a hook
@@ -247,6 +248,7 @@ class ClaudeDecoder:
             if too_deep(data, [block.content for block in content]):
                 raise MalformedError("nested too deep")
             events += [tool_result(block, parent) for block in content if block.type == "tool_result"]
+            self._denials.see(events)
         if parent is not None:
             return events
         if frame.replay:
@@ -297,6 +299,11 @@ class ClaudeDecoder:
             self._resets_at = event.resets_at
         return [event]
 
+    def _denied(self, frame: dict[str, Any]) -> list[EventBase]:
+        events = RARE["system/permission_denied"](frame)
+        self._denials.see(events)
+        return events
+
     def _informed(self, frame: dict[str, Any]) -> list[EventBase]:
         outcome = get_dict(frame, "prompt_submit_outcome")
         refused = explain_hook(outcome=get_str(outcome, "kind"), reason=get_str(outcome, "reason"))
@@ -306,7 +313,7 @@ class ClaudeDecoder:
     def _result(self, frame: dict[str, Any]) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
-        events = [*self._messages.finish(), *self._questions.close()]
+        events = [*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)]
         self._carried_usd = terminal.cost_total_usd
         if self._refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
             terminal = replace(terminal, is_error=True, text="", error=self._refused)
@@ -321,6 +328,7 @@ _STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]]
     "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
     "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
     "system/informational": ClaudeDecoder._informed,
+    "system/permission_denied": ClaudeDecoder._denied,
     "rate_limit_event": ClaudeDecoder._rate_limit,
     "control_request": lambda decoder, frame: asked(decoder._questions, frame),
     "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),

@@ -7,18 +7,21 @@ only `model_usage_since_last_result` is of this turn alone (absent in older vers
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
+from clisup.backends import claude_blocks
 from clisup.backends.base import Terminal
 from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.backends.claude_live import prompts_of_frame
+from clisup.core.events import EventBase, PermissionDenied, ToolResult
 from clisup.core.prices import whole_usd
 from clisup.core.usage import Usage
 
-__all__ = ["denied_tools", "terminal_of"]
+__all__ = ["Denials", "denied_tools", "terminal_of"]
 
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _MODEL_USAGE = {
@@ -133,3 +136,37 @@ def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
         else []
     )
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+class Denials:
+    """The refusals of a turn. Some are told when they happen; those by a hook or an approval, and all of qwen's, the result alone
+    names, and what the model was told is the reason.
+    """
+
+    __slots__ = ("_told", "_words")
+
+    def __init__(self) -> None:
+        self._told: set[str | None] = set()
+        self._words: dict[str, str] = {}
+
+    def see(self, events: Iterable[EventBase]) -> None:
+        """Refusals that are told, and results that may be those of others."""
+        for event in events:
+            if isinstance(event, PermissionDenied):
+                self._told.add(event.tool_use_id)
+            elif isinstance(event, ToolResult) and event.is_error:
+                self._words[event.tool_use_id] = event.content[: claude_blocks.DETAIL_CHARS]
+
+    def rest(self, frame: dict[str, Any]) -> list[EventBase]:
+        """Those of a result that nothing has told of yet. The turn is over: what was seen is forgotten."""
+        listed = frame.get("permission_denials")
+        events: list[EventBase] = []
+        for denial in listed if isinstance(listed, list) else ():
+            given = denial if isinstance(denial, dict) else {}
+            name, tool_use_id = get_str(given, "tool_name"), get_str(given, "tool_use_id")
+            if name and (tool_use_id is None or tool_use_id not in self._told):
+                reason = self._words.get(tool_use_id or "")
+                events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))
+        self._told.clear()
+        self._words.clear()
+        return events

@@ -47,7 +47,6 @@ from clisup.core.events import (
     ContentDelta,
     EventBase,
     MessageStart,
-    PermissionDenied,
     Retracted,
     ToolProgress,
     ToolResult,
@@ -102,7 +101,6 @@ class QwenDecoder(ClaudeDecoder):
         super().__init__(carried)
         self._carried_usage = carried.usage
         self._last = _Open(None)
-        self._refusals: dict[str, str] = {}  # of tools: what their failed results said
 
     # The frequent frames
 
@@ -179,7 +177,6 @@ class QwenDecoder(ClaudeDecoder):
         """Tool results. They answer the message before them: a later retry is not about it."""
         events = super()._user(frame, data)
         results = [event for event in events if isinstance(event, ToolResult)]
-        self._refusals.update({result.tool_use_id: result.content for result in results if result.is_error})
         self._last.shown = self._last.shown and not results
         return events
 
@@ -227,7 +224,6 @@ class QwenDecoder(ClaudeDecoder):
         error = get_dict(frame, "error")
         share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage)
         self._carried_usage = total
-        denials = self._denials(frame)
         terminal = Terminal(
             is_error=said,
             text="" if said else get_str(frame, "result") or "",
@@ -237,19 +233,7 @@ class QwenDecoder(ClaudeDecoder):
             denied=denied_tools(frame),
             structured=frame.get("structured_result"),
         )
-        return Decoded([*self._messages.finish(), *denials], terminal)
-
-    def _denials(self, frame: dict[str, Any]) -> list[EventBase]:
-        """The CLI tells at the end which of its failed tools were refused; what it told the model is the reason."""
-        denials = frame.get("permission_denials")
-        told = [denial for denial in denials if isinstance(denial, dict)] if isinstance(denials, list) else []
-        events: list[EventBase] = []
-        for denial in told:
-            name, tool_use_id = get_str(denial, "tool_name"), get_str(denial, "tool_use_id")
-            if name:
-                reason = self._refusals.get(tool_use_id or "")
-                events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))
-        return events
+        return Decoded([*self._messages.finish(), *self._denials.rest(frame)], terminal)
 
 
 def _key(frame: dict[str, Any]) -> str:

@@ -21,3 +21,14 @@ def test_a_prompt_that_a_hook_kept_from_the_model_has_failed_and_its_refusal_is_
 def test_a_hook_that_sends_the_model_back_is_no_end() -> None:
     terminal = Recording.of("claude/2.1.329/hook_again").terminal()
     assert (terminal.error, terminal.text) == (None, "Guten Tag.")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("hook_denies", "not this"), ("live_ask_deny", ""), ("tool_denied", "haven't granted it")]
+)
+def test_a_refused_tool_is_told_once_whoever_refused_it(name: str, why: str) -> None:
+    recording = Recording.of(f"claude/2.1.329/{name}")
+    (denied,) = recording.events("permission_denied")
+    ends = [one.terminal for one in recording.decode() if one.terminal]
+    assert ends[0].denied == (denied.name,)
+    assert why in denied.reason

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Decoded
+from clisup.core.events import PermissionDenied
 from clisup.core.verdict import ExitRecord, conclude
 from tests.backends.contract import ESSENCE, essence, expected, frame_faults
 from tests.backends.recorded import PATHS, Recording, name_of
@@ -68,6 +69,13 @@ def test_a_turn_that_failed_has_no_final_answer(path: Any) -> None:
     """What there was of one is in its messages; a program that reads `text` alone would take it for the answer."""
     ends = [one.terminal for one in Recording(path).decode() if one.terminal]
     assert not any(end.text for end in ends if end.is_error)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
+def test_every_tool_that_an_end_names_as_denied_was_told_as_that(path: Any) -> None:
+    results = Recording(path).decode()
+    told = {event.name for one in results for event in one.events if isinstance(event, PermissionDenied)}
+    assert {name for one in results if one.terminal for name in one.terminal.denied} == told
 
 
 @pytest.mark.parametrize("path", PATHS, ids=name_of)
