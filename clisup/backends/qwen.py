@@ -117,7 +117,7 @@ class QwenAdapter:
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> QwenDecoder:
         """A decoder for one turn's stdout."""
-        return QwenDecoder(carried)
+        return QwenDecoder(carried, expand=request.expand)
 
     def parse_version(self, output: str) -> str | None:
         """`0.24.4` alone on its line."""

@@ -37,7 +37,7 @@ from clisup.backends.claude_frames import (
 from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
 from clisup.backends.long_texts import qwen_passes_on
-from clisup.backends.qwen_errors import explain_error, explain_retry
+from clisup.backends.qwen_errors import UNASKED, explain_error, explain_retry
 from clisup.core.deltas import DeltaKind
 from clisup.core.events import (
     AssistantMessage,
@@ -97,8 +97,9 @@ class QwenDecoder(ClaudeDecoder):
 
     passes_on = staticmethod(qwen_passes_on)
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: Carried, *, expand: bool = False) -> None:
         super().__init__(carried)
+        self._expand = expand  # a command of the CLI's own need not ask the model
         self._carried_usage = carried.usage
         self._last = _Open(None)
 
@@ -224,12 +225,15 @@ class QwenDecoder(ClaudeDecoder):
         error = get_dict(frame, "error")
         share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage)
         self._carried_usage = total
+        text = "" if said else get_str(frame, "result") or ""
+        unasked = not said and not text and self._last.message_id is None and not self._expand
+        failure = UNASKED if unasked else explain_error(get_str(error, "message") or "") if said else None
         terminal = Terminal(
-            is_error=said,
-            text="" if said else get_str(frame, "result") or "",
+            is_error=failure is not None,
+            text=text,
             usage=share,
             usage_total=total,
-            error=explain_error(get_str(error, "message") or "") if said else None,
+            error=failure,
             denied=denied_tools(frame),
             structured=frame.get("structured_result"),
         )

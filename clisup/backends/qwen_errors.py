@@ -9,7 +9,7 @@ from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.core.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "explain_end", "explain_error", "explain_retry", "recovery_of"]
+__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "recovery_of"]
 
 _MESSAGE_MAX = 4096
 _PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
@@ -75,6 +75,11 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"ERR_UNKNOWN_BUILTIN_MODULE|SyntaxError: ", "spawn_failed", "qwen needs node 22 or newer"),
 )  # fmt: skip
 _TAXONOMY = Taxonomy(ERRORS)
+UNASKED = TurnError(
+    kind="permission",
+    message="qwen ended the turn without asking the model, and gives no reason; look for a UserPromptSubmit hook in its settings",
+)
+"""A success without a word of the model's: all that qwen tells of a hook that refused the prompt (0.24.4)."""
 
 
 def explain_error(said: str) -> TurnError:

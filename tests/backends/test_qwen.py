@@ -230,3 +230,10 @@ def test_no_line_makes_the_decoder_raise_and_it_still_hears_the_end() -> None:
 def test_an_unknown_frame_is_kept_as_such() -> None:
     (event,) = decode(fresh(), {"type": "nobody knows"}).events
     assert (event.type, event.reason) == ("unparsed", "unknown_type")  # type: ignore[attr-defined]
+
+
+def test_a_success_for_which_the_model_was_never_asked_is_a_failure() -> None:
+    """All that the CLI tells of a hook that refused the prompt."""
+    terminal = Recording.of("qwen/0.24.4/hook_blocks").terminal()
+    assert terminal.error is not None and (terminal.error.kind, terminal.text) == ("permission", "")
+    assert "UserPromptSubmit" in terminal.error.message

@@ -45,6 +45,9 @@ class Session:
         self.root = Path(tempfile.mkdtemp(prefix="clisup-record-"))
         for name in ("home", "cwd", "run"):
             (self.root / name).mkdir()
+        if run.settings is not None:
+            (self.root / "home" / ".qwen").mkdir()
+            (self.root / "home" / ".qwen" / "settings.json").write_text(json.dumps(run.settings))
         self.api = FakeChatAPI(scenario).__enter__()
         self.usage: Usage | None = NO_USAGE
 

@@ -152,7 +152,7 @@ SCHEMA: Body = {"type": "object", "properties": {"answer": {"type": "integer"}},
 
 @dataclass(frozen=True)
 class QwenRun:
-    """One process of the CLI. `session`: new, resume or again (the last new id), unknown. `mcp`: its own servers."""
+    """One process of the CLI. `session`: new, resume or again (the last new id), unknown. `mcp`: its servers. `settings`: the user's."""
 
     suffix: str = ""
     prompt: str = "Say hello."
@@ -163,6 +163,7 @@ class QwenRun:
     mcp: Body | None = None
     sources: str = "user"
     schema: Body | None = None
+    settings: Body | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,11 @@ TICKS = "for i in $(seq 30); do sleep 1; done; echo finished"
 OVERFLOW = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 MCP = {"good": {"command": "python3", "args": ["HERE/mcp_server.py"]}, "bad": {"command": "/no/such/server"}}
+
+
+def hook(event: str, command: str) -> Body:
+    """Settings with one hook."""
+    return {"hooks": {event: [{"matcher": "*", "hooks": [{"type": "command", "name": "a hook", "command": command}]}]}}
 
 
 def at(name: str, after: str, suffix: str = "", mode: str | None = None, delay: float = 0.5) -> QwenRun:
@@ -286,6 +292,9 @@ _FAILURES = (
         "max_tool_calls",
         use(*shell("ok", "echo hi")),
         (QwenRun(prompt=USE, mode="yolo", args=("--max-tool-calls=0",)),),
+    ),
+    QwenScenario(
+        "hook_blocks", say("never"), (QwenRun(settings=hook("UserPromptSubmit", "echo 'not today' >&2; exit 2")),)
     ),
     QwenScenario("bad_flag", say("never"), (QwenRun(args=("--no-such-flag",)),)),
     QwenScenario(
