@@ -85,7 +85,7 @@ def _successors_words(flags: Flags, place: Place, config: str | None) -> list[st
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:
     """The configuration file, and whether somebody named it: then it has to be there."""
-    return os.path.abspath(flags.config or config_file(env)), flags.config is not None or "CLISUP_CONFIG" in env
+    return _absolute(flags.config or config_file(env)), flags.config is not None or "CLISUP_CONFIG" in env
 
 
 class Place(NamedTuple):
@@ -98,10 +98,21 @@ class Place(NamedTuple):
 def place_of(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) -> Place:
     uid = os.getuid()
     chosen = flags.state_dir or env.get("CLISUP_STATE_DIR") or in_home(state_dir, env)
-    state = os.path.abspath(chosen or default_state_dir(env, uid))
+    state = _absolute(chosen or default_state_dir(env, uid))
     own = {**env, "CLISUP_STATE_DIR": state}
     sock = flags.socket or env.get("CLISUP_SOCKET") or in_home(socket, env) or default_socket(own, uid)
-    return Place(state, os.path.abspath(sock))
+    return Place(state, _absolute(sock))
+
+
+def _absolute(path: str) -> str:
+    """Raises `ConfigurationError` for a relative one in a directory that was removed."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"cannot use {path}, because it is relative and the working directory is gone",
+            hint="give an absolute path, or go to another directory",
+        ) from None
 
 
 def _activated_place(place: Place, path: str, flags: Flags, configured: str, env: Mapping[str, str]) -> Place:

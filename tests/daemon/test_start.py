@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from harness import Harness, until
 
-from clisup.errors import ClisupError
+from clisup.daemon.start import Flags, place_of
+from clisup.errors import ClisupError, ConfigurationError
 
 cold = pytest.mark.cold  # where the start itself is looked at: locks, refusals, what is inherited
 
@@ -188,3 +189,14 @@ def test_a_session_of_a_newer_version_is_left_alone(serve: Callable[..., Harness
     with pytest.raises(ClisupError):
         daemon.new(session_id=newer.id)
     assert path.read_text() == text and own.ask("hello")["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("flags", [Flags(state_dir="state"), Flags(state_dir="/tmp/x", socket="sock")])
+def test_a_relative_place_in_a_directory_that_was_removed_is_refused_in_words(
+    flags: Flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigurationError, match="relative and the working directory is gone"):
+        place_of(flags, "", "", {})
