@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -396,6 +397,13 @@ def test_every_exemption_is_needed() -> None:
     assert SPAWN_FILES | set(SPAWN_ELSEWHERE) <= spawning
     above = {m.name for m in MODULES for item in imports(m) if within(item.target, set(MODEL_LAYER))}
     assert above >= WHOLE_MODEL_LAYER
+
+
+def test_no_test_imports_the_keepers_file() -> None:
+    """It puts lighter modules in the places of the standard library's, for whatever comes after it in the same process."""
+    imports = re.compile(r"^(from|import) clisup\.keeper\.keeper\b", re.MULTILINE)
+    found = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py") if imports.search(path.read_text())]
+    report(found, "the keeper's file is run, or read")
 
 
 def test_nothing_refers_to_what_lies_outside_the_repository() -> None:

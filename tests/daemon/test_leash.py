@@ -14,13 +14,19 @@ import pytest
 import trio
 import trio.testing
 
+import clisup.keeper
 from clisup.daemon import leash as leash_module
 from clisup.daemon.leash import Leash
 from clisup.host import clock
 from clisup.host.session_dir import RunDir
-from clisup.keeper.keeper import FLUSH_S
 
 LIMIT_S = 20.0
+# Read and not imported: the keeper's file puts lighter modules in the places of some of the standard library's.
+FLUSH_S = next(
+    float(line.split()[2])
+    for line in Path(clisup.keeper.__file__).with_name("keeper.py").read_text().splitlines()
+    if line.startswith("FLUSH_S = ")
+)
 SESSION = "00000000-0000-4000-8000-000000000001"
 HANGS = """
 import fcntl, json, os, signal, socket
