@@ -101,7 +101,7 @@ def test_a_wait_that_is_too_long_ends_as_overloaded_for_the_offender_alone(
     serve: Callable[..., Harness], flood: Callable[[Harness], list[Flooder]]
 ) -> None:
     # At this rate a client that rests has its share again in a moment; a flood never rests.
-    daemon = serve(daemon={"request_wait_s": 0.005, "request_rate": 10_000})
+    daemon = serve(daemon={"request_wait_s": 0.0002, "request_rate": 10_000})
     with daemon.wire() as good:
         good.call("ping")
         floods = flood(daemon)

@@ -151,6 +151,9 @@ def test_a_line_without_end_is_kept_and_the_turn_fails(serve: Callable[..., Harn
     assert session.ask("once more")["outcome"] == "completed"
 
 
+NO_JSON, CROWD = (None, "parse_error"), (1, "invalid_request")  # millions of values are refused unread
+
+
 # -- on the socket ----------------------------------------------------------------------------------------------------
 
 
@@ -164,24 +167,28 @@ def test_a_request_that_comes_one_byte_at_a_time_is_answered(daemon: Harness) ->
 
 @pytest.mark.fault(46)
 @pytest.mark.parametrize(
-    "data",
+    ("data", "refused"),
     [
-        pytest.param(random.Random(3).randbytes(MIB) + b"\n", id="noise"),
-        pytest.param(bytes(MIB) + b"\n", id="NUL"),
-        pytest.param(b"[" * 15 * MIB + b"\n", id="open arrays"),
-        pytest.param(b'{"id":1,"method":"ping","params":' + b'{"a":' * (3 * MIB) + b"\n", id="open objects"),
-        pytest.param(b"{" + b'"id":1,' * (2 * MIB) + b'"method":"ping"}\n', id="one key two million times"),
-        pytest.param('{"id":1,"method":"ping"}'.encode("utf-16") + b"\n", id="UTF-16"),
-        pytest.param(b'{"id":1,"method":"ping","params":{"a":%s}}\n' % (b"9" * 15 * MIB), id="a number of 15 MB"),
+        pytest.param(random.Random(3).randbytes(MIB) + b"\n", NO_JSON, id="noise"),
+        pytest.param(bytes(MIB) + b"\n", NO_JSON, id="NUL"),
+        pytest.param(b"[" * 15 * MIB + b"\n", (None, "invalid_request"), id="open arrays"),
+        pytest.param(b'{"id":1,"method":"ping","params":' + b'{"a":' * (3 * MIB) + b"\n", CROWD, id="open objects"),
+        pytest.param(b"{" + b'"id":1,' * (2 * MIB) + b'"method":"ping"}\n', CROWD, id="one key two million times"),
+        pytest.param('{"id":1,"method":"ping"}'.encode("utf-16") + b"\n", NO_JSON, id="UTF-16"),
+        pytest.param(
+            b'{"id":1,"method":"ping","params":{"a":%s}}\n' % (b"9" * 15 * MIB), NO_JSON, id="a number of 15 MB"
+        ),
     ],
 )
-def test_floods_of_nonsense_are_refused_and_the_connection_goes_on(data: bytes, daemon: Harness) -> None:
+def test_floods_of_nonsense_are_refused_and_the_connection_goes_on(
+    data: bytes, refused: tuple[int | None, str], daemon: Harness
+) -> None:
     with daemon.wire() as good, daemon.wire() as bad:
         sender = threading.Thread(target=bad.send, args=(data + b'{"id":"end","method":"ping"}\n',))
         sender.start()  # beside the reading: a client whose answers wait is not read
         refusals = 0
         while "error" in (frame := bad.frame()):
-            assert (frame["id"], frame["error"]["data"]["kind"]) == (None, "parse_error")
+            assert (frame["id"], frame["error"]["data"]["kind"]) == refused
             refusals += 1
         sender.join()
         assert refusals and frame["id"] == "end"
