@@ -18,6 +18,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.host.journal_reader import Segments
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import Stored, look_at
 
@@ -52,16 +53,23 @@ class Retention:
             try:
                 await self.once()
             except (ClisupError, OSError) as error:
-                reason = error.message if isinstance(error, ClisupError) else error.strerror
-                _log.error("retention failed", error=reason)  # the next pass tries again
+                _tell(error)
             with trio.move_on_after(self._config.every_s):
                 await self._renewed.wait()
 
     async def once(self) -> int:
-        """Remove what is due; give how many parts. Raises `OSError`, `WorldError(storage_failed)`."""
-        gone = await self.due()
-        for part in gone:
-            await self.remove(part)
+        """Remove what is due; give how many parts. What cannot be removed keeps no other session's. Raises `OSError`."""
+        gone: list[Part] = []
+        stuck: set[str] = set()
+        for part in await self.due():
+            if part.session_id in stuck:
+                continue  # what is left of a session has no hole
+            try:
+                await self.remove(part)
+                gone.append(part)
+            except (ClisupError, OSError) as error:
+                stuck.add(part.session_id)
+                _tell(error)
         if gone:
             whole = sum(part.upto is None for part in gone)
             _log.info("retention removed", parts=len(gone), sessions=whole, bytes=sum(part.size for part in gone))
@@ -80,17 +88,34 @@ class Retention:
         return due_of(found, self._config)
 
     async def remove(self, part: Part) -> None:
-        """Remove one part of what was due. Raises `WorldError(storage_failed)`."""
+        """Remove one part of what was due; a client may have been faster. Raises `UsageError`, `WorldError(storage_failed)`."""
         failpoint("retention.before")
-        if part.upto is None:
+        session = self._manager.find(part.session_id)
+        if session is not None and part.upto is None:
             await self._manager.delete(part.session_id)
-        elif (session := self._manager.find(part.session_id)) is not None:
+        elif session is not None and part.upto is not None:
             with self._manager.services.storage.watched():
-                paths = session.recorder.release(part.upto)
-            if paths:  # a session that works meanwhile keeps what it is writing to
+                session.recorder.release(part.upto)
+            first_seq = session.recorder.first_seq
+            if part.upto < first_seq:  # a session that works meanwhile keeps what it is writing to
                 runs = [session.dir.run(run).path for run in part.runs]
-                await trio.to_thread.run_sync(remove_files, paths, runs)
+                await trio.to_thread.run_sync(_remove_below, session.dir.journal, first_seq, runs)
         failpoint("retention.after")
+
+
+def _tell(error: ClisupError | OSError) -> None:
+    """The next pass tries again."""
+    _log.error("retention failed", error=error.message if isinstance(error, ClisupError) else error.strerror)
+
+
+def _remove_below(journal: str, first_seq: int, runs: list[str]) -> None:
+    """All that was given up, also by a pass before this one that could not remove it. Raises `WorldError(storage_failed)`."""
+    segments = Segments(journal)
+    try:
+        there = segments.listed(journal)
+    except OSError as error:
+        raise storage_error("read", journal, error) from None
+    remove_files([segments.path_of(seq) for seq in there if seq < first_seq], runs)
 
 
 def _look_at_all(directories: list[SessionDir]) -> list[Stored]:

@@ -6,16 +6,23 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
 from harness import Harness, until
 from session_probe import SessionProbe
 from wire import Wire
 
-from clisup.core.retention import expired
-from clisup.daemon.retention import parts_of
-from clisup.errors import ClisupError
+from clisup.core.config import RetentionConfig
+from clisup.core.retention import Part, expired
+from clisup.daemon.retention import Retention, parts_of
+from clisup.errors import ClisupError, WorldError
+from clisup.host.journal_store import JournalStore
+from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import Segment, Stored
 
 SMALL = {"segment_bytes": 65536}
@@ -245,3 +252,71 @@ def test_segments_go_in_their_order_with_their_runs_also_where_the_file_system_s
         (11, (3,), 95.0),
     ]
     assert expired(parts, now=92.0, days=60 / 86_400, limit=0) == []
+
+
+async def _of_closed(manager: Any, names: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """One pass, to which these closed sessions are due."""
+
+    async def due(_: Retention) -> list[Part]:
+        return [Part(name, None, (), 10, 0.0) for name in names]
+
+    monkeypatch.setattr(Retention, "due", due)
+    return await Retention(manager, RetentionConfig()).once()
+
+
+def test_what_cannot_be_removed_and_what_a_client_removed_first_keep_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deleted = []
+
+    async def delete(session_id: str) -> None:
+        if session_id == "a":
+            raise WorldError("cannot remove a", kind="storage_failed", hint="")
+        deleted.append(session_id)
+
+    sessions = {name: object() for name in "acd"}  # a client has deleted b since it was looked at
+    manager = SimpleNamespace(find=sessions.get, delete=delete)
+    assert trio.run(_of_closed, manager, "abcd", monkeypatch) == 3
+    assert deleted == ["c", "d"]
+
+
+def test_a_segment_that_could_not_be_removed_goes_with_the_next_pass_and_before_any_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = SessionDir(str(tmp_path), "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11")
+    journal = Path(directory.journal)
+    journal.mkdir(parents=True)
+    for seq in (1, 5, 9):
+        (journal / f"{seq:012d}.jsonl").touch()
+    store = JournalStore(directory.journal, segment_bytes=65536)
+    store._segments = [1, 5, 9]
+    store.next_seq = 12
+    session = SimpleNamespace(dir=directory, recorder=_Recorder(store))
+    services = SimpleNamespace(storage=SimpleNamespace(watched=nullcontext))
+    retention = Retention(cast("Any", SimpleNamespace(find=lambda _: session, services=services)), RetentionConfig())
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    for upto in (4, 8):
+        with pytest.raises(WorldError):
+            trio.run(retention.remove, Part(directory.id, upto, (), 10, 0.0))
+    monkeypatch.setattr(os, "unlink", unlink)
+    trio.run(retention.remove, Part(directory.id, 4, (), 10, 0.0))
+    assert [path.name for path in journal.iterdir()] == ["000000000009.jsonl"]
+
+
+class _Recorder:
+    """As much of one as retention asks."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+
+    @property
+    def first_seq(self) -> int:
+        return self._store.first_seq
+
+    def release(self, upto: int) -> list[str]:
+        return self._store.release(upto, {})
