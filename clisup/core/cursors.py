@@ -45,7 +45,14 @@ def encode_move(session_id: str, seq: int) -> bytes:
 def read_cursors(data: bytes) -> tuple[dict[str, int], bool, int]:
     """(cursors, all_known, bytes of whole lines) of a file; what comes after them is torn. Raises `ValueError` for a damaged one."""
     whole = data.rfind(b"\n") + 1
-    head, *moves = data[:whole].splitlines() or [b""]
+    try:
+        return *_read(data[:whole]), whole
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"no cursor file: {type(error).__name__}") from None
+
+
+def _read(data: bytes) -> tuple[dict[str, int], bool]:
+    head, *moves = data.splitlines() or [b""]
     fields = json.loads(head)
     if not isinstance(fields, dict) or fields.get("v") != 1:
         raise ValueError("no cursor file of this version")
@@ -53,4 +60,4 @@ def read_cursors(data: bytes) -> tuple[dict[str, int], bool, int]:
     for line in moves:
         session_id, seq = json.loads(line)
         cursors[str(session_id)] = int(seq)
-    return cursors, bool(fields.get("all")), whole
+    return cursors, bool(fields.get("all"))

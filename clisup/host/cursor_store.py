@@ -107,12 +107,15 @@ class CursorStore:
         return cursor
 
     def forget(self, name: str) -> None:
-        """Remove a name; none is no error."""
-        self._loaded.pop(name, None)
+        """Remove a name; none is no error. Raises `WorldError(storage_failed)`; then it is kept."""
+        path = self._path(name)
         try:
-            os.unlink(self._path(name))
+            os.unlink(path)
         except FileNotFoundError:
             pass
+        except OSError as error:
+            raise storage_error("remove the cursor", path, error) from None
+        self._loaded.pop(name, None)
 
     def drop_sessions(self, session_ids: Collection[str]) -> None:
         """These are about to be deleted: nothing is kept of them. Raises `WorldError(storage_failed)`.
@@ -145,7 +148,7 @@ class CursorStore:
             return None
         except OSError as error:
             raise storage_error("read the cursor", path, error) from None
-        except (KeyError, TypeError, ValueError):
+        except ValueError:
             raise WorldError(
                 f"cannot read the cursor {path}, because it is damaged",
                 kind="storage_failed",

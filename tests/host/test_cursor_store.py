@@ -126,6 +126,23 @@ def test_a_damaged_file_is_told_and_can_be_forgotten(store: CursorStore, tmp_pat
     assert again(tmp_path).get("indexer") is None
 
 
+def test_a_name_that_the_disk_keeps_is_told_and_goes_on(
+    store: CursorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = store.make("indexer")
+    cursor.move(A, 5)
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    with monkeypatch.context() as patch, pytest.raises(WorldError) as refused:
+        patch.setattr(os, "unlink", refuse)
+        store.forget("indexer")
+    assert (refused.value.kind, refused.value.data["errno"]) == ("storage_failed", errno.EROFS)
+    assert store.get("indexer") is cursor
+    assert seqs(again(tmp_path), "indexer") == {A: 5}
+
+
 def test_a_beginning_that_the_disk_refuses_is_none(store: CursorStore, tmp_path: Path) -> None:
     cursor = store.make("n")
     arm("file.write=ENOSPC")
@@ -147,9 +164,20 @@ def test_a_deletion_that_the_disk_refuses_is_tried_again(store: CursorStore, tmp
     assert seqs(again(tmp_path), "n") == {B: 6}
 
 
-def test_a_damaged_name_keeps_no_session_from_being_deleted(store: CursorStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"rubbish\n",
+        b'{"v":1,"cursors":[]}\n',
+        b'{"v":1,"cursors":{"a":1e999}}\n',
+        b'{"v":1,"cursors":{}}\n["a",1e999]\n',
+        b"[" * 100_000 + b"\n",
+    ],
+    ids=lambda damage: damage[:40].decode().strip(),
+)
+def test_a_damaged_name_keeps_no_session_from_being_deleted(store: CursorStore, tmp_path: Path, damage: bytes) -> None:
     store.make("sound").begin({A: 5}, all_known=False)
-    (tmp_path / "cursors" / "damaged.jsonl").write_text("rubbish\n")
+    (tmp_path / "cursors" / "damaged.jsonl").write_bytes(damage)
     again(tmp_path).drop_sessions({A})
     assert seqs(again(tmp_path), "sound") == {}
     with pytest.raises(WorldError, match="damaged"):
