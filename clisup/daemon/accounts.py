@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -26,7 +27,7 @@ from clisup.host.files import read_json, write_json
 
 __all__ = ["Account", "Accounts", "Held"]
 
-ACCOUNTS_MAX = 256  # remembered across a restart; the one heard of longest ago goes first
+ACCOUNTS_MAX = 256  # remembered, also where no session uses them; the one heard of longest ago goes first
 LOOK_AGAIN_S = 30.0  # the wall clock may be set while somebody waits for a time of it
 _TELLING = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
 _IDENTITY = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|_HOME$|_DIR$|^HOME$")
@@ -115,7 +116,7 @@ class Account:
         if (limit.state == "limited") != (self.limit.state == "limited"):
             _log.warning("account limit", account=self.name, state=limit.state, until=iso(limit.until))
         self.limit = limit
-        self._owner.save()
+        self._owner.save(self)
         self.wake()
 
     def wake(self) -> None:
@@ -136,7 +137,8 @@ class Accounts:
         self.hold_s = hold_s
         self._path = os.path.join(state_dir, "accounts.json")
         self._storage = storage
-        self._all: dict[str, Account] = {}
+        # Those that sessions use: a program may bring a new token with each of its sessions, for months.
+        self._all: WeakValueDictionary[str, Account] = WeakValueDictionary()
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
         self._known: dict[str, Any] = dict(stored.get("limits") or {})
@@ -144,7 +146,7 @@ class Accounts:
     def hold(self, hold_s: float) -> None:
         """Another longest time, from now on: who waits looks again."""
         self.hold_s = hold_s
-        for account in self._all.values():
+        for account in list(self._all.values()):
             account.wake()
 
     def _load(self) -> dict[str, Any]:
@@ -160,26 +162,24 @@ class Accounts:
         given = {name: value.get_secret_value() for name, value in backend.config.env.items()} | dict(request_env)
         marks = sorted((name, value) for name, value in given.items() if _IDENTITY.search(name))
         name = f"{kind}#{self._hash(marks)}" if marks else kind
-        if name not in self._all:
-            self._all[name] = Account(name, kind, _limit(self._known.get(name)), self)
-        return self._all[name]
+        if (account := self._all.get(name)) is None:
+            account = self._all[name] = Account(name, kind, _limit(self._known.get(name)), self)
+        return account
 
     def _hash(self, marks: list[tuple[str, str]]) -> str:
         return hashlib.blake2b(repr(marks).encode(), key=self._salt.encode(), digest_size=5).hexdigest()
 
-    def save(self) -> None:
-        """Keep what is known; a disk that refuses only makes the next daemon ask again."""
-        for account in self._all.values():
-            if account.limit.state != "unknown":
-                self._known.pop(account.name, None)
-                self._known[account.name] = account.limit.model_dump(exclude_none=True)
+    def save(self, account: Account) -> None:
+        """Keep what was heard of it now; a disk that refuses only makes the next daemon ask again."""
+        self._known.pop(account.name, None)
+        self._known[account.name] = account.limit.model_dump(exclude_none=True)
         self._known = dict(list(self._known.items())[-ACCOUNTS_MAX:])
         with suppress(WorldError), self._storage.watched():
             write_json(self._path, {"version": 1, "salt": self._salt, "limits": self._known}, sync=False)
 
     def describe(self) -> list[dict[str, Any]]:
-        """The accounts of which something is known or for which somebody waits."""
-        rows = (account.describe() for account in self._all.values())
+        """The accounts that sessions use and of which something is known, or for which somebody waits."""
+        rows = (account.describe() for account in list(self._all.values()))
         return [row for row in rows if row["state"] != "unknown" or row["waiting"]]
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from harness import Harness, until
+from recorder_in_memory import GoodDisk
 
+from clisup.core.events import RateLimit
+from clisup.daemon.accounts import ACCOUNTS_MAX, Account, Accounts
 from clisup.errors import ClisupError
 
 
@@ -134,3 +139,33 @@ def test_a_warning_holds_nobody(serve: Callable[..., Harness]) -> None:
     daemon.new().ask(f"@raw {frame % (time.time() + 3600)}\nfine")
     assert (account(daemon)["state"], account(daemon)["utilization"]) == ("warned", 0.9)
     assert daemon.new().ask("hello")["outcome"] == "completed"
+
+
+def book(state_dir: Path) -> Accounts:
+    return Accounts(str(state_dir), cast("Any", GoodDisk()), hold_s=3600)
+
+
+def of_token(accounts: Accounts, number: int) -> Account:
+    """The account of a session whose client brought this token."""
+    backend = SimpleNamespace(config=SimpleNamespace(kind="claude", env={}))
+    return accounts.of(cast("Any", backend), {"ANTHROPIC_AUTH_TOKEN": f"token {number}"})
+
+
+def test_accounts_that_no_session_uses_any_more_take_no_room(tmp_path: Path) -> None:
+    accounts = book(tmp_path)
+    used = of_token(accounts, 0)
+    used.see(RateLimit(status="allowed"))
+    for number in range(1, 20):
+        of_token(accounts, number).see(RateLimit(status="rejected"))
+    assert [row["account"] for row in accounts.describe()] == [used.name]
+    assert of_token(accounts, 0) is used
+    assert of_token(accounts, 7).limit.state == "limited"  # what was heard of it is not forgotten
+
+
+def test_of_too_many_accounts_the_one_heard_of_longest_ago_is_forgotten(tmp_path: Path) -> None:
+    accounts = book(tmp_path)
+    used = [of_token(accounts, number) for number in range(ACCOUNTS_MAX + 1)]
+    for account in (*used[:ACCOUNTS_MAX], used[0], used[ACCOUNTS_MAX]):
+        account.see(RateLimit(status="rejected"))
+    again = book(tmp_path)
+    assert [of_token(again, number).limit.state for number in (0, 1, 2)] == ["limited", "unknown", "limited"]
