@@ -39,7 +39,7 @@ class AccountLimit(BaseModel):
         if self.state != "limited" or self.until is None or not hold_s:
             return None
         until = min(self.until, (self.said_at or now) + hold_s)
-        return until if until > now else None
+        return until if now < until <= now + hold_s else None  # later still: the clock was set back since
 
 
 def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimit:

@@ -82,6 +82,12 @@ def test_nobody_is_held_for_longer_than_the_configuration_says() -> None:
     assert far.holds(NOW, 0) is None
 
 
+def test_nobody_is_held_for_longer_after_the_clock_was_set_back() -> None:
+    soon = failed(kind="rate_limit", retry_after_s=20)
+    assert fold_limit(AccountLimit(), soon, NOW + 1000 * DAY).holds(NOW, DAY) is None
+    assert fold_limit(AccountLimit(), soon, NOW + 60).holds(NOW, DAY) == NOW + 80
+
+
 @pytest.mark.parametrize("text", ["soon", "", "2100-13-01T00:00:00Z"])
 def test_a_time_that_is_none_is_no_end(text: str) -> None:
     assert epoch(text) is None
