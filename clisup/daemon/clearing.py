@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 import structlog
@@ -132,13 +133,18 @@ def result_of(params: GcParams, items: Iterable[Garbage], failed: dict[str, str]
     """The answer: what is still there is not among the items."""
     gone = [
         GcItem.model_validate(
-            {"kind": i.kind, "path": i.path, "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
+            {"kind": i.kind, "path": _told(i.path), "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
         )
         for i in items
         if i.path not in failed
     ]
-    failures = [GcFailure(path=path, error=error) for path, error in failed.items()]
+    failures = [GcFailure(path=_told(path), error=error) for path, error in failed.items()]
     return GcResult(dry_run=params.dry_run, items=gone, bytes=sum(i.bytes for i in gone), failed=failures, more=more)
+
+
+def _told(path: str) -> str:
+    """JSON has no bytes that are no text."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> str | None:

@@ -206,7 +206,7 @@ class SessionDir:
     def throw_away(self) -> str:
         """Take the whole session out of the way, in one step; give the path that `shutil.rmtree` may then take its time for.
 
-        Raises `WorldError(storage_failed)`.
+        One that somebody has removed is no error. Raises `WorldError(storage_failed)`.
         """
         trash = os.path.join(os.path.dirname(os.path.dirname(self.path)), "trash")
         make_private_dir(trash)
@@ -216,7 +216,8 @@ class SessionDir:
                 shutil.rmtree(path)
             os.rename(self.path, path)
         except OSError as error:
-            raise storage_error("remove", self.path, error) from None
+            if os.path.lexists(self.path):
+                raise storage_error("remove", self.path, error) from None
         return path
 
     def keep_prompts(self, turn_ids: Collection[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -231,3 +232,22 @@ async def test_a_daemon_that_is_told_to_stop_does_not_first_remove_ten_thousand_
     retention: Any = None
     failed = await Clearing(manager, retention, "")._remove_all(found)
     assert removed == ["0", "1"] and failed == dict.fromkeys(["/2", "/3", "/4"], "the daemon stops")
+
+
+def test_a_name_that_is_no_text_is_removed_and_told(serve: Serve) -> None:
+    daemon = serve()
+    half = Path(os.fsdecode(os.fsencode(daemon.state) + b"/caf\xe9.4194000.tmp"))
+    half.write_bytes(b"half")
+    os.utime(half, (OLD, OLD))
+    for dry_run in (True, False):
+        answer = daemon.call("daemon/gc", dry_run=dry_run)
+        assert items(answer, daemon)["temporary"] == {f"{daemon.state}/caf�.4194000.tmp"}
+    assert not half.exists()
+
+
+def test_a_closed_session_whose_files_somebody_removed_can_be_deleted(serve: Serve) -> None:
+    daemon = serve()
+    session = closed(daemon)
+    shutil.rmtree(session.dir)
+    session.call("delete")
+    assert not daemon.call("session/list", state="closed")["sessions"]
