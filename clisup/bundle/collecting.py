@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,10 +143,9 @@ def _learn_secrets(found: _Found) -> None:
         secrets += secret_arguments((*table.command, *table.args))
     for session_id in list_sessions(found.state_dir):
         directory = SessionDir(found.state_dir, session_id)
-        try:
-            secrets += [*directory.secrets().values(), *directory.brought_secrets()]
-        except ClisupError:
-            continue  # a file that cannot be read here gets into no bundle, either
+        for brought in (lambda d: d.secrets().values(), SessionDir.server_secrets, SessionDir.bridge_secrets):
+            with suppress(ClisupError):  # what cannot be read keeps none of the others
+                secrets += brought(directory)
     found.redactors = [*(backend.private() for backend in backends), Redactor(secrets)]
 
 

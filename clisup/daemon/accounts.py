@@ -141,7 +141,8 @@ class Accounts:
         self._all: WeakValueDictionary[str, Account] = WeakValueDictionary()
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
-        self._known: dict[str, Any] = dict(stored.get("limits") or {})
+        limits = stored.get("limits")
+        self._known: dict[str, Any] = limits if isinstance(limits, dict) else {}
 
     def hold(self, hold_s: float) -> None:
         """Another longest time, from now on: who waits looks again."""

@@ -172,12 +172,15 @@ class SessionDir:
         Without the `spec` it is looked for everywhere.
         """
         servers = self.server_secrets() if spec is None or spec.has_mcp_config else []
-        tools = self.read_tools() if spec is None or spec.tools else None
-        return servers if tools is None else [*servers, tools.token]
+        return [*servers, *(self.bridge_secrets() if spec is None or spec.tools else [])]
 
     def server_secrets(self) -> list[str]:
         """Those of the MCP servers that the request brought, alone."""
         return [str(value) for server in (self.read_mcp_servers() or {}).values() for value in _secret_values(server)]
+
+    def bridge_secrets(self) -> list[str]:
+        """The bridge's token, alone."""
+        return [] if (tools := self.read_tools()) is None else [tools.token]
 
     def forget_secrets(self) -> None:
         """At close: what is private goes, the record of events stays."""

@@ -169,3 +169,8 @@ def test_of_too_many_accounts_the_one_heard_of_longest_ago_is_forgotten(tmp_path
         account.see(RateLimit(status="rejected"))
     again = book(tmp_path)
     assert [of_token(again, number).limit.state for number in (0, 1, 2)] == ["limited", "unknown", "limited"]
+
+
+def test_a_file_of_limits_that_somebody_changed_ends_no_daemon(tmp_path: Path) -> None:
+    (tmp_path / "accounts.json").write_text('{"version": 1, "salt": [], "limits": [1]}')
+    assert of_token(book(tmp_path), 0).limit.state == "unknown"

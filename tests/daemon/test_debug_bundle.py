@@ -16,8 +16,10 @@ import pytest
 from harness import Harness
 from test_canaries import CANARY, CONFIG, play, secrets_in
 
-from clisup.bundle import sessions
+from clisup.bundle import collecting, sessions
+from clisup.core.config import parse_config
 from clisup.core.journal import encode_line
+from clisup.host.files import write_json
 from clisup.host.session_dir import SessionDir
 
 WORDS = ("prompt", "tool-input", "tool-result", "stderr", "answer", "system")
@@ -177,3 +179,12 @@ def test_of_a_journal_that_is_larger_than_a_bundle_only_the_end_is_held(
     Path(directory.journal, "000000000001.jsonl").write_bytes(b"".join(lines))
     kept = [json.loads(line)["seq"] for line in sessions._events(directory, content=True)]
     assert kept == list(range(kept[0], 5001)) and 10 < len(kept) < 30
+
+
+def test_a_file_of_a_session_that_cannot_be_read_lets_none_of_its_other_secrets_out(tmp_path: Path) -> None:
+    directory = SessionDir(str(tmp_path), "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11")
+    os.makedirs(directory.mcp_config)  # a directory in the place of the file
+    write_json(os.path.join(directory.path, "private", "secrets.json"), {"MY_TOKEN": CANARY["inherited"]})
+    found = collecting._Found({}, parse_config({}), "", str(tmp_path), None)
+    collecting._learn_secrets(found)
+    assert found.redact(f"it is {CANARY['inherited']}") == "it is [redacted]"
