@@ -141,6 +141,8 @@ class Accounts:
         self._all: WeakValueDictionary[str, Account] = WeakValueDictionary()
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
+        self.nobodys = Account("nobody", "none", AccountLimit(), self)
+        """That of sessions which are deleted."""
         limits = stored.get("limits")
         self._known: dict[str, Any] = limits if isinstance(limits, dict) else {}
 

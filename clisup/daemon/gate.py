@@ -40,6 +40,10 @@ class Gate:
             self.account.leave(self._session)
             self.account, self._told = account, None
 
+    def part(self) -> None:
+        """Its session is deleted, and keeps its account no more."""
+        self.account = self._session.services.accounts.nobodys
+
     def held(self) -> Held | None:
         """Why a new turn would have to wait now."""
         return self.account.held(self._session)

@@ -420,7 +420,7 @@ class Manager:
         with self.services.storage.watched():
             self.cursors.drop_sessions([session_id])
         trash = session.dir.throw_away()
-        del self._sessions[session_id]
+        self._sessions.pop(session_id).gate.part()
         _log.info("session deleted", session=session_id)
         for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
             watcher.forget(session_id)

@@ -162,6 +162,17 @@ def test_accounts_that_no_session_uses_any_more_take_no_room(tmp_path: Path) -> 
     assert of_token(accounts, 7).limit.state == "limited"  # what was heard of it is not forgotten
 
 
+def test_the_account_of_a_deleted_session_is_told_of_no_more(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo={"request_env": ["MY_TOKEN"]})
+    use_up(daemon, env={"MY_TOKEN": "one"})
+    (row,) = daemon.call("daemon/status")["accounts"]
+    assert row["state"] == "limited"
+    (session,) = daemon.call("session/list")["sessions"]
+    daemon.call("session/close", session_id=session["session_id"])
+    daemon.call("session/delete", session_id=session["session_id"])
+    assert daemon.call("daemon/status")["accounts"] == []
+
+
 def test_of_too_many_accounts_the_one_heard_of_longest_ago_is_forgotten(tmp_path: Path) -> None:
     accounts = book(tmp_path)
     used = [of_token(accounts, number) for number in range(ACCOUNTS_MAX + 1)]
