@@ -137,7 +137,7 @@ def _learn_secrets(found: _Found) -> None:
         backends = list(Backends(found.config, found.env))
     except ClisupError as error:
         found.problem, backends = found.problem or error, []
-    secrets: list[str] = []
+    secrets = [value.get_secret_value() for value in found.config.tracing.headers.values()]
     for table in found.config.backends.values():
         secrets += [value.get_secret_value() for value in table.env.values()]
         secrets += secret_arguments((*table.command, *table.args))

@@ -56,8 +56,9 @@ class Log:
     # -- secrets
 
     def hide(self, owner: str, secrets: Redactor) -> None:
-        """From now on no line shows these values, which are the configuration's or the daemon's own."""
-        self._secrets[owner] = secrets
+        """From now on no line shows these values, which are the configuration's or the daemon's own. What was a secret stays one."""
+        before = self._secrets.get(owner)
+        self._secrets[owner] = secrets if before is None or before is secrets else before.also(secrets)
 
     def hide_brought(self, session: str, values: Collection[str]) -> None:
         """As `hide`, of what a client brought for its session."""

@@ -188,3 +188,10 @@ def test_a_file_of_a_session_that_cannot_be_read_lets_none_of_its_other_secrets_
     found = collecting._Found({}, parse_config({}), "", str(tmp_path), None)
     collecting._learn_secrets(found)
     assert found.redact(f"it is {CANARY['inherited']}") == "it is [redacted]"
+
+
+def test_what_is_sent_to_a_collector_is_known_as_a_secret(tmp_path: Path) -> None:
+    config = parse_config({"tracing": {"headers": {"Authorization": "Basic a-canary-of-tracing"}}})
+    found = collecting._Found({}, config, "", str(tmp_path), None)
+    collecting._learn_secrets(found)
+    assert found.redact("sent Basic a-canary-of-tracing") == "sent [redacted]"

@@ -66,6 +66,14 @@ def say() -> None:
         logger.exception("request failed inside the daemon", method="ping")
 
 
+def test_what_was_a_secret_before_a_reload_stays_one() -> None:
+    """A CLI that was started with it may run on, and say it."""
+    own = log.Log()
+    own.hide("backend", Redactor(["the-first-token"]))
+    own.hide("backend", Redactor(["the-second-token"]))
+    assert own.redact("the-first-token the-second-token") == f"{MASK} {MASK}"
+
+
 def test_json_is_one_object_a_line(lines: Callable[[LogForm], Any]) -> None:
     read = lines("json")
     say()
