@@ -151,7 +151,11 @@ def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> 
     """Why a closed session may go; None where it may not yet. Its age is that of its last event's file."""
     if session.dir.id in due:
         return f"closed, and {_DUE}"
-    written = max((segment.written for segment in look_at(session.dir).segments), default=0.0)
+    try:
+        segments = look_at(session.dir).segments
+    except OSError:
+        return None  # what cannot be looked at is left alone
+    written = max((segment.written for segment in segments), default=0.0)
     age = clock.wall() - written
     return f"closed {age / 86_400:.1f} days ago" if age >= older_than_s else None
 

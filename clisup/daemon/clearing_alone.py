@@ -82,7 +82,10 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
     found = []
     for session in stored:
         session_id = session.spec.session_id
-        sizes = look_at(SessionDir(state_dir, session_id))
+        try:
+            sizes = look_at(SessionDir(state_dir, session_id))
+        except OSError:
+            continue  # what cannot be looked at is left alone
         held = session.ledger.held is not None or bool(session.ledger.queue)
         mine = parts_of(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
         found.append((sizes, [] if held else mine))

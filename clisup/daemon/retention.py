@@ -58,7 +58,7 @@ class Retention:
                 await self._renewed.wait()
 
     async def once(self) -> int:
-        """Remove what is due; give how many parts. What cannot be removed keeps no other session's. Raises `OSError`."""
+        """Remove what is due; give how many parts. What cannot be removed keeps no other session's."""
         gone: list[Part] = []
         stuck: set[str] = set()
         for part in await self.due():
@@ -76,7 +76,7 @@ class Retention:
         return len(gone)
 
     async def due(self) -> list[Part]:
-        """What is to be removed now, oldest first. Raises `OSError`."""
+        """What is to be removed now, oldest first. A session that the disk does not show is left, and told of in the log."""
         if not self._config.days and not self._config.bytes:
             return []
         found: list[tuple[Stored, list[Part]]] = []
@@ -84,7 +84,11 @@ class Retention:
         for at in range(0, len(sessions), LOOKED_AT_ONCE):
             some = sessions[at : at + LOOKED_AT_ONCE]
             looks = await trio.to_thread.run_sync(_look_at_all, [session.dir for session in some])
-            found += [(stored, _parts(session, stored)) for session, stored in zip(some, looks, strict=True)]
+            for session, look in zip(some, looks, strict=True):
+                if isinstance(look, OSError):
+                    _tell(look)
+                else:
+                    found.append((look, _parts(session, look)))
         return due_of(found, self._config)
 
     async def remove(self, part: Part) -> None:
@@ -118,8 +122,14 @@ def _remove_below(journal: str, first_seq: int, runs: list[str]) -> None:
     remove_files([segments.path_of(seq) for seq in there if seq < first_seq], runs)
 
 
-def _look_at_all(directories: list[SessionDir]) -> list[Stored]:
-    return [look_at(directory) for directory in directories]
+def _look_at_all(directories: list[SessionDir]) -> list[Stored | OSError]:
+    looks: list[Stored | OSError] = []
+    for directory in directories:
+        try:
+            looks.append(look_at(directory))
+        except OSError as error:
+            looks.append(error)
+    return looks
 
 
 def _parts(session: Session, stored: Stored) -> list[Part]:

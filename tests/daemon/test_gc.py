@@ -251,3 +251,16 @@ def test_a_closed_session_whose_files_somebody_removed_can_be_deleted(serve: Ser
     shutil.rmtree(session.dir)
     session.call("delete")
     assert not daemon.call("session/list", state="closed")["sessions"]
+
+
+def test_a_session_whose_files_cannot_be_looked_at_is_left_and_keeps_no_other(serve: Serve) -> None:
+    daemon = serve()
+    damaged, other = closed(daemon, days=40), closed(daemon, days=40)
+    shutil.rmtree(damaged.dir / "journal")
+    (damaged.dir / "journal").write_bytes(b"no directory")
+    assert items(daemon.call("daemon/gc"), daemon)["session"] == {str(other.dir)}
+    daemon.configure(raw="[daemon.retention]\ndays = 30\nevery_s = 0.05\n")
+    third = closed(daemon, days=40)
+    daemon.call("daemon/reload")
+    until(lambda: not third.dir.exists())
+    assert damaged.dir.exists()
