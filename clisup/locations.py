@@ -119,7 +119,5 @@ def _or_of_the_system(own: str, uid: int) -> str:
 def _absolute(path: str) -> str:
     try:
         return os.path.abspath(path)
-    except (
-        FileNotFoundError
-    ):  # a relative one, and the working directory is gone: who opens it says that it is not there
-        return path
+    except FileNotFoundError:
+        return path  # relative, and the working directory is gone: who opens it says that it is not there

@@ -37,7 +37,7 @@ def _unsendable(text: str) -> int | None:
 
 def argv_text(name: str, value: str) -> str:
     """The value, fit for argv. Raises UsageError."""
-    if not value.strip() or _UNSENDABLE.search(value):
+    if not value.strip() or _unsendable(value) is not None:
         raise UsageError(f"cannot use {value!r} as {name}, because it is empty or holds what argv cannot")
     return value
 

@@ -18,8 +18,7 @@ from clisup.backends.claude_errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.backends.claude_live import prompts_of_frame
 from clisup.core.events import EventBase, PermissionDenied, ToolResult
-from clisup.core.prices import whole_usd
-from clisup.core.usage import Usage
+from clisup.core.usage import Usage, whole_usd
 
 __all__ = ["Denials", "denied_tools", "terminal_of"]
 

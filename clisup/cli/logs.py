@@ -14,7 +14,7 @@ from clisup.cli.history import stored, stored_of_all
 from clisup.cli.lookup import find_session
 from clisup.cli.parameters import utf8
 from clisup.cli.terminal import Ink, plain
-from clisup.cli.turn import json_line
+from clisup.cli.turn import json_line, print_line
 from clisup.client.following import Follower
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
@@ -169,7 +169,7 @@ class _Printer:
             self.print_all(events)
             return told
         for line in deque(self._lines(events, told), maxlen=count):
-            _say(line)
+            print_line(line)
         return told
 
     def _lines(self, events: Iterable[_Event], told: dict[str, int]) -> Iterator[str]:
@@ -180,7 +180,7 @@ class _Printer:
 
     def print(self, event: _Event) -> None:
         if (line := self._line(event)) is not None:
-            _say(line)
+            print_line(line)
 
     def _line(self, event: _Event) -> str | None:
         """None for what is not to be shown."""
@@ -208,8 +208,3 @@ class _Printer:
         if event["type"] in _ALARMING or event.get("error") or event.get("is_error"):
             return self._ink("red", line)
         return line
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

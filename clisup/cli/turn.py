@@ -99,7 +99,7 @@ class Turn:
         asker = Asker(self.path, self.session_id, self._showing.note, None if self.json else terminal_of_own())
         for event in events:
             if self.json:
-                print_json(event)
+                print_line(json_line(event))
             if event.get("turn_id") not in (turn_id, None):
                 continue
             if not self.json:
@@ -175,7 +175,7 @@ def json_line(event: _Event) -> str:
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
-def print_json(event: _Event) -> None:
-    """An envelope as one JSON line."""
-    sys.stdout.write(json_line(event) + "\n")
+def print_line(line: str) -> None:
+    """At once: who reads it may be a program that waits for it."""
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -97,9 +97,8 @@ class Calls:
         from clisup.client.following import Follower
 
         follower = Follower(self.path, session_id, after_seq, on_lost=on_lost, on_back=on_back, options=options)
-        self._followers = [known for known in self._followers if (item := known()) and not item.closed] + [
-            ref(follower)
-        ]
+        open_ones = [known for known in self._followers if (item := known()) and not item.closed]
+        self._followers = [*open_ones, ref(follower)]
         return follower
 
     def events(

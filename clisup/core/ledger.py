@@ -14,9 +14,8 @@ from msgspec.structs import asdict
 
 from clisup.core.budget import lasted
 from clisup.core.journal import Record, Source
-from clisup.core.prices import whole_usd
 from clisup.core.spending import Spending
-from clisup.core.usage import UNKNOWN_USAGE, Usage
+from clisup.core.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 __all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn"]
 

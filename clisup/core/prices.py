@@ -15,20 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.core.usage import Usage
 
-__all__ = ["Price", "PriceTable", "plain_name", "whole_usd"]
+__all__ = ["Price", "PriceTable", "plain_name"]
 
 _PER = 1_000_000
 _VENDOR = re.compile(r"^(?:[a-z0-9-]+\.)*anthropic\.(?=claude)|^.*/")
 _SNAPSHOT = re.compile(r"(?:\[1m\])$|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$|-v\d+(?::\d+)?$")
 
 Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-
-
-def whole_usd(amount: float) -> float:
-    """What was reckoned, to a thousandth of a millionth: a sum or difference of two floats has more digits (0.30000000000000004), and
-    they mean nothing.
-    """
-    return round(amount, 9)
 
 
 class Price(BaseModel):

@@ -1,4 +1,4 @@
-"""Token usage of one model call or one turn. Unknown is not zero."""
+"""Token usage of one model call or one turn, and the digits of what it costs. Unknown is not zero."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["COUNTS", "NO_USAGE", "UNKNOWN_USAGE", "Usage", "UsageSource"]
+__all__ = ["COUNTS", "NO_USAGE", "UNKNOWN_USAGE", "Usage", "UsageSource", "whole_usd"]
 
 UsageSource = Literal["reported", "estimated", "unknown"]
 
@@ -79,6 +79,13 @@ UNKNOWN_USAGE = Usage()
 
 NO_USAGE = Usage(**dict.fromkeys(COUNTS, 0), source="reported")
 """Nothing used yet, and that is known: where a fresh session's running totals begin."""
+
+
+def whole_usd(amount: float) -> float:
+    """Dollars that were reckoned, to a thousandth of a millionth: a sum or difference of two floats has more digits
+    (0.30000000000000004), and they mean nothing.
+    """
+    return round(amount, 9)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -24,8 +24,7 @@ from clisup.core.events import (
 )
 from clisup.core.ladder import ladder_for
 from clisup.core.ledger import Turn
-from clisup.core.prices import whole_usd
-from clisup.core.usage import Usage
+from clisup.core.usage import Usage, whole_usd
 from clisup.daemon.recorder import Item
 from clisup.daemon.wake import Wake
 from clisup.errors import UsageError

@@ -21,6 +21,7 @@ from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
 from clisup.host.cursor_store import CursorStore
 from clisup.host.garbage import Garbage
+from clisup.host.journal_reader import Segments
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sessions import StoredSession
@@ -114,5 +115,5 @@ def _remove_part(directory: SessionDir, part: Part) -> None:
     first = [segment.first_seq for segment in look_at(directory).segments]
     ends = [following - 1 for following in first[1:]]
     gone = [seq for seq, end in zip(first, ends, strict=False) if part.upto is not None and end <= part.upto]
-    paths = [os.path.join(directory.journal, f"{seq:012d}.jsonl") for seq in gone]
-    remove_files(paths, [directory.run(run).path for run in part.runs])
+    journal = Segments(directory.journal)
+    remove_files([journal.path_of(seq) for seq in gone], [directory.run(run).path for run in part.runs])

@@ -99,11 +99,11 @@ def check_spec(directory: SessionDir) -> SessionSpec | None:
 
 def _fold(found: StoredSession, journal: str) -> None:
     try:
-        segments = Segments.listed(journal)
+        files, segments = Segments(journal), Segments.listed(journal)
     except FileNotFoundError:
         return
     while segments:
-        path = os.path.join(journal, f"{segments[-1]:012d}.jsonl")
+        path = files.path_of(segments[-1])
         with open(path, "rb") as file:
             head = file.readline()
             if head.endswith(b"\n"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from clisup.core.usage import Usage
+from clisup.core.usage import Usage, whole_usd
 from clisup.errors import UsageError
 from clisup.llm.messages import Message, Prompt, ToolResultBlock
 from clisup.llm.names import ModelName
@@ -39,7 +39,6 @@ __all__ = [
     "Waiting",
     "checked_model",
     "labels_of",
-    "whole_usd",
 ]
 
 
@@ -54,11 +53,6 @@ class FinishReason(StrEnum):
     REFUSAL = "refusal"
     MAX_TURNS = "max_turns"
     UNKNOWN = "unknown"
-
-
-def whole_usd(amount: float) -> float:
-    """A sum or difference of dollars without the digits that are those of floats: to a thousandth of a millionth."""
-    return round(amount, 9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,11 +90,8 @@ class FunctionTool(Generic[P, R]):
         named = {_alias(given, name): getattr(given, name) for name in _set(given)}
         try:
             value = await self._called(functools.partial(self._call, **named))
-        except (
-            Exception,
-            SystemExit,
-            BaseExceptionGroup,
-        ) as error:  # the edge: whatever a tool raises is for the model to read
+        except (Exception, SystemExit, BaseExceptionGroup) as error:
+            # The edge: whatever a tool raises is for the model to read.
             if isinstance(error, BaseExceptionGroup) and error.split((Exception, SystemExit))[1] is not None:
                 raise  # a cancellation or Ctrl-C is in it
             return ToolOutput(_cut(_words(error)), is_error=True)

@@ -40,6 +40,13 @@ def test_an_interrupt_that_died_with_its_daemon_is_said_again_and_the_process_li
     assert len(session.events("process_started")) == 1 and not session.events("process_exited")
 
 
+def start_on_a_bad_disk(daemon: Harness) -> None:
+    """Anew, after a `kill -9`: for a while it cannot journal that it has adopted anything."""
+    daemon.kill()
+    daemon.env["CLISUP_FAILPOINTS"] = "journal.before=ENOSPC@1-12"
+    daemon.start()
+
+
 @pytest.mark.parametrize("mode", ["live", "one-shot"])
 def test_an_interrupt_that_comes_while_a_bad_disk_keeps_a_daemon_from_adopting_the_turn_is_heeded(
     serve: Callable[..., Harness], mode: str
@@ -48,9 +55,7 @@ def test_an_interrupt_that_comes_while_a_bad_disk_keeps_a_daemon_from_adopting_t
     session = daemon.new()
     turn = session.prompt("some text\n@stall")
     session.await_event("content_delta")
-    daemon.kill()
-    daemon.env["CLISUP_FAILPOINTS"] = "journal.before=ENOSPC@1-12"
-    daemon.start()
+    start_on_a_bad_disk(daemon)
     session.call("interrupt")
     assert session.end_of(turn)["outcome"] == "interrupted"
 
@@ -60,9 +65,7 @@ def test_a_kill_that_comes_while_a_turn_is_being_adopted_is_one(serve: Callable[
     session = daemon.new()
     turn = session.prompt("@ignore-int\n@ignore-term\nsome text\n@stall")
     session.await_event("content_delta")
-    daemon.kill()
-    daemon.env["CLISUP_FAILPOINTS"] = "journal.before=ENOSPC@1-12"
-    daemon.start()
+    start_on_a_bad_disk(daemon)
     session.call("interrupt", mode="kill")
     assert session.end_of(turn)["outcome"] == "interrupted"
     exited = session.events("process_exited")[0]

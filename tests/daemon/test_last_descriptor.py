@@ -51,8 +51,7 @@ def test_a_tool_of_a_cli_that_is_accepted_on_the_last_one_is_still_a_tool(
     until(out.exists)
     for wire in wires:
         wire.close()
-    until(
-        lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT // 2
-    )  # what comes next is for a daemon that has some
+    # What comes next is for a daemon that has some.
+    until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT // 2)
     assert "permission_denied" in out.read_text()
     session.end_of("t1")

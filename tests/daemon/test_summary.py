@@ -38,6 +38,5 @@ async def test_others_have_their_turn_between_the_rows_of_many_sessions(
         nursery.cancel_scope.cancel()
     assert json.loads(rows) == [{"id": n, "cwd": '/tmp/"é'} for n in range(count)]
     assert turns == -(-count // AT_ONCE)
-    assert (
-        not steps or steps[-1] - steps[0] >= turns - 2
-    )  # trio shuffles who is first in a round, and each has one in it
+    # Trio shuffles who is first in a round, and each has one in it.
+    assert not steps or steps[-1] - steps[0] >= turns - 2
