@@ -54,7 +54,7 @@ class MachineFacts:
     `configuration` is where it was read, or with `configuration_problem` the reason why it cannot be, and the way out.
     `storage` is the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. Where none answers,
     `holder` is the process that holds the state directory all the same, and `stale` says that a socket lies there. `log` is a
-    running daemon's form of log, and how many lines nobody took.
+    running daemon's form of log, and how many lines nobody took. `hidden` says that /proc does not show every process.
     """
 
     configuration: str
@@ -74,6 +74,7 @@ class MachineFacts:
     holder: int | None = None
     stale: bool = False
     log: tuple[str, int] | None = None
+    hidden: bool = False
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -210,6 +211,14 @@ def _kernel(facts: MachineFacts) -> Verdict:
     return ok(f"{release}: pidfd, memory files, /proc")
 
 
+def _processes(facts: MachineFacts) -> Verdict:
+    if not facts.hidden:
+        return ok("/proc shows every process")
+    fix = "add the daemon's user to the group of the mount's gid= option; in a unit, take out ProtectProc="
+    lost = "a tool that makes itself undumpable counts in no memory limit and in no look for work"
+    return warn(f"/proc hides processes (hidepid=, ProtectProc=): {lost}", fix)
+
+
 def _clock(facts: MachineFacts) -> Verdict:
     try:
         now = datetime.fromtimestamp(facts.time, UTC)
@@ -233,6 +242,7 @@ MACHINE_CHECKS: tuple[tuple[str, Callable[[MachineFacts], Verdict | None]], ...]
     ("cgroup", _cgroup),
     ("systemd", _systemd),
     ("kernel", _kernel),
+    ("processes", _processes),
     ("clock", _clock),
 )
 """In the order in which they are shown."""

@@ -21,7 +21,7 @@ from clisup.host import clock
 from clisup.host.env_name_store import last_check
 from clisup.host.executables import ask
 from clisup.host.locks import lock_holder
-from clisup.host.machine import directory_facts, is_root, kernel_version, missing_features, user_name
+from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
 from clisup.host.systemd import service_facts
 
 __all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
@@ -86,6 +86,7 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         socket_directory=await _look_at(os.path.dirname(around.socket)),
         kernel=kernel_version(),
         missing=missing_features(),
+        hidden=hides_processes(),
         cgroup=around.cgroup,
         service=service,
         time=clock.wall(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -19,12 +18,11 @@ from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.holdings import Holdings
 from clisup.daemon.turnstile import Turnstile
 from clisup.errors import ClisupError, UsageError
-from clisup.host.peers import Peer, ancestors, own_uids, peer_of
+from clisup.host.peers import Peer, comes_from, own_uids, peer_of
 from clisup.rpc.wire import encode_error
 
 __all__ = ["Server"]
 
-WALKS = 5  # up a process tree that changes
 ACCEPT_PAUSE_S = 0.1  # after EMFILE a bare retry would spin at 150,000 a second (measured)
 REFUSAL_LIMIT_S = 1.0
 REFUSALS_LOGGED_S = 1.0  # between two lines about refused clients
@@ -92,7 +90,7 @@ class Server:
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
         stream = trio.SocketStream(client)
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
-        below = peer.uid in own_uids() and _may_be_below(peer.pid, self._keepers())
+        below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers())
         refusal = self._refusal(peer, below=below)
         if refusal is not None:
             self._figures.refused_connections += 1
@@ -156,25 +154,6 @@ class Server:
         if (now := trio.current_time()) - self._refused_at >= REFUSALS_LOGGED_S:
             _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message, since_last=self._refused)
             self._refused_at, self._refused = now, 0
-
-
-def _may_be_below(pid: int, keepers: AbstractSet[int]) -> bool:
-    """Is the peer below a keeper, or can that not be told? A child that connects for its parent and is gone is no stranger.
-
-    A pid of 0 is a process of a namespace that cannot be seen from here: what a keeper starts always can.
-    """
-    if not keepers or pid <= 1:
-        return False
-    for _ in range(WALKS):
-        try:
-            chain = ancestors(pid)
-        except OSError:
-            return True  # without a descriptor nobody can be told from a tool of a CLI
-        if not keepers.isdisjoint(chain):
-            return True
-        if os.path.exists(f"/proc/{chain[-1]}"):
-            return False  # up to the top; else one of them went away meanwhile, and its children have a new parent
-    return True
 
 
 async def _refuse(stream: trio.SocketStream, error: ClisupError) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.host import clock
+from clisup.host.tree_memory import below
 
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start
@@ -71,25 +72,17 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
 
     rss = 0
     members: dict[tuple[int, float], Work] = {}
-    for process in _below(keeper_pid):
+    for pid in below(keeper_pid) if keeper_pid is not None else ():
         try:
+            process = psutil.Process(pid)
             with process.oneshot():
                 times, started = process.cpu_times(), process.create_time()
                 rss += process.memory_info().rss
-                work = Work(times.user + times.system, _io_bytes(process)) if process.pid != cli_pid else _NONE
-            members[process.pid, started] = work
+                work = Work(times.user + times.system, _io_bytes(process)) if pid != cli_pid else _NONE
+            members[pid, started] = work
         except psutil.Error:
             continue  # it left while we looked
     return Evidence(rss, clock.monotonic(), members)
-
-
-def _below(pid: int | None) -> list[psutil.Process]:
-    import psutil
-
-    try:
-        return psutil.Process(pid).children(recursive=True) if pid is not None else []
-    except psutil.Error:
-        return []
 
 
 def _io_bytes(process: psutil.Process) -> int:

@@ -111,10 +111,18 @@ class KeeperProcess:
 
 
 def inherited_keepers() -> list[int]:
-    """Children of this process that it did not start itself: the keepers of the daemon that it was before a restart in place."""
-    import psutil  # a start without a daemon before it does not load it
+    """Return the children that this process did not start itself: the keepers of the daemon that it was before a restart in place.
 
-    return [child.pid for child in psutil.Process().children()]
+    The kernel's own list names them: a keeper cannot be dumped, so hidepid= (proc(5)) hides its directory in /proc.
+    """
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except FileNotFoundError:  # a thread that has ended, or a kernel without CONFIG_PROC_CHILDREN
+            continue
+    return found
 
 
 async def reap_inherited(pid: int) -> None:

@@ -10,7 +10,7 @@ import stat
 
 from clisup.core.doctor_machine import NEEDED_KERNEL, DirectoryFacts
 
-__all__ = ["directory_facts", "is_root", "kernel_version", "missing_features", "user_name"]
+__all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
 
 
 def directory_facts(path: str) -> DirectoryFacts:
@@ -63,6 +63,15 @@ def missing_features() -> tuple[str, ...]:
     if not os.path.isdir("/proc/self/fd"):
         missing.append("/proc")
     return tuple(missing)
+
+
+def hides_processes() -> bool:
+    """Tell whether /proc keeps processes from this one: mounted with hidepid= (proc(5)), or by ProtectProc= (systemd.exec(5))."""
+    try:
+        with open("/proc/1/stat", "rb"):
+            return False
+    except OSError:
+        return True
 
 
 def _pidfd() -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-__all__ = ["tree_memory"]
+from clisup.host.peers import parent_of
+
+__all__ = ["below", "tree_memory"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -24,21 +26,22 @@ def tree_memory(roots: Iterable[int]) -> dict[int, int]:
     return {root: sum(_resident(pid) for pid in _descendants(root, below)) for root in roots}
 
 
+def below(root: int) -> list[int]:
+    """Return the pids below `root`, itself left out. `root` need not be visible: with hidepid= (proc(5)) no keeper is."""
+    return _descendants(root, _children())
+
+
 def _children() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (parent := _parent(name)) is not None:
-            found.setdefault(parent, []).append(int(name))
+        if not name.isdigit():
+            continue
+        try:
+            parent = parent_of(int(name))
+        except (OSError, ValueError, IndexError):
+            continue  # it left while we looked
+        found.setdefault(parent, []).append(int(name))
     return found
-
-
-def _parent(pid: str) -> int | None:
-    """The fourth field of stat; the second, the name, is in brackets and may hold anything (proc(5))."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split(None, 2)[1])
-    except (OSError, ValueError, IndexError):
-        return None  # it left while we looked
 
 
 def _descendants(root: int, below: dict[int, list[int]]) -> list[int]:

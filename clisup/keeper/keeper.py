@@ -68,6 +68,11 @@ ZYGOTE, KEEPER = b"zygote", b"keeper"  # the last word of a command line; one is
 SYS_CLONE3, SYS_CLOSE_RANGE = 435, 436  # the same on every architecture
 CLONE_INTO_CGROUP = 1 << 33
 UNLIMITED = resource.RLIM_INFINITY
+DEPTH_MAX = 1000  # parents of a peer that are looked at; no daemon is nested so deep
+# A keeper lowers this hard limit by a hair for its CLI. All that the CLI starts inherits it, and none of it can raise it again
+# without CAP_SYS_RESOURCE. It bounds processes with real-time scheduling alone, and in microseconds: to 146,000 years.
+MARK = resource.RLIMIT_RTTIME
+MARKED = 1 << 62
 # Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
 # can take; node, bun and Go raise it by themselves. Cores would hold secrets. The rest undoes what a parent set.
 SOFT_LIMITS = (
@@ -279,6 +284,15 @@ def read_stat(pid: int) -> Stat | None:
         return None
 
 
+def hidden_stat(pid: int, ppid: int) -> Stat | None:
+    """Describe a living child that /proc does not show: with hidepid= one that made itself undumpable. None: it has ended."""
+    try:
+        posix.kill(pid, 0)
+        return Stat(pid, b"(?) ? %d %d" % (ppid, posix.getpgid(pid)) + b" 0" * 17)
+    except OSError:
+        return None
+
+
 def children_of(pid: int) -> list[int]:
     """Straight from the kernel's list, for each thread: reads nothing of the rest of the machine."""
     found = []
@@ -309,36 +323,64 @@ def descendants(root: int) -> list[Stat]:
             children = children_of(pid) if table is None else table.get(pid, [])
         except OSError:
             continue  # gone meanwhile; its children are the subreaper's now, and the caller looks again
-        stats = [stat for stat in map(read_stat, children) if stat is not None]
+        stats = [stat for child in children if (stat := read_stat(child) or hidden_stat(child, pid)) is not None]
         found += stats
         queue += [stat.pid for stat in stats]
     return found
 
 
-def descends_from(pid: int, ancestors: tuple[int, ...]) -> bool:
-    """True also where it cannot be told: a peer that nobody can see is not to be trusted."""
-    for _ in range(1000):
-        if pid in ancestors:
+def comes_from(pid: int, roots: tuple[int, ...]) -> bool:
+    """Tell whether `pid` is one of `roots` or may have been started by one. This is the rule of clisup/host/peers.py."""
+    for _ in range(DEPTH_MAX):
+        marked = is_marked(pid) if pid > 0 else None
+        if pid <= 0 or pid in roots or marked:
             return True
-        stat = read_stat(pid) if pid > 0 else None
-        if stat is None:
-            return True
-        if stat.ppid <= 0 or pid == 1:
+        if pid == 1:
             return False
-        pid = stat.ppid
+        stat = read_stat(pid)
+        if stat is None:
+            return unseen(pid, marked)
+        pid = stat.ppid or 1  # no parent here: it came from outside of this pid namespace
     return True
 
 
+def unseen(pid: int, marked: bool | None) -> bool:
+    """Judge a process that /proc does not show. With hidepid= that may be the daemon, which cannot be dumped: it has no mark."""
+    try:
+        posix.kill(pid, 0)
+    except PermissionError:
+        return False  # another user's, which no process of the run can be
+    except OSError:
+        return True
+    return marked is None
+
+
+def is_marked(pid: int) -> bool | None:
+    """Tell whether a keeper started this process or one of its ancestors (`Child.mark`). None where the kernel does not tell."""
+    try:
+        limit = resource.prlimit(pid, MARK)[1]
+    except OSError:
+        return None
+    own = resource.getrlimit(MARK)[1]
+    return limit != UNLIMITED and (own == UNLIMITED or limit < own)
+
+
 def send_signal(stat: Stat, number: int) -> None:
-    """Signal exactly the process that was seen: the pidfd pins it, then the start time proves it is the same one."""
+    """Signal exactly the process that was seen: the pidfd pins it, then the start time proves it is the same one.
+
+    Of a hidden process its parent's list of children proves that.
+    """
     try:
         fd = posix.pidfd_open(stat.pid)
     except OSError:
         return
     try:
-        now = read_stat(stat.pid)
-        if now is not None and now.start == stat.start:
+        now = read_stat(stat.pid) if stat.start else hidden_stat(stat.pid, stat.ppid)
+        same = now is not None and now.start == stat.start
+        if same and (stat.start or stat.pid in children_of(stat.ppid)):
             quiet(_signal.pidfd_send_signal, fd, number)
+    except OSError:
+        pass  # the parent has ended: the next look finds the child below another one
     finally:
         posix.close(fd)
 
@@ -635,6 +677,7 @@ class Child:
         try:
             self.bind_to_keeper()
             self.reset_signals()
+            self.mark()
             self.arrange_files()
             self.place()
             self.stage = "exec"
@@ -656,6 +699,12 @@ class Child:
             if _signal.getsignal(number) == _signal.SIG_IGN:  # what is caught the exec makes default by itself
                 quiet(_signal.signal, number, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
+
+    def mark(self) -> None:
+        """Lower the limit by which daemon and keeper know what a CLI has started, wherever it is by now."""
+        soft, hard = resource.getrlimit(MARK)
+        limit = MARKED if hard == UNLIMITED else max(0, hard - 1)
+        resource.setrlimit(MARK, (limit if soft == UNLIMITED else min(soft, limit), limit))
 
     def arrange_files(self) -> None:
         self.stage = "stdio"
@@ -843,7 +892,7 @@ class Link:
         self.outgoing.clear()
 
 
-def may_speak(fd: int, ancestors: tuple[int, ...]) -> bool:
+def may_speak(fd: int, roots: tuple[int, ...]) -> bool:
     """Our own user or root, and no process of the run itself: a model's tool could feed or end its own CLI."""
     peer = _socket.socket(fileno=fd)
     try:
@@ -851,7 +900,7 @@ def may_speak(fd: int, ancestors: tuple[int, ...]) -> bool:
     finally:
         peer.detach()
     pid, uid = (int.from_bytes(credentials[at : at + 4], sys.byteorder, signed=True) for at in (0, 4))
-    return uid in (0, posix.getuid()) and not descends_from(pid, ancestors)
+    return uid in (0, posix.getuid()) and not comes_from(pid, roots)
 
 
 # --- the keeper -------------------------------------------------------------------------------------------------------

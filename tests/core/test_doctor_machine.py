@@ -83,6 +83,7 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("systemd", {"service": ServiceFacts(True, "c.service")}, "ok"),
         ("kernel", {"missing": ("pidfd_open (Operation not permitted)",)}, "fail"),
         ("kernel", {"kernel": (5, 10)}, "warn"),
+        ("processes", {"hidden": True}, "warn"),
         ("clock", {"time": 0.0}, "fail"),
         ("clock", {"time": 1e30}, "fail"),
         ("clock", {"synchronised": False}, "warn"),

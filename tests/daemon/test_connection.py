@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Harness
+from harness import Harness, until
 from wire import Hangup
 
 from clisup.errors import ClisupError
@@ -160,18 +160,48 @@ def test_subscribing_again_gives_each_event_once(daemon: Harness) -> None:
     assert tail == list(range(1, max(seqs) + 1)) and seqs.count(max(seqs)) == 1
 
 
+TRICKS = {
+    "plain": "{connect}",
+    "connected by a child that is gone": "pid = os.fork()\nif pid == 0:\n    {connect}\n    os._exit(0)\nos.waitpid(pid, 0)",
+    "nested 300 deep": "for _ in range(300):\n    if pid := os.fork():\n        os._exit(os.waitpid(pid, 0)[1])\n{connect}",
+    "undumpable": "import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n{connect}",
+}
+
+
 @pytest.mark.fault(42)
-@pytest.mark.parametrize("trick", ["plain", "connected by a child that is gone"])
+@pytest.mark.parametrize("trick", TRICKS)
 def test_a_tool_of_a_cli_may_not_speak(daemon: Harness, tmp_path: Path, trick: str) -> None:
     script = tmp_path / "speak.py"
-    connect = f"s.connect({daemon.socket!r})"
-    if trick != "plain":
-        connect = f"pid = os.fork()\nif pid == 0:\n    {connect}\n    os._exit(0)\nos.waitpid(pid, 0)"
+    connect = TRICKS[trick].format(connect=f"s.connect({daemon.socket!r})")
     script.write_text(
         f"import os, socket\ns = socket.socket(socket.AF_UNIX)\ns.settimeout(20)\n{connect}\n"
         'try:\n    s.sendall(b\'{"id":1,"method":"session/list"}\\n\')\nexcept BrokenPipeError:\n    pass\n'
-        "print(s.recv(65536).decode())\n"
+        "print(s.recv(65536).decode(), flush=True)\n"
     )
     session = daemon.new()
     session.ask(f"@bash {sys.executable} -I -S {script} 2>&1")
     assert "permission_denied" in session.events("tool_result")[0]["content"]
+
+
+@pytest.mark.fault(42)
+def test_what_was_kept_after_its_cli_and_keeper_may_not_speak_either(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(demo={"orphans": "keep"})
+    session = daemon.new()
+    script = tmp_path / "kept.py"
+    script.write_text(
+        "import os, socket, time\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}):\n    time.sleep(0.01)\n"
+        f"s = socket.socket(socket.AF_UNIX)\ns.settimeout(20)\ns.connect({daemon.socket!r})\n"
+        'try:\n    s.sendall(b\'{"id":1,"method":"session/list"}\\n\')\nexcept BrokenPipeError:\n    pass\n'
+        f"open({str(tmp_path / 'new')!r}, 'wb').write(s.recv(65536))\n"
+        f"os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'heard')!r})\n"
+    )
+    session.ask(f"@bash setsid {sys.executable} -I -S {script} </dev/null >/dev/null 2>&1 &")
+    (exited,) = session.events("process_exited")
+    assert exited["kept"]
+    until(lambda: session.get()["keeper_pid"] is None)
+    (tmp_path / "go").touch()
+    until((tmp_path / "heard").exists)
+    assert b"permission_denied" in (tmp_path / "heard").read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -26,6 +27,23 @@ for fd in (7, 9, 15):
 os.execv(sys.argv[1], [sys.argv[1], "-I", "-S", sys.argv[2]])
 """
 REPORT = "umask; ulimit -S -n; ulimit -S -f; ulimit -c; exit 7"
+
+
+def test_the_cli_is_born_with_the_mark_and_its_keeper_without(keep):
+    probe = keep("read line", stdin_eof=False)
+    pid = probe.ready()["pid"]
+    assert resource.prlimit(pid, resource.RLIMIT_RTTIME) == (1 << 62, 1 << 62)
+    assert resource.prlimit(probe.process.pid, resource.RLIMIT_RTTIME) == resource.getrlimit(resource.RLIMIT_RTTIME)
+
+
+def test_where_the_limit_is_low_already_the_cli_gets_a_lower_one(keep, monkeypatch):
+    lower = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_RTTIME, (1000, 5000)); os.execv(sys.argv[1], sys.argv[1:])"
+    original = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda argv, **more: original([sys.executable, "-c", lower, *argv], **more)
+    )
+    probe = keep("read line", stdin_eof=False)
+    assert resource.prlimit(probe.ready()["pid"], resource.RLIMIT_RTTIME) == (1000, 4999)
 
 
 @pytest.mark.fault(17)
