@@ -7,6 +7,7 @@ Light, even without `typing`: what the first process imports, the second one imp
 from __future__ import annotations
 
 import os
+import resource
 import sys
 
 try:
@@ -26,6 +27,7 @@ __all__ = [
     "carry_environment_over",
     "clean_environment",
     "execute_anew",
+    "first_limit",
     "taken",
     "taken_descriptors",
     "taken_environment",
@@ -33,6 +35,7 @@ __all__ = [
 
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
+_LIMIT = "CLISUP_FIRST_LIMIT"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR")
 _SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # no other package is looked for that would see what is validated
 
@@ -53,6 +56,7 @@ def can_carry() -> bool:
 def carry_environment_over(argv: list[str]) -> None:
     """Execute the daemon anew with a clean environment; returns only where that has been done already."""
     if _FD_VARIABLE not in os.environ:
+        os.environ.pop(_LIMIT, None)  # only this program's own word counts
         execute_anew(argv, Carried(os.environ), {})
 
 
@@ -86,10 +90,21 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
     for number in (fd, *descriptors.values()):
         os.set_inheritable(number, True)
     clean = clean_environment(carried.env, fd)
+    clean[_LIMIT] = str(first_limit())
     if descriptors:
         clean[_KEPT_FDS] = _object({name: str(number) for name, number in descriptors.items()})
     # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
+
+
+def first_limit() -> int:
+    """Return the hard limit RLIMIT_RTTIME that the daemon was started with, however often it has executed itself anew.
+
+    A lower limit marks what its CLIs have started (`clisup.host.peers`). So the daemon must not ask for its present one, which a
+    tool of the same user may have lowered to that of its own.
+    """
+    carried = os.environ.get(_LIMIT)
+    return resource.getrlimit(resource.RLIMIT_RTTIME)[1] if carried is None else int(carried)
 
 
 def taken() -> Carried:

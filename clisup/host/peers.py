@@ -15,6 +15,8 @@ import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
+from clisup.host.carrying import first_limit
+
 __all__ = ["Peer", "comes_from", "is_marked", "own_uids", "parent_of", "peer_of"]
 
 MAX_DEPTH = 1000
@@ -22,6 +24,7 @@ MAX_DEPTH = 1000
 WALKS = 5  # up a process tree that changes
 _UCRED = struct.Struct("3i")
 _ENDLESS = resource.RLIM_INFINITY
+_OWN_LIMIT = first_limit()
 
 
 class Peer(NamedTuple):
@@ -93,8 +96,7 @@ def is_marked(pid: int) -> bool | None:
         limit = resource.prlimit(pid, resource.RLIMIT_RTTIME)[1]
     except OSError:
         return None
-    own = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-    return limit != _ENDLESS and (own == _ENDLESS or limit < own)
+    return limit != _ENDLESS and (_OWN_LIMIT == _ENDLESS or limit < _OWN_LIMIT)
 
 
 def parent_of(pid: int) -> int:

@@ -73,6 +73,7 @@ DEPTH_MAX = 1000  # parents of a peer that are looked at; no daemon is nested so
 # without CAP_SYS_RESOURCE. It bounds processes with real-time scheduling alone, and in microseconds: to 146,000 years.
 MARK = resource.RLIMIT_RTTIME
 MARKED = 1 << 62
+OWN_LIMIT = resource.getrlimit(MARK)[1]  # as it was before any CLI ran: a tool of the same user may lower ours, too
 # Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
 # can take; node, bun and Go raise it by themselves. Cores would hold secrets. The rest undoes what a parent set.
 SOFT_LIMITS = (
@@ -361,8 +362,7 @@ def is_marked(pid: int) -> bool | None:
         limit = resource.prlimit(pid, MARK)[1]
     except OSError:
         return None
-    own = resource.getrlimit(MARK)[1]
-    return limit != UNLIMITED and (own == UNLIMITED or limit < own)
+    return limit != UNLIMITED and (OWN_LIMIT == UNLIMITED or limit < OWN_LIMIT)
 
 
 def send_signal(stat: Stat, number: int) -> None:

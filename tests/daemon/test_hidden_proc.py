@@ -6,6 +6,7 @@ The daemons here run as root without capabilities, which sees of /proc what a pl
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness import Harness, children_of, until
+from session_probe import SessionProbe
 
 pytestmark = [
     pytest.mark.cold,
@@ -140,18 +142,52 @@ def test_a_silent_tool_that_works_is_seen_to_work(hidden: Callable[..., Harness]
     assert session.end_of(turn)["outcome"] == "completed"
 
 
+def started_without_the_zygote(daemon: Harness, prompt: str) -> tuple[SessionProbe, str]:
+    """A turn whose keeper the daemon has started itself: it had no zygote in that moment."""
+    for _ in range(20):
+        os.kill(until(daemon.keeper_zygote), signal.SIGKILL)
+        session = daemon.new()
+        turn = session.prompt(prompt)
+        if until(lambda session=session: session.get()["keeper_pid"]) in children_of(daemon.pid):
+            return session, turn
+        session.call("interrupt", mode="kill")
+    raise AssertionError("there was always a zygote")
+
+
 def test_keepers_of_the_daemon_before_a_restart_in_place_leave_no_zombie(
     hidden: Callable[..., Harness], tmp_path: Path
 ) -> None:
     daemon = hidden(2)
-    session = daemon.new()
-    os.kill(until(daemon.keeper_zygote), signal.SIGKILL)  # then the daemon starts a keeper by itself
-    turn = session.prompt(f"@wait-file {tmp_path}/go\nbye")
-    session.await_event("process_started")
-    assert session.get()["keeper_pid"] in children_of(daemon.pid)
+    session, turn = started_without_the_zygote(daemon, f"@wait-file {tmp_path}/go\nbye")
     before = daemon.identity()["instance_id"]
     daemon.call("daemon/restart")
     daemon.await_successor(before)
     (tmp_path / "go").touch()
     assert session.end_of(turn)["outcome"] == "completed"
     until(lambda: set(children_of(daemon.pid)) <= {daemon.keeper_zygote()})
+
+
+@pytest.mark.fault(42)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_tool_that_lowers_the_daemons_limit_is_refused_all_the_same(
+    hidden: Callable[..., Harness], tmp_path: Path, restarted: bool
+) -> None:
+    daemon = hidden(2)
+    session = daemon.new()
+    # Below a parent that is hidden, too, nothing but the limit tells what it is.
+    script = tmp_path / "knock.py"
+    script.write_text(
+        f"import ctypes, os, resource, time\nresource.prlimit({daemon.pid}, resource.RLIMIT_RTTIME, (1, 1))\n"
+        f"{UNDUMPABLE}\nif pid := os.fork():\n    os._exit(os.waitpid(pid, 0)[1])\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}):\n    time.sleep(0.01)\n"
+        + KNOCK.format(first="", socket=daemon.socket)
+    )
+    turn = session.prompt(f"@bash {sys.executable} -I {script} 2>&1")
+    until(lambda: resource.prlimit(daemon.pid, resource.RLIMIT_RTTIME) == (1, 1))
+    if restarted:
+        before = daemon.identity()["instance_id"]
+        daemon.call("daemon/restart")
+        daemon.await_successor(before)
+    (tmp_path / "go").touch()
+    session.end_of(turn)
+    assert "permission_denied" in session.events("tool_result")[0]["content"]

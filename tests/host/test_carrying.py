@@ -61,7 +61,14 @@ def test_nothing_of_the_environment_is_left_in_proc(carried: dict[str, Any]) -> 
     for place in ("proc", "own"):
         assert "canary" not in json.dumps(carried[place])
         assert "PYTHONPATH" not in carried[place]
-    assert set(carried["own"]) <= {"PATH", "HOME", "NOTIFY_SOCKET", "LC_CTYPE", "PYDANTIC_DISABLE_PLUGINS"}
+    assert set(carried["own"]) <= {
+        "PATH",
+        "HOME",
+        "NOTIFY_SOCKET",
+        "LC_CTYPE",
+        "PYDANTIC_DISABLE_PLUGINS",
+        "CLISUP_FIRST_LIMIT",
+    }
 
 
 @pytest.mark.fault(34)
