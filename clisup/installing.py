@@ -16,7 +16,7 @@ from clisup.errors import ClisupError, UsageError
 from clisup.host.locks import lock_holder
 from clisup.host.service_manager import ServiceManager
 from clisup.host.unit_store import SYSTEM_UNITS, read_unit, remove_unit, shipped_unit, user_units, write_unit
-from clisup.locations import default_socket
+from clisup.locations import default_socket, home_dir
 
 __all__ = ["Plan", "Target", "plan_install", "plan_uninstall", "target_of"]
 
@@ -78,7 +78,7 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
                 hint=f"without sudo; or a unit of the system: sudo clisup {verb} --system --for {env['SUDO_USER']}",
             )
         return Target(
-            ServiceManager(env, user=True), own, env.get("HOME", "/"), user_units(env),
+            ServiceManager(env, user=True), own, home_dir(env), user_units(env),
             ("clisup.service", "clisup.socket"), "clisup.service", "clisup.socket",
         )  # fmt: skip
     chosen = user or env.get("SUDO_USER")

@@ -14,7 +14,9 @@ __all__ = [
     "config_home",
     "default_socket",
     "default_state_dir",
+    "home_dir",
     "in_home",
+    "is_named",
     "socket_for_client",
     "state_dir_for_client",
 ]
@@ -26,11 +28,40 @@ SYSTEM_SOCKETS = "/run/clisup"
 """Below it, by the user's name, is the socket of clisup@.service."""
 
 
+def home_dir(env: Mapping[str, str], uid: int | None = None) -> str:
+    """Return `$HOME`, or the home of the password database where that is unset or not absolute: systemd sets none for root.
+
+    Raises `ConfigurationError` where neither is known. A default in /tmp would be a name that every user of the machine can take.
+    """
+    uid = os.getuid() if uid is None else uid
+    if home := _known_home(env, uid):
+        return home
+    from clisup.errors import ConfigurationError
+
+    raise ConfigurationError(
+        f"cannot tell where to keep files, because HOME is not set and uid {uid} has no home in the password database",
+        hint="set HOME, or name the place: --state-dir or CLISUP_STATE_DIR for the daemon, CLISUP_SOCKET for a client",
+    )
+
+
+def _known_home(env: Mapping[str, str], uid: int) -> str:
+    """Return the home, or "" where none is known."""
+    home = env.get("HOME", "")
+    if not home.startswith("/"):
+        import pwd
+
+        try:
+            home = pwd.getpwuid(uid).pw_dir
+        except KeyError:
+            return ""
+    return home if home.startswith("/") else ""
+
+
 def default_state_dir(env: Mapping[str, str], uid: int) -> str:
     """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
     if env.get("CLISUP_STATE_DIR"):
         return _absolute(env["CLISUP_STATE_DIR"])
-    base = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or f"/tmp/clisup-{uid}", ".local", "state")
+    base = env.get("XDG_STATE_HOME") or os.path.join(home_dir(env, uid), ".local", "state")
     return os.path.join(base, "clisup")
 
 
@@ -55,13 +86,13 @@ def config_file(env: Mapping[str, str]) -> str:
 
 
 def config_home(env: Mapping[str, str]) -> str:
-    """`$XDG_CONFIG_HOME`, else `~/.config`."""
-    return env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME", "/"), ".config")
+    """`$XDG_CONFIG_HOME`, else `~/.config`. Without a home that is `/.config`, where only root can put a file."""
+    return env.get("XDG_CONFIG_HOME") or os.path.join(_known_home(env, os.getuid()) or "/", ".config")
 
 
 def in_home(path: str, env: Mapping[str, str]) -> str:
-    """The path with `~/` at its beginning as the home of that environment."""
-    return path.replace("~", env.get("HOME", "~"), 1) if path.startswith("~/") else path
+    """The path with `~/` at its beginning as the home of that environment. Raises `ConfigurationError` as `home_dir`."""
+    return home_dir(env) + path[1:] if path.startswith("~/") else path
 
 
 def socket_for_client(env: Mapping[str, str], uid: int) -> str:
@@ -73,16 +104,29 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
         return default_socket(env, uid)
     daemon = _daemon_table(env)
     if daemon.get("socket"):
-        return _absolute(os.path.expanduser(str(daemon["socket"])))
+        return _absolute(in_home(str(daemon["socket"]), env))
     if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
-        env = {**env, "CLISUP_STATE_DIR": os.path.expanduser(str(daemon["state_dir"]))}
+        env = {**env, "CLISUP_STATE_DIR": in_home(str(daemon["state_dir"]), env)}
     return _or_of_the_system(default_socket(env, uid), uid)
+
+
+def is_named(path: str, env: Mapping[str, str], uid: int) -> bool:
+    """Did somebody name this socket on purpose, or is it where `socket_for_client` looks by itself?
+
+    The variable names one, and so does a configuration file of this user's own. An argument is seen by its being another path.
+    """
+    if env.get("CLISUP_SOCKET") and path == default_socket(env, uid):
+        return True
+    bare = {name: value for name, value in env.items() if name != "CLISUP_SOCKET"}
+    if path != socket_for_client(bare, uid):
+        return True
+    return bool(_daemon_table(env).get("socket")) and os.stat(config_file(env)).st_uid == uid
 
 
 def state_dir_for_client(env: Mapping[str, str], uid: int) -> str:
     """Where a daemon that is not there would keep its state: as `default_state_dir`, but the configuration file's word counts."""
     if not env.get("CLISUP_STATE_DIR") and (configured := _daemon_table(env).get("state_dir")):
-        return _absolute(os.path.expanduser(str(configured)))
+        return _absolute(in_home(str(configured), env))
     return default_state_dir(env, uid)
 
 

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # part of clisup -> parts of clisup that it may import, besides itself
     "clisup.errors": set(),
     "clisup.explained": set(),
-    "clisup.locations": set(),
+    "clisup.locations": {"clisup.errors"},
     "clisup.core": {"clisup.errors"},
     "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
     "clisup.rpc": CORE | {"clisup"},  # its version alone, which the OpenRPC document tells

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from clisup import locations
-from clisup.locations import config_file, default_socket, default_state_dir, socket_for_client
+from clisup.errors import ConfigurationError
+from clisup.locations import (
+    config_file,
+    default_socket,
+    default_state_dir,
+    home_dir,
+    in_home,
+    is_named,
+    socket_for_client,
+)
 
 UID = 54321  # nobody's: there is no /run/user/54321
 
@@ -21,7 +31,6 @@ UID = 54321  # nobody's: there is no /run/user/54321
         ({"HOME": "/h", "XDG_STATE_HOME": "/x"}, "/x/clisup"),
         ({"HOME": "/h", "XDG_STATE_HOME": ""}, "/h/.local/state/clisup"),
         ({"HOME": "/h", "XDG_STATE_HOME": "/x", "CLISUP_STATE_DIR": "/s/../t"}, "/t"),
-        ({}, f"/tmp/clisup-{UID}/.local/state/clisup"),
     ],
 )
 def test_the_state_directory(env: dict[str, str], path: str) -> None:
@@ -34,11 +43,63 @@ def test_the_state_directory(env: dict[str, str], path: str) -> None:
         ({"HOME": "/h"}, "/h/.config/clisup/config.toml"),
         ({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}, "/x/clisup/config.toml"),
         ({"HOME": "/h", "CLISUP_CONFIG": "/c.toml"}, "/c.toml"),
-        ({}, "/.config/clisup/config.toml"),
     ],
 )
 def test_the_configuration_file(env: dict[str, str], path: str) -> None:
     assert config_file(env) == path
+
+
+@pytest.mark.parametrize("env", [{}, {"HOME": ""}, {"HOME": "relative"}])
+def test_without_a_home_in_the_environment_the_password_database_knows_it(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under `env -i`, or in a system unit without User=: systemd sets no HOME there."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert default_state_dir(env, os.getuid()) == f"{home}/.local/state/clisup"
+    assert default_state_dir(env, 0) == f"{pwd.getpwuid(0).pw_dir}/.local/state/clisup"
+    assert config_file(env) == f"{home}/.config/clisup/config.toml"
+    assert in_home("~/x", env) == f"{home}/x"
+    assert home_dir(env) == home
+
+
+@pytest.mark.parametrize("known", [None, "", "relative"])
+def test_a_user_without_any_home_is_refused_and_given_no_name_that_others_can_take(
+    known: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(uid: int) -> object:
+        if known is None:
+            raise KeyError(uid)
+        return SimpleNamespace(pw_dir=known, pw_name="ada")
+
+    monkeypatch.setattr(pwd, "getpwuid", look)
+    env = {"XDG_RUNTIME_DIR": "/none", "XDG_CONFIG_HOME": "/none"}
+    for ask in (
+        lambda: default_state_dir(env, UID),
+        lambda: default_socket(env, UID),
+        lambda: socket_for_client(env, UID),
+        lambda: in_home("~/x", env),
+    ):
+        with pytest.raises(ConfigurationError, match="HOME is not set and uid") as caught:
+            ask()
+        for way_out in ("HOME", "--state-dir", "CLISUP_STATE_DIR", "CLISUP_SOCKET"):
+            assert way_out in caught.value.hint
+    assert config_file({}) == "/.config/clisup/config.toml", "where only root can put one"
+    assert default_state_dir({"CLISUP_STATE_DIR": "/s"}, UID) == "/s"
+    assert default_state_dir({"XDG_STATE_HOME": "/x"}, UID) == "/x/clisup"
+    assert socket_for_client({"CLISUP_SOCKET": "/s"}, UID) == "/s"
+
+
+def test_a_socket_is_named_by_an_argument_the_variable_and_a_configuration_of_ones_own(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = socket_for_client(env, UID)
+    assert not is_named(computed, env, os.getuid())
+    assert is_named("/other/s", env, os.getuid())
+    assert is_named(computed, {**env, "CLISUP_SOCKET": computed}, os.getuid())
+    assert not is_named(computed, {**env, "CLISUP_SOCKET": "/other/s"}, os.getuid())
+    assert configured(env, "[daemon]\nsocket = '/c.sock'") == "/c.sock"
+    assert is_named("/c.sock", env, os.getuid())
+    assert not is_named("/c.sock", env, os.getuid() + 1), "the file is another user's"
 
 
 def test_the_socket_is_in_the_runtime_directory_where_there_is_one(tmp_path: Path) -> None:

@@ -73,8 +73,7 @@ class _Call:
     """One call of the CLI's: its request's id there, and what is asked of the daemon."""
 
     def __init__(self, mcp_id: Any, params: dict[str, Any]) -> None:
-        self.mcp_id = mcp_id
-        self.params = params
+        self.mcp_id, self.params = mcp_id, params
 
 
 class Daemon:
@@ -105,6 +104,9 @@ class Daemon:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.connect(self._path)
+            uid = int.from_bytes(made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+            if uid not in (os.geteuid(), 0):  # whoever listens there shall not have the token
+                raise PermissionError(0, "another user listens there")
         except OSError as error:
             made.close()
             self._again(now, error.strerror or "it cannot be reached")
@@ -172,15 +174,14 @@ class Daemon:
         except OSError as error:
             self.lose(error.strerror or "reading failed")
             return
-        if not data:
-            self.lose("it closed the connection")
-            return
         try:
             for line in self._in.feed(data):
                 if self.socket is not None:
                     self._heard(json.loads(line))
         except (ValueError, LookupError, TypeError, AttributeError):
             self.lose("it says what is not understood")  # whatever serves there, it is no daemon of ours
+        if not data:
+            self.lose("it closed the connection")
 
     def _heard(self, frame: dict[str, Any]) -> None:
         error = frame.get("error")
@@ -230,8 +231,7 @@ class Bridge:
 
     def _message(self, message: dict[str, Any]) -> None:
         method, id_ = message["method"], message.get("id")
-        given = message.get("params")
-        params: dict[str, Any] = given if isinstance(given, dict) else {}
+        params: dict[str, Any] = given if isinstance(given := message.get("params"), dict) else {}
         if method == "notifications/cancelled":
             self._cancelled(params.get("requestId"))
         elif id_ is None:

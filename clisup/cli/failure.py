@@ -66,7 +66,7 @@ def _holder_hint(error: ClisupError) -> str:
 
     try:
         holder = lock_holder(os.path.join(state_dir_for_client(os.environ, os.getuid()), "daemon.lock"))
-    except OSError:
+    except (OSError, ClisupError):  # no lock that can be looked at, or no home to look in
         return ""
     if not holder:
         return ""

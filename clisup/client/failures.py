@@ -20,6 +20,7 @@ __all__ = [
     "ConnectionLost",
     "Unreachable",
     "cannot_connect",
+    "foreign",
     "hung_up",
     "lost",
     "no_json",
@@ -157,6 +158,19 @@ def _forbidden(path: str) -> ClisupError:
         f"cannot reach the daemon at {path}, because uid {os.getuid()} may not open the socket{_owner(path)}",
         kind="permission_denied",
         hint="run clisup as the daemon's user, or point CLISUP_SOCKET at a daemon of your own",
+    )
+
+
+def foreign(path: str, uid: int) -> ClisupError:
+    """A process of another user listens there."""
+    if os.geteuid() == 0:
+        hint = f"if you mean that user's daemon, name it: CLISUP_SOCKET={path}"
+    else:
+        hint = "look who put it there; point CLISUP_SOCKET at a daemon of your own"
+    return WorldError(
+        f"cannot trust what listens at {path}, because it runs as uid {uid}: nothing was sent",
+        kind="permission_denied",
+        hint=hint,
     )
 
 

@@ -9,7 +9,7 @@ import trio
 
 from clisup import __version__
 from clisup.client.failures import ConnectionLost, cannot_connect, lost, not_json, path_too_long, too_large
-from clisup.client.transport import CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, decode, encode_request
+from clisup.client.transport import CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, check_server, decode, encode_request
 from clisup.errors import error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
 
@@ -39,11 +39,17 @@ class FrameStream:
             raise path_too_long(path)
         try:
             with trio.fail_after(CONNECT_TIMEOUT_S):
-                return cls(path, await trio.open_unix_socket(path))
+                stream = await trio.open_unix_socket(path)
         except OSError as error:
             raise cannot_connect(path, error) from None
         except trio.TooSlowError:
             raise cannot_connect(path, TimeoutError()) from None
+        try:
+            check_server(path, stream.socket)
+        except BaseException:
+            stream.socket.close()
+            raise
+        return cls(path, stream)
 
     async def send(self, line: bytes) -> None:
         if self.limit is not None and len(line) - 1 > self.limit:

@@ -10,16 +10,26 @@ from __future__ import annotations
 import _json
 import _socket
 import os
+import sys
 from collections import deque
 
-from clisup.locations import SOCKET_PATH_LIMIT
+from clisup.locations import SOCKET_PATH_LIMIT, is_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["CONNECT_TIMEOUT_S", "LINE_LIMIT", "SEND_TIMEOUT_S", "Connection", "decode", "encode_request", "write_json"]
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "LINE_LIMIT",
+    "SEND_TIMEOUT_S",
+    "Connection",
+    "check_server",
+    "decode",
+    "encode_request",
+    "write_json",
+]
 
 CONNECT_TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 30.0
@@ -27,6 +37,7 @@ LINE_LIMIT = 512 * 1024 * 1024
 """One page of the longest events; more in one line is no daemon of ours."""
 
 _CHUNK = 256 * 1024
+_UCRED = 12  # bytes: pid, uid, gid (unix(7))
 
 
 class _Reading:
@@ -90,6 +101,22 @@ def encode_request(id_: int, method: str, params: dict[str, Any]) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
+def check_server(path: str, sock: Any) -> None:
+    """Refuse a server of another user, before anything is sent to it. `sock` is connected, and has `getsockopt`.
+
+    The server may be this user or root: systemd listens for a unit of the system's. Root may talk to the daemon of a user whose
+    socket was named on purpose, because that user could have put anything where root would look by itself.
+    Raises `WorldError(permission_denied)`.
+    """
+    peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _UCRED)
+    uid, own = int.from_bytes(peer[4:8], sys.byteorder), os.geteuid()
+    if uid in (own, 0) or (own == 0 and is_named(path, os.environ, os.getuid())):
+        return
+    from clisup.client.failures import foreign
+
+    raise foreign(path, uid)
+
+
 class Connection:
     """A connected socket that gives lines. Raises `ClisupError` for what fails, `TimeoutError` where no byte came in time.
 
@@ -117,6 +144,11 @@ class Connection:
             from clisup.client.failures import cannot_connect
 
             raise cannot_connect(path, error) from None
+        try:
+            check_server(path, self._socket)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def send(self, line: bytes) -> None:
         """Send all of it. Raises what the daemon has said last, where it hung up."""

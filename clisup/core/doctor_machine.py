@@ -25,13 +25,16 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """A directory as this user sees it. `mode` is None where it is not there; `free_bytes` and `file_system` where unknown."""
+    """A directory as this user sees it. `mode` is None where it is not there; `free_bytes` and `file_system` where unknown.
+
+    `problem` is why the daemon would refuse to keep anything there, because others can change it, and the way out.
+    """
 
     path: str
     mode: int | None = None
     readable: bool = False
     writable: bool = False
-    own: bool = False
+    problem: tuple[str, str] | None = None
     free_bytes: int | None = None
     file_system: str | None = None
 
@@ -107,6 +110,8 @@ def _cwd(facts: MachineFacts) -> Verdict | None:
 
 def _state(facts: MachineFacts) -> Verdict:
     state = facts.state
+    if state.problem is not None:
+        return fail(f"{state.path} is open to others: {state.problem[0]}", state.problem[1])
     if state.mode is None:
         return ok(f"{state.path} is not there yet: the daemon makes it")
     if facts.storage is not None and facts.storage[0] != "ok":
@@ -115,7 +120,7 @@ def _state(facts: MachineFacts) -> Verdict:
         )
     if not (state.readable and state.writable):
         return fail(f"{state.path} cannot be written by the daemon's user", "give it to that user: chown, chmod 700")
-    if not state.own or state.mode & 0o077:
+    if state.mode & 0o077:
         fix = f"chmod 700 {state.path}, owned by the daemon's user"
         return fail(f"{state.path} is open to others (mode {stat.S_IMODE(state.mode):o})", fix)
     if state.file_system in NETWORK_FILE_SYSTEMS:
@@ -133,11 +138,11 @@ def _socket(facts: MachineFacts) -> Verdict:
         fix = "set daemon.socket or CLISUP_SOCKET to a shorter path"
         return fail(f"{facts.socket} is longer than the {SOCKET_PATH_LIMIT} bytes that Linux takes", fix)
     directory = facts.socket_directory
+    if directory.problem is not None:
+        what, fix = directory.problem
+        return fail(f"{directory.path} is open to others, who could put a socket of theirs in place: {what}", fix)
     if directory.mode is None:
         return ok(f"{facts.socket}; its directory is not there yet: the daemon makes it")
-    if directory.mode & stat.S_IWOTH and not directory.mode & stat.S_ISVTX:
-        fix = f"chmod o-w {directory.path}, or set daemon.socket to a directory of your own"
-        return fail(f"{directory.path} can be written by everybody: others could put a socket of theirs in place", fix)
     if not directory.writable:
         return fail(f"{directory.path} cannot be written by this user", "set daemon.socket to a directory of your own")
     return ok(facts.socket)

@@ -14,7 +14,7 @@ from clisup.core.env_names import OVERLAP, NameCheck, Scan, compare, looks_secre
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.doctor import Surroundings, diagnose
 from clisup.daemon.start import Flags, Place, config_path, place_of
-from clisup.errors import ConfigurationError, WorldError
+from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
 from clisup.host.carrying import taken_environment
 from clisup.host.cgroups import CgroupHome
@@ -106,7 +106,7 @@ def _stored(state_dir: str, kind: str, checks: list[NameCheck]) -> str | None:
     """None, or why the next check will not know of this one."""
     try:
         save_checks(state_dir, kind, checks)
-    except WorldError as error:
+    except ClisupError as error:
         return str(error)
     return None
 

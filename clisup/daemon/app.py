@@ -33,12 +33,12 @@ from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
-from clisup.host.files import make_private_dir
 from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
+from clisup.host.safe_paths import check_entries, make_safe_dir
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Daemon:
 
     async def run(self) -> None:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
-        make_private_dir(self.state_dir)
+        make_safe_dir(self.state_dir, "keep state in")  # before any file in it is made, opened or run
+        check_entries(self.state_dir)
         old = self.succession.inherited
         self._state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", old.get("state"))
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))

@@ -26,6 +26,7 @@ from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldErro
 from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
 from clisup.host.log import LOG
 from clisup.host.scrub_files import Known, load_rules
+from clisup.locations import in_home
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
 
@@ -116,7 +117,9 @@ class Backend:
     def executable(self) -> Executable:
         """The command's file. Raises `WorldError(backend_unavailable)`."""
         return find_executable(
-            os.path.expanduser(self.command[0]), search_path=self._inherited.get("PATH", os.defpath), backend=self.name
+            in_home(self.command[0], self._inherited),
+            search_path=self._inherited.get("PATH", os.defpath),
+            backend=self.name,
         )
 
     def argv(self) -> tuple[str, ...]:
@@ -295,7 +298,7 @@ class Backends:
 
     def __init__(self, config: Config, inherited: Mapping[str, str], before: Backends | None = None) -> None:
         """Raises `ConfigurationError`, whose `data` names the key. What is the same as `before` is the same object."""
-        override = Path(config.daemon.scrub_lists).expanduser() if config.daemon.scrub_lists else None
+        override = Path(in_home(config.daemon.scrub_lists, inherited)) if config.daemon.scrub_lists else None
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
         self._all: dict[str, Backend] = {}

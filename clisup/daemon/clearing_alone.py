@@ -23,6 +23,7 @@ from clisup.host.cursor_store import CursorStore
 from clisup.host.garbage import Garbage
 from clisup.host.journal_reader import Segments
 from clisup.host.locks import FileLock
+from clisup.host.safe_paths import make_safe_dir
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sessions import StoredSession
 from clisup.host.stored_sizes import look_at
@@ -40,6 +41,7 @@ def clear_alone(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
     params = GcParams(dry_run=dry_run, older_than_s=older_than_s)
     if not os.path.isdir(place.state_dir):
         return result_of(params, [], {}, 0).model_dump()
+    make_safe_dir(place.state_dir, "clean up")
     with _locked(os.path.join(place.state_dir, "daemon.lock")):
         stored = list(stored_sessions(place.state_dir, {}))  # what is damaged is left alone
         found = list(

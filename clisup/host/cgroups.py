@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 
+from clisup.host.mounts import mounts
+
 __all__ = ["CgroupHome", "kill", "limit", "members", "oom_kills", "populated", "remove"]
 
 _PREFIX = "clisup-"
@@ -141,29 +143,16 @@ def _numbers(path: str) -> list[int]:
 
 
 def _own_cgroup() -> str | None:
-    mount = _v2_mount()
+    mount = next((mount.point for mount in mounts() if mount.kind == "cgroup2"), None)
     try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            own = next((line[3:].rstrip("\n") for line in file if line.startswith("0::")), None)
+        with open("/proc/self/cgroup", "rb") as file:
+            own = next((line[3:].rstrip(b"\n") for line in file if line.startswith(b"0::")), None)
     except OSError:
         return None
     if mount is None or own is None:
         return None
-    path = os.path.normpath(mount + own)
+    path = os.path.normpath(mount + os.fsdecode(own))
     return path if os.path.isdir(path) else None
-
-
-def _v2_mount() -> str | None:
-    """The mount point of cgroup2 (proc(5): the type is the first field after the dash)."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8") as file:
-            for line in file:
-                before, _, after = line.partition(" - ")
-                if after.startswith("cgroup2 "):
-                    return before.split()[4]
-    except OSError:
-        pass
-    return None
 
 
 def _works(base: str) -> bool:

@@ -158,7 +158,7 @@ class CursorStore:
 
 
 def _append(path: str, line: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     size = os.fstat(fd).st_size
     try:
         if os.write(fd, line) != len(line):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from clisup.core.env_names import NameCheck, restored
 from clisup.errors import WorldError
 from clisup.host.files import make_private_dir, read_json, write_json
+from clisup.host.safe_paths import make_safe_dir
 
 __all__ = ["last_check", "load_checks", "save_checks"]
 
@@ -22,8 +23,8 @@ def load_checks(state_dir: str, kind: str) -> list[NameCheck]:
 
 
 def save_checks(state_dir: str, kind: str, checks: Sequence[NameCheck]) -> None:
-    """Raises `WorldError(storage_failed)`."""
-    make_private_dir(state_dir)
+    """Raises `WorldError(storage_failed)`, `ConfigurationError` for a state directory that others can change."""
+    make_safe_dir(state_dir, "keep state in")
     make_private_dir(os.path.dirname(_file(state_dir, kind)))
     write_json(_file(state_dir, kind), {"checks": [dataclasses.asdict(check) for check in checks]})
 

@@ -54,7 +54,7 @@ def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True)
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
         failpoint("file.write")
-        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             for piece in (data,) if isinstance(data, bytes) else data:
                 view = memoryview(piece)

@@ -88,7 +88,7 @@ class JournalStore(Segments):
         if not self._segments:
             return
         path = self.path_of(self._segments[-1])
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         self.next_seq = self._segments[-1]
         yield from self._read_segment(path, wanted)
 
@@ -184,7 +184,7 @@ class JournalStore(Segments):
         head = encode_snapshot(snapshot)
         try:
             failpoint("segment.before")
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("make the journal", path, error) from None
         try:

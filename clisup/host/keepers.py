@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import py_compile
+import stat
 import subprocess
 import sys
 from importlib.util import MAGIC_NUMBER, source_hash
@@ -144,12 +145,15 @@ def compile_keeper(directory: str) -> str:
     """Byte-compile the keeper into `directory` and give the path; at the daemon's start.
 
     A script named on the command line is compiled at each start, which takes longer (25 ms) than all the rest of it.
-    Where a daemon before this one has left it there, nothing is done. Raises `WorldError(storage_failed)`.
+    Where a daemon before this one has left it there, nothing is done. What else lies there is replaced, and never followed.
+    Raises `WorldError(storage_failed)`.
     """
     path = os.path.join(directory, f"keeper-{__version__}.pyc")
     try:
         if _is_compiled(path):
             return path
+        if os.path.lexists(path):
+            os.unlink(path)  # py_compile refuses a link
         py_compile.compile(
             _KEEPER_FILE,
             cfile=path,
@@ -157,19 +161,25 @@ def compile_keeper(directory: str) -> str:
             optimize=2,  # without docstrings and assertions: 2.9 instead of 7.2 MB private
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
+        os.chmod(path, 0o600)  # it has got the mode of the source
     except OSError as error:
         raise storage_error("write", path, error) from None
     return path
 
 
 def _is_compiled(path: str) -> bool:
-    """Is it what this interpreter made of this very source? It says so itself (PEP 552): magic number, flags, the source's hash."""
+    """Is it what this interpreter made of this very source? It says so itself (PEP 552): magic number, flags, the source's hash.
+
+    Anybody can write these bytes before code of their own, so the file has to be one that only this user or root can have written.
+    """
     with open(_KEEPER_FILE, "rb") as file:
         wanted = MAGIC_NUMBER + _UNCHECKED_HASH + source_hash(file.read())
     try:
-        with open(path, "rb") as file:
-            return file.read(len(wanted)) == wanted and len(file.read(1)) == 1
-    except FileNotFoundError:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            info = os.fstat(file.fileno())
+            own = stat.S_ISREG(info.st_mode) and info.st_uid in (os.geteuid(), 0) and not info.st_mode & 0o022
+            return own and file.read(len(wanted)) == wanted and len(file.read(1)) == 1
+    except OSError:
         return False
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 
 from clisup.errors import ConfigurationError, WorldError
-from clisup.host.files import make_private_dir, storage_error
+from clisup.host.files import storage_error
 from clisup.host.locks import FileLock
+from clisup.host.peers import peer_of
+from clisup.host.safe_paths import make_safe_dir
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["BACKLOG", "bind_listener", "claim_socket", "take_lock"]
 
-_ACCEPTS = 0x10000  # __SO_ACCEPTCON in the flags of /proc/net/unix (proc(5))
 BACKLOG = 1024  # a restart in place takes a second or two, and who connects then waits here
 
 
@@ -40,13 +42,13 @@ def claim_socket(path: str, inherited: int | None = None) -> FileLock:
     """
     _check_length(path)
     try:
-        make_private_dir(os.path.dirname(path))
+        make_safe_dir(os.path.dirname(path), "listen in")
         return take_lock(f"{path}.lock", "socket", inherited)
     except WorldError as error:
         if error.kind != "storage_failed":
             raise
         raise ConfigurationError(
-            f"cannot listen on {path}, because its directory cannot be used: {os.strerror(int(error.data['errno']))}",
+            f"cannot listen on {path}, because its directory cannot be used: {error.message}",
             hint="give another --socket, in a directory of your own; see clisup doctor (socket)",
         ) from error
 
@@ -61,7 +63,7 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     _check_length(path)
     if inherited is not None:
         return socket.socket(fileno=inherited)
-    _check_directory(os.path.dirname(path))
+    make_safe_dir(os.path.dirname(path), "listen in")
     _check_place(path)
     _check_nobody_listens(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -95,22 +97,6 @@ def _check_length(path: str) -> None:
         )
 
 
-def _check_directory(directory: str) -> None:
-    """Ours alone: another user's directory, or one that others may write to, could swap the socket."""
-    make_private_dir(directory)
-    info = os.stat(directory)
-    for owner in (os.lstat(directory).st_uid, info.st_uid):  # who owns a symbolic link may turn it elsewhere
-        if owner not in (os.geteuid(), 0):
-            raise ConfigurationError(
-                f"cannot listen in {directory}, because it belongs to uid {owner}", hint="use your own"
-            )
-    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(
-            f"cannot listen in {directory}, because others may write to it",
-            hint=f"chmod 700 {directory}, or use another",
-        )
-
-
 def _check_place(path: str) -> None:
     """What is there already may be a stale socket; anything else is somebody's file, and would be replaced."""
     try:
@@ -125,20 +111,34 @@ def _check_place(path: str) -> None:
 
 
 def _check_nobody_listens(path: str) -> None:
-    """Under the lock no clisup can; but systemd does where the socket unit is up, and would be cut off from its clients.
+    """Under the lock no other clisup listens here; but systemd may, for a socket unit, and would be cut off from its clients.
 
-    A daemon of ours that was killed is not found here: it has bound a scratch name, and the kernel shows that one (unix(7)).
+    The answer of connect(2) is about this very socket. (/proc/net/unix holds names that any user of the machine chooses.)
+    The connection wakes a socket unit: its service starts, ends with 75 if it finds a lock of ours, and is started again.
     """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
+        answer = sock.connect_ex(path)
+        if answer not in (0, errno.EAGAIN):  # EAGAIN: its queue is full
+            return
+        peer = peer_of(sock) if answer == 0 else None
+    if peer is not None and _is_gone(peer.pid):
+        return  # a daemon that was killed; a child of it has the socket until it executes its own program
+    who = "" if peer is None else f", pid {peer.pid} of uid {peer.uid}"
+    raise ConfigurationError(
+        f"cannot listen on {path}, because another process does (systemd, for clisup.socket?){who}",
+        hint="systemctl --user start clisup, or stop clisup.socket first; or give another --socket",
+    )
+
+
+def _is_gone(pid: int) -> bool:
+    """Is there no such process any more? 0 is one that another PID namespace hides."""
     try:
-        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
-            rows = [line.split(maxsplit=7) for line in file]
-    except OSError:
-        return
-    if any(len(row) == 8 and int(row[3], 16) & _ACCEPTS and row[7].rstrip("\n") == path for row in rows[1:]):
-        raise ConfigurationError(
-            f"cannot listen on {path}, because another process does (systemd, for clisup.socket?)",
-            hint="systemctl --user start clisup, or stop clisup.socket first; or give another --socket",
-        )
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _unlink(path: str) -> None:

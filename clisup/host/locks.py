@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 
 from clisup.host.files import storage_error
@@ -29,7 +30,7 @@ class FileLock:
     def acquire(self) -> int | None:
         """Take the lock without waiting. Raises `WorldError(storage_failed)` where the file cannot be opened."""
         try:
-            fd = self._inherited or os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = self._inherited or _open(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise storage_error("open the lock", self.path, error) from None
         try:
@@ -44,8 +45,11 @@ class FileLock:
         return None
 
     def write(self, text: str) -> None:
-        """Say in the file who holds it, for people."""
+        """Say in the file who holds it, for people. Raises `WorldError(storage_failed)` for a file that has another name, too."""
         assert self._fd is not None, "a lock is written while it is held"
+        if os.fstat(self._fd).st_nlink > 1:
+            error = OSError(errno.EMLINK, "it is a hard link to some other file: remove it")
+            raise storage_error("write the lock", self.path, error)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
 
@@ -65,13 +69,27 @@ def lock_holder(path: str) -> int | None:
     """The pid that holds `path`'s lock, None where nobody does. Never call it for a lock of this process (see above)."""
     try:
         # To ask needs no right to write: the disk may be read-only by now.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
         return _holder(fd)
     finally:
         os.close(fd)
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a lock file; refuse what somebody else may have put in its place. Raises `OSError`."""
+    strange = OSError(errno.EPERM, "it is no regular file of this user's: remove it", path)
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise (strange if error.errno == errno.ELOOP else error) from None
+    info = os.fstat(fd)
+    if stat.S_ISREG(info.st_mode) and info.st_uid in (os.geteuid(), 0):
+        return fd
+    os.close(fd)
+    raise strange
 
 
 def _holder(fd: int) -> int | None:

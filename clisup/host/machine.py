@@ -9,6 +9,8 @@ import re
 import stat
 
 from clisup.core.doctor_machine import NEEDED_KERNEL, DirectoryFacts
+from clisup.host.mounts import mounts
+from clisup.host.safe_paths import problem_of
 
 __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
 
@@ -16,7 +18,10 @@ __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "m
 def directory_facts(path: str) -> DirectoryFacts:
     """The directory as this process may use it; no `mode` where it is none, or cannot be looked at."""
     try:
+        problem = problem_of(path)
         status = os.stat(path)
+    except FileNotFoundError:
+        return DirectoryFacts(path, problem=problem)  # it would be made there
     except (OSError, ValueError):
         return DirectoryFacts(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -26,7 +31,7 @@ def directory_facts(path: str) -> DirectoryFacts:
         mode=stat.S_IMODE(status.st_mode),
         readable=os.access(path, os.R_OK | os.X_OK),
         writable=os.access(path, os.W_OK | os.X_OK),
-        own=status.st_uid == os.geteuid(),
+        problem=problem,
         free_bytes=_free(path),
         file_system=_file_system(path),
     )
@@ -91,16 +96,11 @@ def _free(path: str) -> int | None:
 
 
 def _file_system(path: str) -> str | None:
-    """The type of the mount that holds the path: the longest mount point above it (proc(5), mountinfo)."""
+    """The type of the mount that holds the path: the longest mount point above it, and of two the later one."""
     wanted = os.path.realpath(path) + "/"
     best, found = "", None
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            for line in file:
-                before, _, after = line.partition(" - ")
-                point = before.split()[4].replace("\\040", " ").rstrip("/") + "/"
-                if wanted.startswith(point) and len(point) >= len(best):
-                    best, found = point, after.split()[0]
-    except (OSError, IndexError):
-        return None
+    for point, kind in mounts():
+        above = point.rstrip("/") + "/"
+        if wanted.startswith(above) and len(above) >= len(best):
+            best, found = above, kind
     return found

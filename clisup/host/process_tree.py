@@ -8,6 +8,7 @@ never hit.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import Any
 
@@ -20,7 +21,8 @@ __all__ = ["marked_processes", "marked_runs", "sweep"]
 SWEEP_LIMIT_S = 2.0
 SWEEP_PAUSE_S = 0.002
 EMPTY_LOOKS = 8  # in a row: a tree that re-forks is between two processes at the moment of many a look
-_MARKERS = (b"CLISUP_SESSION=", b"CLISUP_RUN=")
+_SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
+_RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 
 
 def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
@@ -30,14 +32,16 @@ def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
 
 
 def marked_runs() -> set[tuple[str, int]]:
-    """(session, run) of every living process that carries markers, whoever's they are."""
+    """(session, run) of every living process that carries markers, whoever's they are.
+
+    Any process can carry what it likes: only what a run of clisup can be called is taken, for paths are made of it.
+    """
     found: set[tuple[str, int]] = set()
     for pid in _pids():
-        marks = dict(
-            entry.decode("utf-8", "replace").split("=", 1) for entry in _environ(pid) if entry.startswith(_MARKERS)
-        )
-        if marks.get("CLISUP_RUN", "").isdigit() and "CLISUP_SESSION" in marks:
-            found.add((marks["CLISUP_SESSION"], int(marks["CLISUP_RUN"])))
+        environ = _environ(pid)
+        sessions = [match[1].decode() for entry in environ if (match := _SESSION_MARK.fullmatch(entry))]
+        runs = [int(match[1]) for entry in environ if (match := _RUN_MARK.fullmatch(entry))]
+        found |= {(session, run) for session in sessions[:1] for run in runs[:1]}
     return found
 
 

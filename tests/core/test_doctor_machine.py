@@ -17,7 +17,8 @@ from clisup.core.doctor_machine import (
 )
 from clisup.core.finding import Finding
 
-PRIVATE = DirectoryFacts("/d", mode=0o700, readable=True, writable=True, own=True, free_bytes=2**40, file_system="ext4")
+PRIVATE = DirectoryFacts("/d", mode=0o700, readable=True, writable=True, free_bytes=2**40, file_system="ext4")
+OPEN = ("others may write to /d (mode 777)", "chmod go-w /d")
 GOOD = MachineFacts(
     configuration="/etc/c.toml",
     cwd=PRIVATE,
@@ -62,17 +63,18 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("cwd", {"cwd": replace(PRIVATE, readable=False)}, "fail"),
         ("cwd", {"cwd": replace(PRIVATE, mode=0o777)}, "warn"),
         ("cwd", {"cwd": replace(PRIVATE, mode=0o1777)}, "warn"),
-        ("cwd", {"cwd": replace(PRIVATE, mode=0o755, own=False, writable=False)}, "ok"),
+        ("cwd", {"cwd": replace(PRIVATE, mode=0o755, writable=False)}, "ok"),
         ("state directory", {"state": DirectoryFacts("/later")}, "ok"),
         ("state directory", {"state": replace(PRIVATE, writable=False)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, mode=0o755)}, "fail"),
-        ("state directory", {"state": replace(PRIVATE, own=False)}, "fail"),
+        ("state directory", {"state": replace(PRIVATE, problem=OPEN)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, file_system="nfs4")}, "warn"),
         ("state directory", {"state": replace(PRIVATE, free_bytes=LOW_DISK_BYTES - 1)}, "warn"),
         ("state directory", {"storage": ("full", "no space left")}, "fail"),
         ("socket", {"socket": "/d/" + "s" * 105}, "fail"),
-        ("socket", {"socket_directory": replace(PRIVATE, mode=0o777)}, "fail"),
-        ("socket", {"socket_directory": replace(PRIVATE, mode=0o1777)}, "ok"),
+        ("state directory", {"state": DirectoryFacts("/later", problem=OPEN)}, "fail"),
+        ("socket", {"socket_directory": replace(PRIVATE, problem=OPEN)}, "fail"),
+        ("socket", {"socket_directory": DirectoryFacts("/later", problem=OPEN)}, "fail"),
         ("socket", {"socket_directory": replace(PRIVATE, writable=False)}, "fail"),
         ("socket", {"socket_directory": DirectoryFacts("/later")}, "ok"),
         ("cgroup", {"cgroup": None}, "warn"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -115,10 +119,10 @@ def test_a_longer_path_is_refused_and_says_how_long_it_may_be(place: Path) -> No
     assert os.listdir(place) == []
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("mode", [0o707, 0o777, 0o1777])
 def test_a_directory_that_others_may_write_to_is_refused(place: Path, mode: int) -> None:
     place.chmod(mode)
-    assert "others may write to it" in refused(place / "s").message
+    assert f"others may write to {place}" in refused(place / "s").message
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -162,3 +166,88 @@ def test_a_directory_that_cannot_be_made_is_a_typed_error(place: Path) -> None:
     with pytest.raises(WorldError, match="cannot make the directory") as caught:
         bind_listener(str(place / "file" / "s"))
     assert caught.value.kind == "storage_failed"
+
+
+class Other:
+    """Another program that listens; its queue holds two, and a third one is told to come again."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(str(path))
+        self.socket.listen(0)
+        self.socket.settimeout(30)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_socket_at_which_somebody_listens_is_left_to_them(place: Path, full: bool) -> None:
+    """systemd for a socket unit, or a program that knows nothing of our lock."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Other(place / "s").socket)
+        answer = 0
+        while full and answer == 0:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            answer = client.connect_ex(str(place / "s"))
+        before = (place / "s").lstat().st_ino
+        message = refused(place / "s").message
+        assert "another process does (systemd, for clisup.socket?)" in message
+        assert full or f"pid {os.getpid()} of uid {os.geteuid()}" in message
+        assert (place / "s").lstat().st_ino == before
+
+
+def test_no_connection_is_left_at_a_socket_that_was_asked(place: Path) -> None:
+    with Other(place / "s").socket as other:
+        refused(place / "s")
+        with other.accept()[0] as asked:
+            assert asked.recv(1) == b""
+
+
+HELD_BY_A_CHILD = """
+import os, socket, sys, time
+held = socket.socket(socket.AF_UNIX)
+held.bind(sys.argv[1])
+held.listen()
+if os.fork():
+    os._exit(0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_daemon_that_was_killed_while_it_started_a_child_keeps_nobody_out(place: Path) -> None:
+    """Between its fork and its exec the child has the socket, too."""
+    command = [sys.executable, "-c", HELD_BY_A_CHILD, str(place / "s")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listening:
+        assert listening.stdout is not None and listening.stdout.readline() == b"held\n"
+        listening.wait(60)
+        assert answers(place / "s")
+        before = (place / "s").lstat().st_ino
+        with bind_listener(str(place / "s")):
+            assert (place / "s").lstat().st_ino != before
+
+
+FORGED = """
+import os, socket, sys
+for name in sys.argv[2:]:
+    held = socket.socket(socket.AF_UNIX)
+    held.bind(b"\\0" + os.fsencode(name.replace("PATH", sys.argv[1])))
+    held.listen()
+    globals()[name] = held
+from clisup.host.listener import bind_listener
+bind_listener(sys.argv[1])
+print("listens")
+"""
+
+
+@pytest.mark.fault(51)
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can make a network namespace, which keeps this from other daemons"
+)
+@pytest.mark.parametrize("name", ["a\n0: 2 0 zz 1 1 9 x", "x\n1 2 3 zz 5 6 7 odd", "x\n0 2 0 10000 1 1 9 PATH"])
+def test_no_name_of_an_abstract_socket_keeps_a_daemon_from_listening(name: str) -> None:
+    """Any user of the machine can bind one, and the kernel prints it into /proc/net/unix with its line ends."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        command = ["unshare", "--net", sys.executable, "-c", FORGED, f"{short}/s", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"no network namespace here: {done.stderr}")
+    assert done.stdout == "listens\n", done.stderr

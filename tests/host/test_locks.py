@@ -91,3 +91,37 @@ def test_a_lock_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="cannot open the lock") as caught:
         FileLock(str(tmp_path / "absent" / "lock")).acquire()
     assert caught.value.kind == "storage_failed"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory"])
+def test_what_is_no_file_is_neither_followed_nor_waited_for(tmp_path: Path, kind: str) -> None:
+    path, victim = tmp_path / "lock", tmp_path / "victim"
+    victim.write_text("precious")
+    if kind.endswith("link"):
+        path.symlink_to(victim if kind == "link" else tmp_path / "new")
+    else:
+        os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(WorldError, match="cannot open the lock"):
+        take_lock(str(path), "socket")
+    if kind != "directory":
+        with pytest.raises(PermissionError, match="no regular file of this user's"):
+            lock_holder(str(path))
+    assert victim.read_text() == "precious" and not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    os.chown(tmp_path / "lock", 12345, 12345)
+    with pytest.raises(WorldError, match="no regular file of this user's: remove it"):
+        FileLock(str(tmp_path / "lock")).acquire()
+    with pytest.raises(PermissionError):
+        lock_holder(str(tmp_path / "lock"))
+
+
+def test_a_file_that_has_another_name_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    os.link(tmp_path / "victim", tmp_path / "lock")
+    with pytest.raises(WorldError, match="hard link to some other file: remove it"):
+        take_lock(str(tmp_path / "lock"), "socket")
+    assert (tmp_path / "victim").read_text() == "precious"

@@ -14,7 +14,7 @@ from clisup.host.machine import directory_facts, kernel_version, missing_feature
 def test_a_directory_is_described_as_this_process_may_use_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     facts = directory_facts(str(tmp_path))
-    assert (facts.mode, facts.readable, facts.writable, facts.own) == (0o750, True, True, True)
+    assert (facts.mode, facts.readable, facts.writable, facts.problem) == (0o750, True, True, None)
     assert facts.free_bytes and facts.file_system
 
 

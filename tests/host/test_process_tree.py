@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from clisup.host.process_tree import marked_processes, sweep
+from clisup.host.process_tree import marked_processes, marked_runs, sweep
 
 HIDING = {
     "plain": "pass",
@@ -152,3 +152,23 @@ async def test_a_pid_that_is_nobodys_is_no_trouble(session: str) -> None:
 async def test_a_sweep_that_finds_nothing_is_over_at_once(session: str) -> None:
     with trio.fail_after(30):
         assert await sweep(session, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("session", "run"),
+    [
+        ("{session}", "\u00b2"),
+        ("{session}", "9" * 5000),
+        ("{session}", "-3"),
+        ("{session}", ""),
+        ("/etc/x/../{session}", "3"),
+    ],
+)
+def test_a_process_that_carries_nonsense_is_of_no_run(start: Start, session: str, run: str) -> None:
+    """Any user's process can carry any words, and a daemon of root reads them all at its start."""
+    mark, good = str(uuid.uuid4()), str(uuid.uuid4())
+    start({"CLISUP_SESSION": session.format(session=mark), "CLISUP_RUN": run})
+    start({"CLISUP_SESSION": good, "CLISUP_RUN": "3"})
+    found = marked_runs()
+    assert (good, 3) in found
+    assert not [one for one, _ in found if mark in one]

@@ -15,7 +15,7 @@ from clisup import __version__
 from clisup.client.coming_back import may_come_back
 from clisup.client.cursor import Cursor
 from clisup.client.failures import cannot_connect, lost, not_json, path_too_long
-from clisup.client.transport import CONNECT_TIMEOUT_S, decode, encode_request
+from clisup.client.transport import CONNECT_TIMEOUT_S, check_server, decode, encode_request
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT
 
@@ -50,9 +50,15 @@ class _Link:
             raise path_too_long(path)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                return cls(path, await asyncio.open_unix_connection(path, limit=_CHUNK))
+                streams = await asyncio.open_unix_connection(path, limit=_CHUNK)
         except OSError as error:  # a timeout is one
             raise cannot_connect(path, error) from None
+        try:
+            check_server(path, streams[1].get_extra_info("socket"))
+        except BaseException:
+            streams[1].transport.abort()
+            raise
+        return cls(path, streams)
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         if self._gone is not None:

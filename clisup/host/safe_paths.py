@@ -1,0 +1,174 @@
+"""The rule for the directories that the daemon trusts: nobody but this user and root can change what a path leads to.
+
+The daemon runs code and takes locks from its state directory, and clients send prompts to its socket. So each directory on the way
+there, and each symbolic link met on it, must belong to this user or to root, and nobody else may write to it. A sticky
+directory (/tmp) may be writable, because there only the owner of an entry can replace it. `clisup doctor` asks the same rule.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clisup.errors import ConfigurationError
+from clisup.host.files import storage_error
+
+__all__ = ["Problem", "check_entries", "make_safe_dir", "problem_of"]
+
+LINKS_LIMIT = 40
+"""The kernel follows no more links in one path (path_resolution(7))."""
+
+_ELSEWHERE = "use another directory (--state-dir, --socket)"
+_ACL = "system.posix_acl_access"
+
+
+class Problem(NamedTuple):
+    """A reason why a path cannot be trusted, and the way out."""
+
+    what: str
+    fix: str
+
+
+class _Step(NamedTuple):
+    """A directory or a symbolic link on the way. `last` marks the directory that the path leads to."""
+
+    place: str
+    info: os.stat_result
+    last: bool
+
+
+def make_safe_dir(path: str, use: str) -> None:
+    """Check the way to `path`, and make what is missing of it as 0700. `use` begins the error: "listen in".
+
+    Raises `ConfigurationError` for a path that others can change, `WorldError(storage_failed)` where the system refuses.
+    """
+    try:
+        problem = _first_problem(path, make=True)
+    except OSError as error:
+        raise storage_error("make the directory", path, error) from None
+    if problem is not None:
+        raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix)
+
+
+def problem_of(path: str) -> Problem | None:
+    """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at."""
+    try:
+        return _first_problem(path, make=False)
+    except OSError:
+        return None
+
+
+def check_entries(directory: str) -> None:
+    """Refuse an entry of another user: it was put there while the directory was open. Raises `ConfigurationError`, `WorldError`."""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                _check_entry(directory, entry)
+    except OSError as error:
+        raise storage_error("look into", directory, error) from None
+
+
+def _check_entry(directory: str, entry: os.DirEntry[str]) -> None:
+    try:
+        owner = entry.stat(follow_symlinks=False).st_uid
+    except FileNotFoundError:
+        return
+    if owner not in (os.geteuid(), 0):
+        raise ConfigurationError(
+            f"cannot use {directory}, because {entry.path} in it belongs to uid {owner}",
+            hint="others could write to the directory once: look at what is in it, and remove what is not yours",
+        )
+
+
+def _first_problem(path: str, *, make: bool) -> Problem | None:
+    trusted = {os.geteuid(), 0}
+    for place, info, last in _steps(path, make=make):
+        if place == "/":
+            # Whoever owns / decides over every path. In a user namespace that is root of the machine, with the uid 65534.
+            above = trusted | {info.st_uid}
+        if info.st_uid not in (trusted if last else above):
+            return Problem(f"{place} belongs to uid {info.st_uid}", _ELSEWHERE)
+        sticky = info.st_mode & stat.S_ISVTX and not last
+        if stat.S_ISDIR(info.st_mode) and not sticky and _others_may_write(place, info):
+            mode = stat.S_IMODE(info.st_mode)
+            return Problem(f"others may write to {place} (mode {mode:o})", f"chmod go-w {place}, or {_ELSEWHERE}")
+    return None
+
+
+def _steps(path: str, *, make: bool) -> Iterator[_Step]:
+    """Follow an absolute path as the kernel does. What is missing is made, or ends the walk.
+
+    A step is taken only after the one before it was yielded: by then nobody else can change what it is about to look at.
+    """
+    at, left, links = "/", _names(path), 0
+    yield _Step(at, os.lstat(at), not left)
+    while left:
+        name = left.pop()
+        place = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+        info = _look(place, make=make)
+        if info is None:
+            return
+        if stat.S_ISLNK(info.st_mode):
+            links += 1
+            if links > LINKS_LIMIT:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            yield _Step(place, info, last=False)
+            target = os.readlink(place)
+            left += _names(target)
+            if not target.startswith("/"):
+                continue
+            place, info = "/", os.lstat("/")
+        elif not stat.S_ISDIR(info.st_mode):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+        at = place
+        yield _Step(at, info, not left)
+
+
+def _names(path: str) -> list[str]:
+    """Return the components, the first one at the end."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _look(place: str, *, make: bool) -> os.stat_result | None:
+    try:
+        return os.lstat(place)
+    except FileNotFoundError:
+        if not make:
+            return None
+    try:
+        os.mkdir(place, 0o700)  # `os.makedirs` leaves the mode of the parents to the umask
+    except FileExistsError:
+        pass  # another process made it just now; whose it is, is seen next
+    return os.lstat(place)
+
+
+def _others_may_write(place: str, info: os.stat_result) -> bool:
+    if info.st_mode & stat.S_IWOTH:
+        return True
+    # With an ACL the bits of the group are its mask: users that it names may write.
+    return bool(info.st_mode & stat.S_IWGRP) and (_has_acl(place) or not _is_private_group(info.st_gid))
+
+
+def _has_acl(place: str) -> bool:
+    try:
+        os.getxattr(place, _ACL, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _is_private_group(gid: int) -> bool:
+    """Is it the group of this user alone? With a umask of 002 many distributions let it write (adduser, USERGROUPS_ENAB)."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    if user.pw_gid != gid or group.gr_name != user.pw_name or set(group.gr_mem) - {user.pw_name}:
+        return False
+    return not any(other.pw_gid == gid and other.pw_uid != user.pw_uid for other in pwd.getpwall())
