@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -77,7 +78,7 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         configuration_problem=around.configuration_problem,
         daemon=around.daemon,
         cwd=None if around.cwd is None else await _look_at(around.cwd),
-        state=await _look_at(around.state_dir),
+        state=await _look_at(around.state_dir, entries=True),
         storage=around.storage,
         log=around.log,
         holder=holder,
@@ -104,10 +105,11 @@ def _left_behind(around: Surroundings) -> tuple[int | None, bool]:
         return None, there
 
 
-async def _look_at(path: str) -> DirectoryFacts:
+async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
     """In a thread that is left behind where it does not come back: then nothing is known of the directory."""
     with trio.move_on_after(LOOK_LIMIT_S):
-        return await trio.to_thread.run_sync(directory_facts, path, abandon_on_cancel=True)
+        look = partial(directory_facts, path, entries=entries)
+        return await trio.to_thread.run_sync(look, abandon_on_cancel=True)
     return DirectoryFacts(path)
 
 

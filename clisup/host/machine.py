@@ -15,10 +15,13 @@ from clisup.host.safe_paths import problem_of
 __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
 
 
-def directory_facts(path: str) -> DirectoryFacts:
-    """The directory as this process may use it; no `mode` where it is none, or cannot be looked at."""
+def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
+    """The directory as this process may use it; no `mode` where it is none, or cannot be looked at.
+
+    With `entries` one of another user in it is a problem, too.
+    """
     try:
-        problem = problem_of(path)
+        problem = problem_of(path, entries=entries)
         status = os.stat(path)
     except FileNotFoundError:
         return DirectoryFacts(path, problem=problem)  # it would be made there

@@ -53,34 +53,38 @@ def make_safe_dir(path: str, use: str) -> None:
         raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix)
 
 
-def problem_of(path: str) -> Problem | None:
-    """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at."""
+def check_entries(directory: str) -> None:
+    """Refuse an entry of another user: it was put there while the directory was open. Raises `ConfigurationError`, `WorldError`."""
     try:
-        return _first_problem(path, make=False)
+        problem = _entry_problem(directory)
+    except OSError as error:
+        raise storage_error("look into", directory, error) from None
+    if problem is not None:
+        raise ConfigurationError(f"cannot use {directory}, because {problem.what}", hint=problem.fix)
+
+
+def problem_of(path: str, *, entries: bool = False) -> Problem | None:
+    """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at.
+
+    With `entries` those of the directory count, too, as `check_entries` has it.
+    """
+    try:
+        return _first_problem(path, make=False) or (_entry_problem(path) if entries else None)
     except OSError:
         return None
 
 
-def check_entries(directory: str) -> None:
-    """Refuse an entry of another user: it was put there while the directory was open. Raises `ConfigurationError`, `WorldError`."""
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                _check_entry(directory, entry)
-    except OSError as error:
-        raise storage_error("look into", directory, error) from None
-
-
-def _check_entry(directory: str, entry: os.DirEntry[str]) -> None:
-    try:
-        owner = entry.stat(follow_symlinks=False).st_uid
-    except FileNotFoundError:
-        return
-    if owner not in (os.geteuid(), 0):
-        raise ConfigurationError(
-            f"cannot use {directory}, because {entry.path} in it belongs to uid {owner}",
-            hint="others could write to the directory once: look at what is in it, and remove what is not yours",
-        )
+def _entry_problem(directory: str) -> Problem | None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            try:
+                owner = entry.stat(follow_symlinks=False).st_uid
+            except FileNotFoundError:
+                continue
+            if owner not in (os.geteuid(), 0):
+                fix = "others could write to the directory once: look at what is in it, and remove what is not yours"
+                return Problem(f"{entry.path} in it belongs to uid {owner}", fix)
+    return None
 
 
 def _first_problem(path: str, *, make: bool) -> Problem | None:

@@ -102,7 +102,7 @@ async def test_a_file_system_that_does_not_answer_holds_nobody_up(
 ) -> None:
     answer = threading.Event()
 
-    def hang(path: str) -> DirectoryFacts:
+    def hang(path: str, **_entries: bool) -> DirectoryFacts:
         answer.wait(60 if path == "/dead" else 0)
         return DirectoryFacts(path, mode=0o700)
 

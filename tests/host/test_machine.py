@@ -24,6 +24,13 @@ def test_what_is_no_directory_has_no_mode(tmp_path: Path) -> None:
         assert directory_facts(str(path)).mode is None
 
 
+def test_a_directory_that_others_can_change_is_told_by_the_rule_of_the_start(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    for path in (tmp_path, tmp_path / "later"):
+        problem = directory_facts(str(path)).problem
+        assert problem is not None and f"others may write to {tmp_path}" in problem[0]
+
+
 def test_the_file_system_is_that_of_the_nearest_mount() -> None:
     assert directory_facts("/proc/self").file_system == "proc"
 

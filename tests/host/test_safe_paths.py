@@ -211,6 +211,9 @@ def test_what_another_user_has_put_there_is_refused_and_left(tmp_path: Path, kin
     with pytest.raises(ConfigurationError, match=f"{path} in it belongs to uid {STRANGER}") as caught:
         check_entries(str(tmp_path))
     assert "remove" in caught.value.hint and os.path.lexists(path)
+    assert problem_of(str(tmp_path)) is None, "another directory than that of the state may have it"
+    found = problem_of(str(tmp_path), entries=True)
+    assert found is not None and found.what in caught.value.message, "doctor says what the start says"
 
 
 IN_A_NAMESPACE = """
