@@ -38,7 +38,7 @@ from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
-from clisup.host.safe_paths import check_entries, make_safe_dir
+from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Daemon:
     async def run(self) -> None:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
         make_safe_dir(self.state_dir, "keep state in")  # before any file in it is made, opened or run
-        check_entries(self.state_dir)
+        check_safe_dir(self.state_dir, "keep state in", entries=True)
         old = self.succession.inherited
         self._state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", old.get("state"))
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))

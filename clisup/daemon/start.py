@@ -32,7 +32,7 @@ class Flags(NamedTuple):
 def serve(flags: Flags) -> int:
     """Run the daemon until it is told to stop. Gives the exit code; raises `ClisupError` where it cannot start.
 
-    With `check` it only finds out whether it could: configuration, scrub lists, backends' settings.
+    With `check` it only finds out whether it could: configuration, scrub lists, backends' settings, and whose the directories are.
     """
     check_system()
     carry_environment_over(sys.argv[1:])  # where the command line has not done so already
@@ -50,6 +50,7 @@ def serve(flags: Flags) -> int:
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
     from clisup.host.otlp import check_installed
+    from clisup.host.safe_paths import check_safe_dir
 
     path, named = config_path(flags, env)
     credentials = read_credentials(env, carried.credentials)
@@ -61,6 +62,8 @@ def serve(flags: Flags) -> int:
     check_installed(config.tracing)
     if flags.check:
         Backends(config, env)
+        check_safe_dir(place.state_dir, "keep state in", entries=True)
+        check_safe_dir(os.path.dirname(place.socket), "listen in")
         return EXIT_OK
     configure_logging(config.daemon.log_level, flags.log_format, env)
     arm(env.get(VARIABLE, ""))

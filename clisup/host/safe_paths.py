@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clisup.errors import ConfigurationError
 from clisup.host.files import storage_error
 
-__all__ = ["Problem", "check_entries", "make_safe_dir", "problem_of"]
+__all__ = ["Problem", "check_safe_dir", "make_safe_dir", "problem_of"]
 
 LINKS_LIMIT = 40
 """The kernel follows no more links in one path (path_resolution(7))."""
@@ -49,24 +49,26 @@ def make_safe_dir(path: str, use: str) -> None:
         problem = _first_problem(path, make=True)
     except OSError as error:
         raise storage_error("make the directory", path, error) from None
+    _refuse(use, path, problem)
+
+
+def check_safe_dir(path: str, use: str, *, entries: bool = False) -> None:
+    """Check it as `make_safe_dir` does, and make nothing. With `entries` one of another user in it is refused, too.
+
+    Such an entry was put there while the directory was open. Raises `ConfigurationError`.
+    """
+    _refuse(use, path, problem_of(path, entries=entries))
+
+
+def _refuse(use: str, path: str, problem: Problem | None) -> None:
     if problem is not None:
         raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix)
-
-
-def check_entries(directory: str) -> None:
-    """Refuse an entry of another user: it was put there while the directory was open. Raises `ConfigurationError`, `WorldError`."""
-    try:
-        problem = _entry_problem(directory)
-    except OSError as error:
-        raise storage_error("look into", directory, error) from None
-    if problem is not None:
-        raise ConfigurationError(f"cannot use {directory}, because {problem.what}", hint=problem.fix)
 
 
 def problem_of(path: str, *, entries: bool = False) -> Problem | None:
     """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at.
 
-    With `entries` those of the directory count, too, as `check_entries` has it.
+    With `entries` those of the directory count, too.
     """
     try:
         return _first_problem(path, make=False) or (_entry_problem(path) if entries else None)

@@ -120,6 +120,22 @@ def test_a_configuration_that_would_not_start_changes_nothing(serve: Callable[..
     assert session.end_of("t1")["outcome"] == "completed"
 
 
+@pytest.mark.parametrize("where", ["state", "."])
+def test_a_place_that_others_can_change_by_now_refuses_the_restart_and_ends_no_daemon(
+    serve: Callable[..., Harness], where: str
+) -> None:
+    daemon = serve()
+    before = daemon.identity()
+    (daemon.root / where).chmod(0o777)
+    with pytest.raises(ClisupError, match="others may write to") as refused:
+        daemon.call("daemon/restart")
+    assert refused.value.kind == "configuration" and "chmod go-w" in refused.value.hint
+    assert daemon.identity() == before
+    (daemon.root / where).chmod(0o700)
+    daemon.call("daemon/restart")
+    daemon.await_successor(before["instance_id"])
+
+
 def test_a_changed_configuration_is_in_force_afterwards(serve: Callable[..., Harness]) -> None:
     daemon = serve(daemon={"max_frame_bytes": 100_000})
     with daemon.wire() as wire:

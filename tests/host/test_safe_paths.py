@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ConfigurationError, WorldError
-from clisup.host.safe_paths import check_entries, make_safe_dir, problem_of
+from clisup.host.safe_paths import check_safe_dir, make_safe_dir, problem_of
 
 STRANGER = 12345
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -199,7 +199,7 @@ def test_a_group_that_is_not_known_may_not_write(tmp_path: Path, monkeypatch: py
 def test_what_this_user_and_root_have_put_there_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("/nowhere")
-    check_entries(str(tmp_path))
+    check_safe_dir(str(tmp_path), "keep state in", entries=True)
 
 
 @as_root
@@ -209,7 +209,7 @@ def test_what_another_user_has_put_there_is_refused_and_left(tmp_path: Path, kin
     {"file": path.touch, "directory": path.mkdir, "link": lambda: path.symlink_to("/etc")}[kind]()
     os.lchown(path, STRANGER, STRANGER)
     with pytest.raises(ConfigurationError, match=f"{path} in it belongs to uid {STRANGER}") as caught:
-        check_entries(str(tmp_path))
+        check_safe_dir(str(tmp_path), "keep state in", entries=True)
     assert "remove" in caught.value.hint and os.path.lexists(path)
     assert problem_of(str(tmp_path)) is None, "another directory than that of the state may have it"
     found = problem_of(str(tmp_path), entries=True)
