@@ -173,7 +173,7 @@ SPAWN_ELSEWHERE = {
 }
 RE_EXECUTES = {"clisup.host.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
 ENVIRON_FILES = {"clisup.host.carrying"}
-MAX_FUNCTION, MAX_FILE = 50, 450
+MAX_FUNCTION, MAX_FILE = 50, 500
 LONG_FILES = {"clisup.keeper.keeper": "one file by design: `python -I -S` finds no module beside it"}
 
 

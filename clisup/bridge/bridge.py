@@ -73,7 +73,8 @@ class _Call:
     """One call of the CLI's: its request's id there, and what is asked of the daemon."""
 
     def __init__(self, mcp_id: Any, params: dict[str, Any]) -> None:
-        self.mcp_id, self.params = mcp_id, params
+        self.mcp_id = mcp_id
+        self.params = params
 
 
 class Daemon:
@@ -174,14 +175,15 @@ class Daemon:
         except OSError as error:
             self.lose(error.strerror or "reading failed")
             return
+        if not data:
+            self.lose("it closed the connection")
+            return
         try:
             for line in self._in.feed(data):
                 if self.socket is not None:
                     self._heard(json.loads(line))
         except (ValueError, LookupError, TypeError, AttributeError):
             self.lose("it says what is not understood")  # whatever serves there, it is no daemon of ours
-        if not data:
-            self.lose("it closed the connection")
 
     def _heard(self, frame: dict[str, Any]) -> None:
         error = frame.get("error")
@@ -231,7 +233,8 @@ class Bridge:
 
     def _message(self, message: dict[str, Any]) -> None:
         method, id_ = message["method"], message.get("id")
-        params: dict[str, Any] = given if isinstance(given := message.get("params"), dict) else {}
+        given = message.get("params")
+        params: dict[str, Any] = given if isinstance(given, dict) else {}
         if method == "notifications/cancelled":
             self._cancelled(params.get("requestId"))
         elif id_ is None:
