@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from clisup.core.config import Config, parse_config, problems_of, refusal
 from clisup.core.config_origin import lines_of
 from clisup.errors import ConfigurationError
+from clisup.host.safe_paths import check_safe_file
 
 __all__ = ["MAX_CONFIG_BYTES", "ConfigFile", "read_config"]
 
@@ -44,6 +45,8 @@ def read_config(path: str, *, required: bool) -> Config:
 
 
 def _text(path: str, *, required: bool) -> str | None:
+    if not required:  # nobody named it, and HOME may be somebody else's: it says which programs are run
+        check_safe_file(path, "read")
     try:
         return _data(path).decode()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The rule for the directories that the daemon trusts: nobody but this user and root can change what a path leads to.
+"""The rule for the files and directories that the daemon trusts: nobody but this user and root can change what a path leads to.
 
 The daemon runs code and takes locks from its state directory, and clients send prompts to its socket. So each directory on the way
 there, and each symbolic link met on it, must belong to this user or to root, and nobody else may write to it. A sticky
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clisup.errors import ConfigurationError
 from clisup.host.files import storage_error
 
-__all__ = ["Problem", "check_safe_dir", "make_safe_dir", "problem_of"]
+__all__ = ["Problem", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of"]
 
 LINKS_LIMIT = 40
 """The kernel follows no more links in one path (path_resolution(7))."""
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A directory or a symbolic link on the way. `last` marks the directory that the path leads to."""
+    """A directory, a symbolic link on the way, or a file at its end. `last` marks what the path leads to."""
 
     place: str
     info: os.stat_result
@@ -58,6 +58,15 @@ def check_safe_dir(path: str, use: str, *, entries: bool = False) -> None:
     Such an entry was put there while the directory was open. Raises `ConfigurationError`.
     """
     _refuse(use, path, problem_of(path, entries=entries))
+
+
+def check_safe_file(path: str, use: str) -> None:
+    """Check the way to a file, and the file. One that is not there is safe. Raises `ConfigurationError`."""
+    try:
+        problem = _first_problem(path, make=False, file=True)
+    except OSError:
+        return  # whoever opens it says why that cannot be
+    _refuse(use, path, problem)
 
 
 def _refuse(use: str, path: str, problem: Problem | None) -> None:
@@ -89,22 +98,22 @@ def _entry_problem(directory: str) -> Problem | None:
     return None
 
 
-def _first_problem(path: str, *, make: bool) -> Problem | None:
+def _first_problem(path: str, *, make: bool, file: bool = False) -> Problem | None:
     trusted = {os.geteuid(), 0}
-    for place, info, last in _steps(path, make=make):
+    for place, info, last in _steps(path, make=make, file=file):
         if place == "/":
             # Whoever owns / decides over every path. In a user namespace that is root of the machine, with the uid 65534.
             above = trusted | {info.st_uid}
         if info.st_uid not in (trusted if last else above):
             return Problem(f"{place} belongs to uid {info.st_uid}", _ELSEWHERE)
         sticky = info.st_mode & stat.S_ISVTX and not last
-        if stat.S_ISDIR(info.st_mode) and not sticky and _others_may_write(place, info):
+        if not stat.S_ISLNK(info.st_mode) and not sticky and _others_may_write(place, info):
             mode = stat.S_IMODE(info.st_mode)
             return Problem(f"others may write to {place} (mode {mode:o})", f"chmod go-w {place}, or {_ELSEWHERE}")
     return None
 
 
-def _steps(path: str, *, make: bool) -> Iterator[_Step]:
+def _steps(path: str, *, make: bool, file: bool) -> Iterator[_Step]:
     """Follow an absolute path as the kernel does. What is missing is made, or ends the walk.
 
     A step is taken only after the one before it was yielded: by then nobody else can change what it is about to look at.
@@ -127,7 +136,7 @@ def _steps(path: str, *, make: bool) -> Iterator[_Step]:
             if not target.startswith("/"):
                 continue
             place, info = "/", os.lstat("/")
-        elif not stat.S_ISDIR(info.st_mode):
+        elif not stat.S_ISDIR(info.st_mode) and (left or not file):
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
         at = place
         yield _Step(at, info, not left)

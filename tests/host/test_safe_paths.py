@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ConfigurationError, WorldError
-from clisup.host.safe_paths import check_safe_dir, make_safe_dir, problem_of
+from clisup.host.config_file import read_config
+from clisup.host.safe_paths import check_safe_dir, check_safe_file, make_safe_dir, problem_of
 
 STRANGER = 12345
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -241,3 +242,47 @@ def test_in_a_user_namespace_the_owner_of_the_root_directory_is_trusted_as_root_
         pytest.skip("this machine lets no user make a user namespace")
     assert done.returncode == 0, done.stderr
     assert "/var belongs to uid 65534" in done.stdout, "as the place itself it has to be one's own"
+
+
+# Files
+
+
+def test_a_file_is_safe_where_nobody_else_can_change_it(tmp_path: Path) -> None:
+    file, link = tmp_path / "config.toml", tmp_path / "link"
+    check_safe_file(str(file), "read")  # not there yet
+    file.write_text("")
+    link.symlink_to(file)
+    check_safe_file(str(file), "read")
+    check_safe_file(str(link), "read")
+    check_safe_file(str(file / "below"), "read")  # whoever opens it says what is wrong
+
+
+@pytest.mark.parametrize("by", ["file", "link"])
+def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, by: str) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("")
+    link.symlink_to(file)
+    file.chmod(0o666)
+    with pytest.raises(ConfigurationError, match=f"cannot read {tmp_path / by}, because others may write to {file}"):
+        check_safe_file(str(tmp_path / by), "read")
+
+
+@as_root
+@pytest.mark.parametrize("given", ["file", "d/target", "d"])
+def test_a_file_of_another_user_or_below_his_directory_is_refused(tmp_path: Path, given: str) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "target").write_text("")
+    (tmp_path / "file").symlink_to("d/target")
+    os.chown(tmp_path / given, STRANGER, STRANGER, follow_symlinks=False)
+    with pytest.raises(ConfigurationError, match=f"{tmp_path / given} belongs to uid {STRANGER}"):
+        check_safe_file(str(tmp_path / "file"), "read")
+
+
+@pytest.mark.fault(60)
+def test_a_configuration_that_nobody_named_is_read_only_where_no_other_user_can_change_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[daemon]\nmax_running = 3\n")
+    path.chmod(0o666)
+    with pytest.raises(ConfigurationError, match="others may write"):
+        read_config(str(path), required=False)
+    assert read_config(str(path), required=True).daemon.max_running == 3
