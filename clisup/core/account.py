@@ -16,6 +16,8 @@ from clisup.core.times import rfc3339
 
 __all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso"]
 
+SAME_S = 60.0
+"""Seconds in which the same limit, told again, is no news. A hold lasts for hours."""
 LimitState = Literal["unknown", "ok", "warned", "limited"]
 _WARNINGS = ("allowed_warning", "warning")
 _REJECTED = ("rejected", "exceeded", "limited")
@@ -33,6 +35,11 @@ class AccountLimit(BaseModel):
     utilization: float | None = None
     message: str | None = None
     said_at: float | None = None
+
+    def says_more_than(self, other: AccountLimit) -> bool:
+        """Is it another limit, or the same one told again after `SAME_S`?"""
+        passed = (self.said_at or 0.0) - (other.said_at or 0.0)
+        return not 0.0 <= passed < SAME_S or self != other.model_copy(update={"said_at": self.said_at})
 
     def holds(self, now: float, hold_s: float) -> float | None:
         """Until when a new turn has to wait: None where it need not. `hold_s` bounds the wait; 0 holds nobody."""

@@ -106,14 +106,18 @@ class Account:
             self._probe = None
             self.wake()
 
-    def see(self, event: EventBase) -> None:
-        """An event of one of its turns."""
-        if type(event) not in _TELLING:
+    def see(self, *events: EventBase) -> None:
+        """Take note of events of one of its turns. However many they are, the limit is stored and told of once."""
+        before = limit = self.limit
+        for event in events:
+            if type(event) in _TELLING:
+                limit = fold_limit(limit, event, clock.wall())
+        if limit is before:
             return
-        limit = fold_limit(self.limit, event, clock.wall())
-        if limit is self.limit:
+        self._owner.heard_of(self)
+        if not limit.says_more_than(before):
             return
-        if (limit.state == "limited") != (self.limit.state == "limited"):
+        if (limit.state == "limited") != (before.state == "limited"):
             _log.warning("account limit", account=self.name, state=limit.state, until=iso(limit.until))
         self.limit = limit
         self._owner.save(self)
@@ -171,6 +175,11 @@ class Accounts:
 
     def _hash(self, marks: list[tuple[str, str]]) -> str:
         return hashlib.blake2b(repr(marks).encode(), key=self._salt.encode(), digest_size=5).hexdigest()
+
+    def heard_of(self, account: Account) -> None:
+        """Make it the last one to be forgotten."""
+        if (known := self._known.pop(account.name, None)) is not None:
+            self._known[account.name] = known
 
     def save(self, account: Account) -> None:
         """Keep what was heard of it now; a disk that refuses only makes the next daemon ask again."""

@@ -53,10 +53,10 @@ class TurnSink:
 
     def record(self, entries: Sequence[Entry]) -> int:
         """Journal them. Raises `WorldError(storage_failed)`."""
-        for entry in entries:
-            if isinstance(entry, Item):
-                self._session.gate.account.see(entry.event)
-                self._session.budgets.see(entry.event)
+        events = [entry.event for entry in entries if isinstance(entry, Item)]
+        self._session.gate.account.see(*events)
+        for event in events:
+            self._session.budgets.see(event)
         seq = self._session.recorder.record(entries)
         self._session.services.opened.settle(self._session)  # the CLI may have told its native id
         return seq

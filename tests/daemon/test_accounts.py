@@ -12,7 +12,9 @@ import pytest
 from harness import Harness, until
 from recorder_in_memory import GoodDisk
 
+from clisup.core.account import SAME_S
 from clisup.core.events import RateLimit
+from clisup.daemon import accounts as module
 from clisup.daemon.accounts import ACCOUNTS_MAX, Account, Accounts
 from clisup.errors import ClisupError
 
@@ -160,6 +162,31 @@ def test_accounts_that_no_session_uses_any_more_take_no_room(tmp_path: Path) -> 
     assert [row["account"] for row in accounts.describe()] == [used.name]
     assert of_token(accounts, 0) is used
     assert of_token(accounts, 7).limit.state == "limited"  # what was heard of it is not forgotten
+
+
+@pytest.mark.fault(78)
+def test_a_flood_of_the_same_limit_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[Any] = []
+    monkeypatch.setattr(module, "write_json", lambda *args, **_: stored.append(args))
+    used = of_token(book(tmp_path), 0)
+    for _ in range(100):
+        used.see(*[RateLimit(status="allowed_warning", utilization=0.9)] * 100)
+    assert len(stored) == 1
+    used.see(*[RateLimit(status="allowed", utilization=number / 100) for number in range(100)])
+    assert len(stored) == 2 and used.limit.utilization == 0.99
+
+
+def test_a_limit_that_is_told_again_much_later_is_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "clock", SimpleNamespace(wall=lambda: now))
+    used = of_token(book(tmp_path), 0)
+    used.see(RateLimit(status="rejected"))
+    now += SAME_S - 1
+    used.see(RateLimit(status="rejected"))
+    assert used.limit.said_at == 1000
+    now += 1
+    used.see(RateLimit(status="rejected"))
+    assert used.limit.said_at == of_token(book(tmp_path), 0).limit.said_at == 1000 + SAME_S
 
 
 def test_the_account_of_a_deleted_session_is_told_of_no_more(serve: Callable[..., Harness]) -> None:
