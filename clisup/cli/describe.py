@@ -129,6 +129,11 @@ def _exited(event: _Event) -> str:
     return _some(how, f"ended by {event.get('ended_by')}", left, event.get("note"))
 
 
+def _unparsed(event: _Event) -> str:
+    lines = f"{event['lines']} lines, " if event.get("lines") else ""
+    return f"{event['reason']}, {lines}{size(event['bytes'])}: {event.get('excerpt') or ''}"
+
+
 def _completed(event: _Event) -> str:
     denied = f"denied: {', '.join(event['denied'])}" if event.get("denied") else None
     used = f"{tokens(event.get('usage'))} tokens"
@@ -178,7 +183,7 @@ WORDS: dict[str, Callable[[_Event], str]] = {
     "watchdog":           _watchdog,
     "process_exited":     _exited,
     "turn_completed":     _completed,
-    "unparsed":           lambda e: f"{e['reason']}, {size(e['bytes'])}: {e.get('excerpt') or ''}",
+    "unparsed":           _unparsed,
     "notice":             lambda e: f"{e['code']}: {e['message']}",
     "gap":                lambda e: f"events {e['from_seq']} to {e['to_seq']} {_MISSING.get(e.get('reason') or '', 'are missing')}",
 }

@@ -80,6 +80,9 @@ class LimitsConfig(_Table):
     stderr_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
     inline_bytes: Annotated[int, Field(ge=1024, le=16 * MIB)] = 256 * 1024
     stderr_events: Annotated[int, Field(ge=0, le=100_000)] = 200
+    open_approvals: Annotated[int, Field(ge=1, le=100_000)] = 256
+    unparsed_events: Annotated[int, Field(ge=0, le=1_000_000)] = 1000
+    line_values: Annotated[int, Field(ge=1000, le=100_000_000)] = 100_000
     memory: Count = 0
     pids: Count = 0
     evidence_windows: Annotated[int, Field(ge=0, le=1000)] = 3

@@ -149,6 +149,15 @@ KEYS: dict[str, Key] = {
     "backends.*.limits.spool_bytes": Key("next_turn", "of one run's stdout; over it the turn ends as output_limit"),
     "backends.*.limits.stderr_bytes": Key("next_turn", "kept of stderr: its head and its tail"),
     "backends.*.limits.stderr_events": Key("next_turn", "lines of stderr that become events in one turn"),
+    "backends.*.limits.open_approvals": Key("next_turn", (
+        "questions of a CLI that wait for an answer at once; over it the turn ends as resource_limit"
+    )),
+    "backends.*.limits.unparsed_events": Key("next_turn", (
+        "lines of stdout that are no events of ours and have an `unparsed` each in one turn; beyond it those in a row share one"
+    )),
+    "backends.*.limits.line_values": Key("next_turn", (
+        "JSON values in one line, a list or an object counted twice; one with more becomes `unparsed: oversize`, unread"
+    )),
     "backends.*.limits.line_bytes": Key("next_turn", (
         "of one line; a longer one becomes `unparsed: oversize`, and stays in the spool"
     )),

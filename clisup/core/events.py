@@ -412,12 +412,13 @@ class TurnCompleted(EventBase):
 
 
 class Unparsed(EventBase):
-    """Output that is no event of ours, kept: `excerpt` is its beginning, `blob` names the whole line in the spool."""
+    """Output that is no event of ours, kept: `excerpt` is its beginning, `blob` names it in the spool; of one line, or of `lines`."""
 
     type: Literal["unparsed"] = "unparsed"
     reason: Literal["malformed", "unknown_type", "oversize", "truncated"]
     bytes: int
     excerpt: str = ""
+    lines: int | None = None
     blob: str | None = None
 
 

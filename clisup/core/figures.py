@@ -57,7 +57,7 @@ TOKENS = {
     "reasoning_tokens": "reasoning",
 }
 ENDED_BY = (
-    "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "oom", "wrong_session",
+    "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "approvals", "oom", "wrong_session",
     "storage_failed", "idle", "room", "renewed", "changed", "budget", "unknown",
 )  # fmt: skip
 NOTICES = (
@@ -257,7 +257,7 @@ class Meter:
         self.tally.retries += 1
 
     def _unparsed(self, event: Unparsed, turn_id: str | None, now: float) -> None:
-        self.tally.unparsed[event.reason] += 1
+        self.tally.unparsed[event.reason] += event.lines or 1
 
     def _notice(self, event: Notice, turn_id: str | None, now: float) -> None:
         self.tally.notices[among(event.code, NOTICES)] += 1

@@ -41,6 +41,11 @@ class Line(Struct, frozen=True, gc=False):
     cuts: Cuts | None = None
 
     @property
+    def is_blank(self) -> bool:
+        """The line holds nothing, or white space alone."""
+        return not self.oversize and (not self.data or self.data.isspace())
+
+    @property
     def size(self) -> int:
         """Bytes of the line as it came, without its newline; of its head where it is oversize."""
         return len(self.data) if self.cuts is None else self.end - self.start - self.complete
@@ -53,6 +58,10 @@ class Line(Struct, frozen=True, gc=False):
                 break
             head += piece[: size - len(head)]
         return head if self.pieces else self.data[:size]
+
+    def without_text(self) -> Line:
+        """The line as one over the limit: only its head is left."""
+        return replace(self, data=self.first(_HEAD), oversize=True, pieces=(), cuts=None)
 
     def joined(self) -> Line:
         """The line in one piece."""

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clisup.core.framing import Line
+from clisup.core.json_values import has_more_values
 
 __all__ = ["LONG_LINE", "NO_CUTS", "Cuts", "LongText", "Middle", "PassesOn", "Path", "shorten"]
 
@@ -109,16 +110,17 @@ class Cuts:
 NO_CUTS = Cuts({})
 
 
-def shorten(line: Line, passes_on: PassesOn, *, over: int) -> Generator[None, None, Line]:
+def shorten(line: Line, passes_on: PassesOn, *, over: int, most_values: int) -> Generator[None, None, Line]:
     """Read a line that came in pieces, step by step: the line with its long strings cut, or in one piece where that cannot be.
 
-    Only strings are cut of which more than `over` characters can go, so that they are in no event.
+    Only strings are cut of which more than `over` characters can go, so that they are in no event. A line of more than
+    `most_values` values is not looked into: it comes in one piece.
     """
     short = yield from _Shortening(line.start, over).read(line.pieces)
     if short is not None:
         yield
         data, cuts = short
-        if (yield from _is_sound(data, cuts, passes_on)):
+        if not has_more_values(data, most_values) and (yield from _is_sound(data, cuts, passes_on)):
             yield
             return replace(line, data=data, pieces=(), cuts=Cuts(cuts))
     return line.joined()

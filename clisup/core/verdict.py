@@ -48,6 +48,10 @@ _REASONS: dict[str, tuple[str, TurnError]] = {
         TurnError(kind="resource_limit", message="the CLI and its tools took more than limits.memory"),
     ),
     "pids": ("failed", TurnError(kind="resource_limit", message="the CLI and its tools were more than limits.pids")),
+    "approvals": (
+        "failed",
+        TurnError(kind="resource_limit", message="the CLI asked more questions at once than limits.open_approvals"),
+    ),
     "oom": ("failed", TurnError(kind="resource_limit", message="the kernel ended the CLI for want of memory")),
     "storage_failed": (
         "failed",

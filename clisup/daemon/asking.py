@@ -40,11 +40,14 @@ class Asking:
         leash: Leash,
         decoder: Callable[[], Decoder],
         changed: Callable[[], None],
+        most: int,
     ) -> None:
+        """`most` is the backend's limit `open_approvals`."""
         self._sink = sink
         self._tracker = tracker
         self._decoder = decoder
         self._changed = changed
+        self._most = most
         self.ready: Callable[[], Awaitable[None]] = leash.ready
 
     def word(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
@@ -60,11 +63,21 @@ class Asking:
         self._changed()
 
     def is_news(self, event: EventBase) -> bool:
-        """Is it to be journaled? That the CLI does not wait any longer is news only where nobody had answered it."""
+        """Is it to be journaled? That the CLI does not wait any longer is news only where nobody had answered it.
+
+        Where too many questions are open, one more is no news: the run is being ended.
+        """
+        if type(event) is ApprovalRequested:
+            return not self.too_many
         if type(event) is not ApprovalResolved:
             return True
         self._tracker.see(event)
         return event.approval_id in self._sink.turn.approvals
+
+    @property
+    def too_many(self) -> bool:
+        """More questions are open than may be."""
+        return len(self._sink.turn.approvals) > self._most
 
     def put(self, events: Sequence[EventBase]) -> None:
         """Put what the CLI asks to whoever decides. A question that was decoded again may have its answer."""

@@ -39,6 +39,7 @@ class Batch:
         self._storage = storage
         self._on_blocked = on_blocked
         self._entries: list[Entry] = []
+        self.stderr_lines = 0  # that wait here
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
@@ -47,18 +48,22 @@ class Batch:
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
         self._entries.append(item)
+        self.stderr_lines += type(item.event) is StderrLine
         for blob in blobs:
             small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
             (self._blobs if small else self._long).append(blob)
 
+    def fold(self, item: Item, joined: Callable[[Item, Item], Item | None]) -> bool:
+        """Put the item and the last one that waits here together; False where there is none, or they do not go together."""
+        last = self._entries[-1] if self._entries else None
+        if not isinstance(last, Item) or (both := joined(last, item)) is None:
+            return False
+        self._entries[-1] = both
+        return True
+
     def extend(self, entries: Sequence[Entry]) -> None:
         """The same for entries that have no blobs."""
         self._entries += entries
-
-    @property
-    def stderr_lines(self) -> int:
-        """How many lines of stderr wait here."""
-        return sum(isinstance(entry, Item) and type(entry.event) is StderrLine for entry in self._entries)
 
     async def store(self) -> None:
         """Journal the batch."""
@@ -92,7 +97,7 @@ class Batch:
                 for blob in self._blobs:
                     self._dir.save_blob(blob.name, blob.data)
         self._sink.record(self._entries)
-        self._entries = []
+        self._entries, self.stderr_lines = [], 0
         self._blobs = []
 
     async def surely(self, action: Callable[[], T]) -> T:

@@ -1,7 +1,9 @@
 """The reading end of a run: what its keeper tells of is read at once, and its two spools to their ends, again and again.
 
-A word of the keeper is heeded in the task that hears it, up to one chunk of each spool: to wake another task for each line that
-comes alone took longer than the line. Whatever is more than that, and all that the daemon itself has to say, is the pump's.
+A word of the keeper is heeded in the task that hears it, for one step: to wake another task for each line that comes alone
+took longer than the line. Whatever is more than that, and all that the daemon itself has to say, is the pump's. A step reads
+at most one chunk of each spool and ends after `STEP_S`; lines that are left over wait for the next step. Between two steps of
+the pump every other task has its turn, and where several runs have more to read, one of them goes on at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Protocol
 import trio
 
 from clisup.daemon.batch import Batch
+from clisup.daemon.pace import Pace, Step
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.stream import Stream
@@ -25,8 +28,8 @@ LONG_BEGUN = 64 * 1024
 class IntakeOwner(Protocol):
     """Who makes events of what was read."""
 
-    async def take_bytes(self, data: bytes) -> None:
-        """More of stdout; never none."""
+    async def take_bytes(self, data: bytes, step: Step) -> None:
+        """More of stdout, or none where lines of it wait: take lines until the step is over."""
 
     def caught_up(self) -> None:
         """All that was there at the start has been taken. Told once."""
@@ -36,12 +39,13 @@ class Intake:
     """`behind` is how much of stdout was there at the start."""
 
     def __init__(
-        self, owner: IntakeOwner, out: Stream, err: Stderr, batch: Batch, storage: Storage, *, behind: int
+        self, owner: IntakeOwner, out: Stream, err: Stderr, batch: Batch, storage: Storage, pace: Pace, *, behind: int
     ) -> None:
         self._owner, self._out, self._err = owner, out, err
-        self._batch, self._storage = batch, storage
+        self._batch, self._storage, self._pace = batch, storage, pace
         self._behind = behind
         self._reading = False  # one task at a time; a lock costs as much as a read
+        self._more = False  # the last step left something to the pump
         self._wake = trio.Event()
         self._err_due = True  # stderr may hold what was not read
 
@@ -60,7 +64,7 @@ class Intake:
         if out_size <= self._out.reader.offset and not self._err_due:
             return  # a word that is older than the last read
         long = self._out.framer.pending > LONG_BEGUN  # what becomes of a long line takes its time
-        if self._reading or long or await self._read_some():
+        if self._reading or self._more or long or await self._take_step():
             self._wake.set()
 
     async def pump(self, has_ended: Callable[[], bool]) -> None:
@@ -69,39 +73,47 @@ class Intake:
             last = has_ended()
             self._wake = trio.Event()
             self._err_due = self._err_due or last
-            while await self._read_next():
-                await trio.lowlevel.checkpoint()
+            while await self._take_next():
+                await self._pace.turn()
             if last:
                 return
             if not has_ended():
                 await self._wake.wait()
 
-    async def _read_next(self) -> bool:
-        while self._reading:  # the other one waits for the disk, maybe in the middle of a chunk
+    async def _take_next(self) -> bool:
+        while self._reading:  # the other one waits for the disk, maybe in the middle of a step
             await trio.sleep(STORAGE_RETRY_S)
-        return await self._read_some()
+        return await self._take_step()
 
-    async def _read_some(self) -> bool:
-        """One chunk of each; is there more?"""
+    async def _take_step(self) -> bool:
+        """Take one step of each spool and journal what came of it; is there more?"""
         self._reading = True
         try:
-            return await self._read_both()
+            out, err = await self._take_out(), await self._take_err()
+            await self._batch.store()
+            self._more = out or err
+            return self._more
         finally:
             self._reading = False
 
-    async def _read_both(self) -> bool:
-        if out := await self._batch.surely(lambda: self._read(self._out)):
-            await self._owner.take_bytes(out)
-        if self._behind >= 0 and self._out.reader.offset >= self._behind:
+    async def _take_out(self) -> bool:
+        had_waited = self._out.waits
+        data = b"" if had_waited else await self._batch.surely(lambda: self._read(self._out))
+        if had_waited or data:
+            await self._owner.take_bytes(data, Step())
+        if self._behind >= 0 and self._out.reader.offset >= self._behind and not self._out.waits:
             self._behind = -1
             self._owner.caught_up()
-        if self._err_due:
-            err = await self._batch.surely(lambda: self._read(self._err))
+        return had_waited or self._out.waits or not self._out.reader.at_end
+
+    async def _take_err(self) -> bool:
+        if self._err.waits:
+            self._err.take_bytes(b"", Step())
+        elif self._err_due:
+            data = await self._batch.surely(lambda: self._read(self._err))
             self._err_due = not self._err.reader.at_end
-            for line in self._err.framer.feed(err):
-                self._err.take(line)
-        await self._batch.store()
-        return self._err_due or not self._out.reader.at_end
+            self._err.take_bytes(data, Step())
+        return self._err.waits or self._err_due
 
     def _read(self, stream: Stream) -> bytes:
         with self._storage.watched():

@@ -5,12 +5,14 @@ A keeper that cannot be reached is starting, busy, gone with a record, or dead w
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import structlog
 import trio
 
+from clisup.backends.base import END_OF_INPUT, Reply
 from clisup.core.ladder import Ladder
 from clisup.core.verdict import ExitRecord, exit_from_file
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
@@ -45,6 +47,10 @@ def stdin_id(offset: int, slot: int = 0) -> int:
     gives the same id. What the daemon says is journaled with its id.
     """
     return offset * _SLOTS + slot + 1
+
+
+def _number_of(said: tuple[int, str | None]) -> int:
+    return said[0]
 
 
 class LeashOwner(Protocol):
@@ -117,9 +123,16 @@ class Leash:
 
     def say(self, number: int, text: str | None) -> None:
         """Hand a message to the CLI's stdin (None: its end), exactly once; `talk` delivers it."""
-        insort(self._says, (number, text), key=lambda said: said[0])
+        insort(self._says, (number, text), key=_number_of)
         self._last_id = max(self._last_id, number)
         self._news.set()
+
+    def reply(self, replies: Sequence[Reply], end: int) -> None:
+        """Say the decoder's replies to the line that ends there. Decoded again it gives the same ids, which the keeper takes once."""
+        if text := "".join(reply for reply in replies if isinstance(reply, str)):
+            self.say(stdin_id(end), text)
+        if END_OF_INPUT in replies:
+            self.say(stdin_id(end, END_SLOT), None)
 
     def in_order(self) -> None:
         """All that was said before is known again: from now on it may be delivered, lowest id first."""
@@ -157,16 +170,16 @@ class Leash:
             await self._news.wait()
 
     async def _send_says(self) -> None:
-        for number, text in list(self._says):
+        while (at := bisect_right(self._says, self._sent_to, key=_number_of)) < len(self._says):
             link = self._link
             if link is None:
                 return  # `listen` brings the next one
-            if number > self._sent_to:
-                self._sent_to = number
-                message = {"op": "eof", "id": number} if text is None else {"op": "stdin", "id": number, "data": text}
-                failpoint("keeper.stdin.before")
-                await link.send(message)
-                failpoint("keeper.stdin.after")
+            number, text = self._says[at]
+            self._sent_to = number
+            message = {"op": "eof", "id": number} if text is None else {"op": "stdin", "id": number, "data": text}
+            failpoint("keeper.stdin.before")
+            await link.send(message)
+            failpoint("keeper.stdin.after")
 
     def _written(self, number: int) -> None:
         while self._says and self._says[0][0] <= number:

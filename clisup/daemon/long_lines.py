@@ -5,15 +5,23 @@ from __future__ import annotations
 import trio
 
 from clisup.backends.base import Decoder, passes_on
+from clisup.core.config import LimitsConfig
 from clisup.core.framing import Line
+from clisup.core.json_values import has_more_values
 from clisup.core.long_line import shorten
 
 __all__ = ["readable"]
 
 
-async def readable(line: Line, decoder: Decoder, inline_bytes: int) -> Line:
-    """A line that came in pieces, as the decoder can have it."""
-    steps = shorten(line, passes_on(decoder), over=inline_bytes)
+async def readable(line: Line, decoder: Decoder, limits: LimitsConfig) -> Line:
+    """Make a line readable for the decoder. One of more than `line_values` values becomes an oversize line, unread."""
+    if line.pieces:
+        line = await _short(line, decoder, limits)
+    return line.without_text() if has_more_values(line.data, limits.line_values) else line
+
+
+async def _short(line: Line, decoder: Decoder, limits: LimitsConfig) -> Line:
+    steps = shorten(line, passes_on(decoder), over=limits.inline_bytes, most_values=limits.line_values)
     while True:
         try:
             next(steps)

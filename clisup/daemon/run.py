@@ -14,12 +14,10 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import (
-    END_OF_INPUT,
     Adapter,
     Control,
     ControlAnswer,
     Decoder,
-    Reply,
     control_line,
     given_up_by,
     is_idle,
@@ -27,7 +25,7 @@ from clisup.backends.base import (
 )
 from clisup.core.drift import FrameSample
 from clisup.core.events import EventBase, Notice
-from clisup.core.framing import Cut, Line
+from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.ledger import Turn
@@ -43,8 +41,9 @@ from clisup.daemon.ending import Ending
 from clisup.daemon.guard import Guard
 from clisup.daemon.intake import Intake
 from clisup.daemon.judging import Judge
-from clisup.daemon.leash import END_SLOT, Leash, stdin_id
+from clisup.daemon.leash import Leash
 from clisup.daemon.long_lines import readable
+from clisup.daemon.pace import STRETCH, Step
 from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
@@ -52,6 +51,7 @@ from clisup.daemon.speech import Speech
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 from clisup.daemon.stretch import Taken, take_stretch
+from clisup.daemon.unparsed import UnparsedLines
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
 
@@ -77,8 +77,10 @@ class Run:
                            redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
         # Up to where it is now, nothing is news: it is decoded before anything is said.
-        self._intake = Intake(me, self._out, self._err, self._batch, settings.storage, behind=spool_size(run_dir.out))
+        behind = spool_size(run_dir.out)
+        self._intake = Intake(me, self._out, self._err, self._batch, settings.storage, settings.pace, behind=behind)
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
+        self._unparsed = UnparsedLines(limits.unparsed_events)
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
         self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
         self._speech = Speech(me, run_dir, self._leash, self._batch)
@@ -94,7 +96,8 @@ class Run:
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self.guard = Guard(me, self._leash, self.tracker, settings.timeouts, settings.limits)
-        self.asking = Asking(sink, self.tracker, self._leash, lambda: me._decoder, self.guard.phase_changed)
+        most, changed = limits.open_approvals, self.guard.phase_changed
+        self.asking = Asking(sink, self.tracker, self._leash, lambda: me._decoder, changed, most)
         self.terminal: Terminal | None = None
 
     @property
@@ -248,7 +251,7 @@ class Run:
 
     def unread(self) -> bool:
         """Are there bytes in the spool that nobody has read yet?"""
-        return spool_size(self._dir.out) > self._out.reader.offset
+        return self._out.waits or spool_size(self._dir.out) > self._out.reader.offset
 
     def spool_blocked(self, blocked: bool) -> None:
         """The keeper's disk is full, or no longer."""
@@ -266,35 +269,32 @@ class Run:
         """Take both spools to their ends, until the run has ended; then what had no newline."""
         await self._intake.pump(lambda: self._leash.exited is not None)
         if (line := self._out.framer.close()) is not None:
-            await self._take_out(await self._readable(line))
-        if (line := self._err.framer.close()) is not None:
-            self._err.take(line)
+            await self._take_out(await readable(line, self._decoder, self._settings.limits))
+        self._err.finish()
         await self._batch.store()
 
-    async def take_bytes(self, data: bytes) -> None:
-        """More of stdout."""
-        cut = self._out.framer.cut(data)
-        self._heartbeat = bool(cut.lines or cut.pieces) and not self._out.framer.pending
-        await self._take_cut(cut)
+    async def take_bytes(self, data: bytes, step: Step) -> None:
+        """More of stdout, or none where lines of it wait: lines are taken until the step is over."""
+        out = self._out
+        if data:
+            out.cut(data)
+        self._heartbeat = out.waits and not out.framer.pending
+        while out.waits:
+            if (taken := self._take_stretch(*out.stretch(STRETCH))) is not None:
+                out.passed(taken.lines, taken.end)
+            else:
+                line = await readable(out.next(), self._decoder, self._settings.limits)
+                await self._take_out(line)
+                out.passed(1, line.end)
+            if step.is_over:
+                break
         self.guard.alive(heartbeat=self._heartbeat)
 
     def caught_up(self) -> None:
         """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
         self._leash.in_order()
 
-    async def _take_cut(self, cut: Cut) -> None:
-        for line in cut.lines:
-            await self._take_out(await self._readable(line))
-        at, start, pieces = 0, cut.start, cut.pieces
-        while at < len(pieces):
-            if (taken := self._take_stretch(pieces, at, start)) is not None:
-                at, start = at + taken.lines, taken.end
-            else:
-                line = Line(start, start + len(pieces[at]) + 1, pieces[at])
-                await self._take_out(line)
-                at, start = at + 1, line.end
-
-    def _take_stretch(self, pieces: Sequence[bytes], at: int, start: int) -> Taken | None:
+    def _take_stretch(self, pieces: Sequence[bytes], start: int) -> Taken | None:
         """Lines for which nothing is to be decided, in one step; None where the next one is none of these, or it is no time for them.
 
         The turn's first frame is news to everybody, a live process may begin a turn by itself, or waits to be asked for the end.
@@ -302,7 +302,7 @@ class Run:
         turn = self._sink.turn
         if self._unseen or not self.spoke or self.terminal is not None or (self._live and (not turn.id or turn.ending)):
             return None
-        taken = take_stretch(pieces, at, start, turn, self._settings, self._decoder)
+        taken = take_stretch(pieces, 0, start, turn, self._settings, self._decoder)
         if taken is not None:
             self._batch.extend(taken.entries)
             for event in taken.told:
@@ -311,19 +311,16 @@ class Run:
             self.guard.phase_changed()
         return taken
 
-    async def _readable(self, line: Line) -> Line:
-        return await readable(line, self._decoder, self._settings.limits.inline_bytes) if line.pieces else line
-
     async def _take_out(self, line: Line) -> None:
-        decoded = self._decoder.decode(line)
-        if not line.oversize and (not line.data or line.data.isspace()):
+        if line.is_blank:
             return
+        decoded = self._decoder.decode(line)
         if begins_turn(decoded.events) and await self._begins_by_itself(line):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         if decoded.replies:
-            self._answer(decoded.replies, line)
+            self._leash.reply(decoded.replies, line.end)
         if self._live and begins_turn(decoded.events[:1]):
             self._ending.insist()
         self._answers.take(decoded.answers)
@@ -335,7 +332,7 @@ class Run:
                 self._take_event(event, line, k)
         if asked:
             await self._batch.store()
-            self.asking.put(decoded.events)
+            self._put(decoded.events)
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None and self._live:
@@ -347,6 +344,12 @@ class Run:
             self._note_idle()
         self.guard.phase_changed()
 
+    def _put(self, questions: Sequence[EventBase]) -> None:
+        """Put the questions of a line, and end a run that has too many of them."""
+        self.asking.put(questions)
+        if self.asking.too_many and self._sink.turn.ending is None and not self._leash.ending:
+            self.end("approvals", ladder_for("term", self.guard.timeouts))
+
     def _note_idle(self) -> None:
         self._given_up |= given_up_by(self._decoder)
         if not self._sink.turn.id and is_idle(self._decoder):
@@ -354,23 +357,19 @@ class Run:
                 self._batch.add(item)
             self._given_up = frozenset()
 
-    def _answer(self, replies: Sequence[Reply], line: Line) -> None:
-        """Say it on the CLI's stdin. Lines decoded again after a restart give the same ids, which the keeper takes once."""
-        if text := "".join(reply for reply in replies if isinstance(reply, str)):
-            self._leash.say(stdin_id(line.end), text)
-        if END_OF_INPUT in replies:
-            self._leash.say(stdin_id(line.end, END_SLOT), None)
-
     def _take_event(self, event: EventBase, line: Line, k: int) -> None:
         if self._unseen and self._sink.turn.id:
             self._unseen = False
             self._sink.first_frame()
         self.tracker.see(event)
+        self._unparsed.count(event)
         if not self._sink.turn.has_journaled("out", line.end, k):
             src = Source(self._settings.number, "out", line.start, line.end, k)
-            limit = self._settings.limits.inline_bytes
-            small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
-            self._batch.add(Item(small, self._sink.turn.id, src=src), blobs)
+            item = Item(event, self._sink.turn.id, src=src)
+            if not self._unparsed.fold(item, self._batch):
+                limit = self._settings.limits.inline_bytes
+                small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
+                self._batch.add(replace(item, event=small) if small is not event else item, blobs)
         self._judge(event)
 
     # -- turns of one process ------------------------------------------------------------------------------------------
@@ -431,6 +430,7 @@ class Run:
         if not seen:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
+        self._unparsed.new_turn()
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
         self.guard.new_turn()
 

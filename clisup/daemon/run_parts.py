@@ -14,6 +14,7 @@ from clisup.core.events import Notice
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
 from clisup.daemon.asking import AskingSink
+from clisup.daemon.pace import Pace
 from clisup.daemon.recorder import Entry, Item
 from clisup.daemon.sink import Place
 from clisup.daemon.storage import Storage
@@ -42,6 +43,8 @@ class RunSettings(Struct, frozen=True):
     frames: FrameSample
     own: set[int] = field(default_factory=set)
     """The daemon's: the pids of all keepers, and of their CLIs."""
+    pace: Pace = field(default_factory=Pace)
+    """The daemon's, shared by all runs."""
 
 
 class RunSink(AskingSink, Protocol):

@@ -14,6 +14,7 @@ from clisup.daemon.live import LivePool
 from clisup.daemon.memory import MemoryLook
 from clisup.daemon.native_guard import WriterLooks
 from clisup.daemon.open_sessions import OpenSessions
+from clisup.daemon.pace import Pace
 from clisup.daemon.recent import Shelf
 from clisup.daemon.recorder import Watcher, Watchers
 from clisup.daemon.slots import Slots
@@ -45,6 +46,7 @@ class Services:
     figures: Figures = field(default_factory=Figures)
     shelf: Shelf = field(default_factory=Shelf)
     own: set[int] = field(default_factory=set)  # pids of the keepers that are held, and of their CLIs
+    pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
         self.looks = WriterLooks(self.own)

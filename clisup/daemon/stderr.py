@@ -10,6 +10,7 @@ from clisup.core.journal import Source
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.daemon.batch import Batch
+from clisup.daemon.pace import Step
 from clisup.daemon.recorder import Item
 from clisup.daemon.stream import Stream
 
@@ -29,6 +30,22 @@ class Stderr(Stream):
         super().__init__(path, offset, line_limit)
         self._path, self._run, self._max_events = path, run, max_events
         self._redact, self._batch, self._turn = redact, batch, turn
+
+    def take_bytes(self, data: bytes, step: Step) -> None:
+        """Take more of it, or none where lines of it wait, until the step is over."""
+        if data:
+            self.cut(data)
+        while self.waits:
+            line = self.next()
+            self.take(line)
+            self.passed(1, line.end)
+            if step.is_over:
+                return
+
+    def finish(self) -> None:
+        """Take what had no newline."""
+        if (line := self.framer.close()) is not None:
+            self.take(line)
 
     def take(self, line: Line) -> None:
         """An event for it, where it is not journaled yet and there is room."""

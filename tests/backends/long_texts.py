@@ -21,7 +21,7 @@ def in_pieces(data: bytes, *, start: int = 7, size: int = SLICE, complete: bool 
 
 
 def short(line: Line, decoder: Decoder, *, over: int) -> Line:
-    steps = shorten(line, passes_on(decoder), over=over)
+    steps = shorten(line, passes_on(decoder), over=over, most_values=100_000)
     while True:
         try:
             next(steps)

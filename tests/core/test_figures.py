@@ -121,9 +121,10 @@ def test_tools_retries_broken_lines_and_notices_are_counted(meter: Meter) -> Non
     see(meter, ToolResult(tool_use_id="b", is_error=True))
     see(meter, BackendRetry())
     see(meter, Unparsed(reason="malformed", bytes=3))
+    see(meter, Unparsed(reason="malformed", bytes=30, lines=10))
     tally = see(meter, Notice(code="adopted", message=""))
     assert (tally.tool_calls, tally.tool_errors, tally.retries) == (1, 1, 1)
-    assert tally.unparsed == {"malformed": 1} and tally.notices == {"adopted": 1}
+    assert tally.unparsed == {"malformed": 11} and tally.notices == {"adopted": 1}
 
 
 def test_what_nobody_knows_is_other(meter: Meter) -> None:

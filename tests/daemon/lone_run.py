@@ -23,6 +23,7 @@ from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
+from clisup.daemon.pace import Step
 from clisup.daemon.recorder import Entry, Item, Recorder
 from clisup.daemon.run import Run
 from clisup.daemon.run_parts import RunSettings
@@ -105,6 +106,7 @@ class LoneRun:
         journal: Sequence[bytes] = (),
         *,
         by_stretch: bool,
+        **limits: int,
     ) -> None:
         self._journal = MemoryJournal()
         self._journal.append(list(journal), len(journal), None)
@@ -117,10 +119,10 @@ class LoneRun:
             recorder.record([Item(PromptAccepted(delivery="delivered"), "t1"), *started])
         self._ledger = recorder.ledger
         self._sink = _Sink(recorder, carried)
-        limits = LimitsConfig(inline_bytes=1024)
         known = known_fields("claude") or {}
         frames = self._frames = FrameSample({name: fields - {"uuid"} for name, fields in known.items()})
-        settings = RunSettings(SESSION, 1, Timeouts(), limits, request, cast("Any", GoodDisk()), frames)
+        settings = RunSettings(SESSION, 1, Timeouts(), LimitsConfig(**{"inline_bytes": 1024, **limits}), request,
+                               cast("Any", GoodDisk()), frames)  # fmt: skip
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
         if not by_stretch:
             self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]
@@ -137,7 +139,9 @@ class LoneRun:
 
     async def take(self, data: bytes) -> None:
         """More of stdout, as one read of the spool gives it."""
-        await self.run.take_bytes(data)
+        await self.run.take_bytes(data, Step())
+        while self.run._out.waits:
+            await self.run.take_bytes(b"", Step())
         await self.run._batch.store()
 
     def end(self) -> None:

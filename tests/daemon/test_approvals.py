@@ -429,6 +429,25 @@ def test_a_live_process_is_answered_and_serves_the_next_turn(serve: Callable[...
     assert len(session.events("process_started")) == 1
 
 
+@pytest.mark.fault(78)
+@pytest.mark.parametrize("mode", ["live", "one-shot"])
+def test_a_cli_that_asks_more_than_may_be_open_is_ended(serve: Callable[..., Harness], mode: str) -> None:
+    daemon = serve(limits={"open_approvals": 3})
+    session = daemon.new(mode=mode)
+    asked = [
+        {"type": "control_request", "request_id": f"r{number}",
+         "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}, "tool_use_id": f"c{number}"}}
+        for number in range(20)
+    ]  # fmt: skip
+    end = session.ask("\n".join([*(f"@raw {json.dumps(frame)}" for frame in asked), "@stall"]))
+    assert (end["outcome"], end["error"]["kind"]) == ("failed", "resource_limit")
+    assert "limits.open_approvals" in end["error"]["message"]
+    opened = [event["approval_id"] for event in session.events("approval_requested")]
+    assert 4 <= len(opened) <= 8  # what it asks while it is being ended is closed with it
+    assert sorted(opened) == sorted(event["approval_id"] for event in session.events("approval_resolved"))
+    assert session.events("process_exited")[-1]["ended_by"] == "approvals"
+
+
 def test_an_approval_of_a_live_process_outlives_the_daemon(serve: Callable[..., Harness]) -> None:
     daemon = serve()
     session = daemon.new(mode="live")

@@ -12,6 +12,7 @@ from recorder_in_memory import GoodDisk
 from clisup.core.redact import Redactor
 from clisup.daemon.batch import Batch
 from clisup.daemon.intake import Intake
+from clisup.daemon.pace import Pace, Step
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 from clisup.host.spool import READ_CHUNK
@@ -25,7 +26,7 @@ class _Owner:
         self.took = trio.Event()
         self._busy = False
 
-    async def take_bytes(self, data: bytes) -> None:
+    async def take_bytes(self, data: bytes, step: Step) -> None:
         assert not self._busy, "what was read later would be taken before what was read first"
         self._busy = True
         await trio.sleep(0.01)
@@ -48,7 +49,7 @@ def test_nothing_is_read_while_what_was_read_before_waits_for_the_disk(
     err = Stderr(str(tmp_path / "err"), 0, 1000, run=1, max_events=10, redact=Redactor([]), batch=batch,
                  turn=cast("Any", None))  # fmt: skip
     out = Stream(str(spool), 0, 1 << 20)
-    intake = Intake(owner, out, err, batch, disk, behind=0)
+    intake = Intake(owner, out, err, batch, disk, Pace(), behind=0)
 
     async def told_after_each() -> None:
         while True:
