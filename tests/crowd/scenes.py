@@ -24,6 +24,8 @@ STREAMING = "@stream 1000000 40 0.02"
 CONNECTIONS = 1500  # the scene of all has 1,200; the default is 512
 SETTLE_S = 3.0  # for the offenders to be in full swing
 LOOK_S = 0.05
+FLOOD = b'x\n{}\n\n{"type":"system","subtype":"status","status":"s"}\n'
+FLOOD_BYTES = 32 * 1024 * 1024  # takes the daemon longer than a scene is long
 GOODBYE_S = 30.0
 UNFAIR = """
 import math, os, sys, clisup.core.fairness as fairness, clisup.daemon.holdings as holdings
@@ -37,10 +39,11 @@ main()
 
 
 class Scene(NamedTuple):
-    """`offenders`: how many of which kind."""
+    """`offenders`: how many clients of which kind. `clis`: how many CLIs print short lines as fast as they can."""
 
     name: str
     offenders: dict[str, int]
+    clis: int = 0
 
 
 SCENES = (
@@ -51,6 +54,9 @@ SCENES = (
     Scene("flood of garbage", {"garbage": 200}),
     Scene("flood of pages", {"pages": 200}),
     Scene("all together", {"never-read": 100, "half-frame": 500, "ping": 200, "garbage": 200, "pages": 200}),
+    # The last ones: what the CLIs have said is read for a long time after they were ended.
+    Scene("4 flooding CLIs", {}, clis=4),
+    Scene("20 flooding CLIs", {}, clis=20),
 )
 
 
@@ -97,7 +103,8 @@ class Crowd:
 
     def __init__(self, *, unfair: bool = False) -> None:
         kind = UnfairHarness if unfair else Harness
-        self.daemon = kind(daemon={"max_connections": CONNECTIONS, "frame_deadline_s": 600, "fsync": "none"})
+        limits = {"max_connections": CONNECTIONS, "frame_deadline_s": 600, "fsync": "none", "max_running": 32}
+        self.daemon = kind(daemon=limits)
 
     def __enter__(self) -> Self:
         soft, hard = 4 * CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -116,8 +123,10 @@ class Crowd:
     def play(self, scene: Scene, seconds: float) -> Result:
         """The offenders first; when they are in full swing, the well-behaved client comes."""
         offenders = {kind: self._offend(kind, count) for kind, count in scene.offenders.items()}
+        for _ in range(scene.clis):
+            self._flood()
         try:
-            time.sleep(SETTLE_S if offenders else 0)
+            time.sleep(SETTLE_S if offenders or scene.clis else 0)
             result = self._measure(scene.name, seconds)
         finally:
             for process in offenders.values():
@@ -141,6 +150,13 @@ class Crowd:
     def _offend(self, kind: str, count: int) -> subprocess.Popen[bytes]:
         session: SessionProbe = self.flooding if kind == "never-read" else self.history
         return _start("offenders", kind, self.daemon.socket, str(count), session.id)
+
+    def _flood(self) -> None:
+        """One more CLI that prints short lines."""
+        path = self.daemon.root / "flood"
+        if not path.exists():
+            path.write_bytes(FLOOD * (FLOOD_BYTES // len(FLOOD)))
+        self.daemon.new().prompt(f"@bytes {path}")
 
     def _rss_mb(self) -> float:
         return int(Path(f"/proc/{self.daemon.pid}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20

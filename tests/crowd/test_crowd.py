@@ -48,7 +48,9 @@ def test_the_scenes_are_those_of_the_requirement() -> None:
     assert counts["quiet"] == {}
     assert counts["never-readers"] == {"never-read": 100}
     assert counts["half frames"] == {"half-frame": 500}
-    assert [offenders for name, offenders in counts.items() if "flood" in name] == [
+    assert [offenders for name, offenders in counts.items() if name.startswith("flood")] == [
         {kind: 200} for kind in ("ping", "garbage", "pages")
     ]
     assert set(counts["all together"]) == set(KINDS)
+    assert [scene.clis for scene in SCENES if scene.clis] == [4, 20]
+    assert all(scene.clis for scene in SCENES[-2:]), "nobody ends their floods before the daemon goes"
