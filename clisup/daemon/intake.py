@@ -14,7 +14,7 @@ from typing import Protocol
 import trio
 
 from clisup.daemon.batch import Batch
-from clisup.daemon.pace import Pace, Step
+from clisup.daemon.pace import Pace, TimeSlice
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.stream import Stream
@@ -28,7 +28,7 @@ LONG_BEGUN = 64 * 1024
 class IntakeOwner(Protocol):
     """Who makes events of what was read."""
 
-    async def take_bytes(self, data: bytes, step: Step) -> None:
+    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
         """More of stdout, or none where lines of it wait: take lines until the step is over."""
 
     def caught_up(self) -> None:
@@ -100,7 +100,7 @@ class Intake:
         had_waited = self._out.waits
         data = b"" if had_waited else await self._batch.surely(lambda: self._read(self._out))
         if had_waited or data:
-            await self._owner.take_bytes(data, Step())
+            await self._owner.take_bytes(data, TimeSlice())
         if self._behind >= 0 and self._out.reader.offset >= self._behind and not self._out.waits:
             self._behind = -1
             self._owner.caught_up()
@@ -108,11 +108,11 @@ class Intake:
 
     async def _take_err(self) -> bool:
         if self._err.waits:
-            self._err.take_bytes(b"", Step())
+            self._err.take_bytes(b"", TimeSlice())
         elif self._err_due:
             data = await self._batch.surely(lambda: self._read(self._err))
             self._err_due = not self._err.reader.at_end
-            self._err.take_bytes(data, Step())
+            self._err.take_bytes(data, TimeSlice())
         return self._err.waits or self._err_due
 
     def _read(self, stream: Stream) -> bytes:

@@ -6,7 +6,7 @@ import trio
 
 from clisup.host import clock
 
-__all__ = ["STEP_S", "STRETCH", "Pace", "Step"]
+__all__ = ["STEP_S", "STRETCH", "Pace", "TimeSlice"]
 
 STEP_S = 0.002
 """Seconds in which one step takes lines of one CLI. What they become is journaled after that, which takes about as long."""
@@ -14,7 +14,7 @@ STRETCH = 128
 """Lines that a decoder takes at once, between two looks at the clock."""
 
 
-class Step:
+class TimeSlice:
     """One step of work. Lines differ in their cost by a factor of a thousand, so the clock ends it, not a count of lines."""
 
     __slots__ = ("_end",)

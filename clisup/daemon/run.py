@@ -43,7 +43,7 @@ from clisup.daemon.intake import Intake
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import Leash
 from clisup.daemon.long_lines import readable
-from clisup.daemon.pace import STRETCH, Step
+from clisup.daemon.pace import STRETCH, TimeSlice
 from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
@@ -273,7 +273,7 @@ class Run:
         self._err.finish()
         await self._batch.store()
 
-    async def take_bytes(self, data: bytes, step: Step) -> None:
+    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
         """More of stdout, or none where lines of it wait: lines are taken until the step is over."""
         out = self._out
         if data:

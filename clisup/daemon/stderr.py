@@ -10,7 +10,7 @@ from clisup.core.journal import Source
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.daemon.batch import Batch
-from clisup.daemon.pace import Step
+from clisup.daemon.pace import TimeSlice
 from clisup.daemon.recorder import Item
 from clisup.daemon.stream import Stream
 
@@ -31,7 +31,7 @@ class Stderr(Stream):
         self._path, self._run, self._max_events = path, run, max_events
         self._redact, self._batch, self._turn = redact, batch, turn
 
-    def take_bytes(self, data: bytes, step: Step) -> None:
+    def take_bytes(self, data: bytes, step: TimeSlice) -> None:
         """Take more of it, or none where lines of it wait, until the step is over."""
         if data:
             self.cut(data)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clisup.errors import ConfigurationError
 from clisup.host.files import storage_error
 
-__all__ = ["Problem", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of"]
+__all__ = ["UnsafePath", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of"]
 
 LINKS_LIMIT = 40
 """The kernel follows no more links in one path (path_resolution(7))."""
@@ -25,7 +25,7 @@ _ELSEWHERE = "use another directory (--state-dir, --socket)"
 _ACL = "system.posix_acl_access"
 
 
-class Problem(NamedTuple):
+class UnsafePath(NamedTuple):
     """A reason why a path cannot be trusted, and the way out."""
 
     what: str
@@ -69,12 +69,12 @@ def check_safe_file(path: str, use: str) -> None:
     _refuse(use, path, problem)
 
 
-def _refuse(use: str, path: str, problem: Problem | None) -> None:
+def _refuse(use: str, path: str, problem: UnsafePath | None) -> None:
     if problem is not None:
         raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix)
 
 
-def problem_of(path: str, *, entries: bool = False) -> Problem | None:
+def problem_of(path: str, *, entries: bool = False) -> UnsafePath | None:
     """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at.
 
     With `entries` those of the directory count, too.
@@ -85,7 +85,7 @@ def problem_of(path: str, *, entries: bool = False) -> Problem | None:
         return None
 
 
-def _entry_problem(directory: str) -> Problem | None:
+def _entry_problem(directory: str) -> UnsafePath | None:
     with os.scandir(directory) as entries:
         for entry in entries:
             try:
@@ -94,22 +94,22 @@ def _entry_problem(directory: str) -> Problem | None:
                 continue
             if owner not in (os.geteuid(), 0):
                 fix = "others could write to the directory once: look at what is in it, and remove what is not yours"
-                return Problem(f"{entry.path} in it belongs to uid {owner}", fix)
+                return UnsafePath(f"{entry.path} in it belongs to uid {owner}", fix)
     return None
 
 
-def _first_problem(path: str, *, make: bool, file: bool = False) -> Problem | None:
+def _first_problem(path: str, *, make: bool, file: bool = False) -> UnsafePath | None:
     trusted = {os.geteuid(), 0}
     for place, info, last in _steps(path, make=make, file=file):
         if place == "/":
             # Whoever owns / decides over every path. In a user namespace that is root of the machine, with the uid 65534.
             above = trusted | {info.st_uid}
         if info.st_uid not in (trusted if last else above):
-            return Problem(f"{place} belongs to uid {info.st_uid}", _ELSEWHERE)
+            return UnsafePath(f"{place} belongs to uid {info.st_uid}", _ELSEWHERE)
         sticky = info.st_mode & stat.S_ISVTX and not last
         if not stat.S_ISLNK(info.st_mode) and not sticky and _others_may_write(place, info):
             mode = stat.S_IMODE(info.st_mode)
-            return Problem(f"others may write to {place} (mode {mode:o})", f"chmod go-w {place}, or {_ELSEWHERE}")
+            return UnsafePath(f"others may write to {place} (mode {mode:o})", f"chmod go-w {place}, or {_ELSEWHERE}")
     return None
 
 

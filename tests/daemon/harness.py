@@ -124,6 +124,15 @@ class Harness:
         self.process = self.launch(**options)
         until(self._serves, lambda: f"the daemon does not start: {self.log.read_text()[-2000:]}")
 
+    def refusal(self) -> tuple[int, str]:
+        """The exit code and the words of a daemon that does not start."""
+        process = self.launch()
+        try:
+            return process.wait(PATIENCE_S), self.log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
     def _serves(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log.read_text()[-3000:]
         try:

@@ -23,7 +23,7 @@ from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
-from clisup.daemon.pace import Step
+from clisup.daemon.pace import TimeSlice
 from clisup.daemon.recorder import Entry, Item, Recorder
 from clisup.daemon.run import Run
 from clisup.daemon.run_parts import RunSettings
@@ -139,9 +139,9 @@ class LoneRun:
 
     async def take(self, data: bytes) -> None:
         """More of stdout, as one read of the spool gives it."""
-        await self.run.take_bytes(data, Step())
+        await self.run.take_bytes(data, TimeSlice())
         while self.run._out.waits:
-            await self.run.take_bytes(b"", Step())
+            await self.run.take_bytes(b"", TimeSlice())
         await self.run._batch.store()
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from recorder_in_memory import GoodDisk
 from clisup.core.redact import Redactor
 from clisup.daemon.batch import Batch
 from clisup.daemon.intake import Intake
-from clisup.daemon.pace import Pace, Step
+from clisup.daemon.pace import Pace, TimeSlice
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 from clisup.host.spool import READ_CHUNK
@@ -26,7 +26,7 @@ class _Owner:
         self.took = trio.Event()
         self._busy = False
 
-    async def take_bytes(self, data: bytes, step: Step) -> None:
+    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
         assert not self._busy, "what was read later would be taken before what was read first"
         self._busy = True
         await trio.sleep(0.01)

@@ -13,7 +13,7 @@ from clisup.core.config import parse_config
 from clisup.core.events import Actor
 from clisup.daemon.backends import Backends
 from clisup.daemon.manager import Manager
-from clisup.daemon.pace import Step
+from clisup.daemon.pace import TimeSlice
 from clisup.daemon.run import Run
 from clisup.host.cgroups import CgroupHome
 from clisup.rpc.models import PromptParams, SessionNewParams
@@ -41,7 +41,7 @@ async def test_with_a_cgroup_not_even_a_cleared_environment_outlives_it(
     new = SessionNewParams(backend="demo", cwd=str(tmp_path / "work"))
     stray, take_bytes = tmp_path / "stray", Run.take_bytes
 
-    async def faulty(run: Run, data: bytes, step: Step) -> None:
+    async def faulty(run: Run, data: bytes, step: TimeSlice) -> None:
         if stray.exists():
             raise RuntimeError("a fault of ours")
         await take_bytes(run, data, step)

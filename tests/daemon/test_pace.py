@@ -23,7 +23,7 @@ from clisup.core.redact import Redactor
 from clisup.daemon import pace
 from clisup.daemon.batch import Batch
 from clisup.daemon.intake import Intake
-from clisup.daemon.pace import STEP_S, STRETCH, Pace, Step
+from clisup.daemon.pace import STEP_S, STRETCH, Pace, TimeSlice
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 
@@ -58,7 +58,7 @@ class Owner:
         self.taken = 0
         self.behind = True
 
-    async def take_bytes(self, data: bytes, step: Step) -> None:
+    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
         if data:
             self._out.cut(data)
         while self._out.waits:
@@ -209,10 +209,10 @@ async def test_a_step_of_a_run_ends_after_few_lines_whatever_they_are(line: byte
     lone = run_of()
     await lone.take(START)
     spool, lines = lone.run._out, 300
-    await lone.run.take_bytes(line * lines, Step())
+    await lone.run.take_bytes(line * lines, TimeSlice())
     left = [spool.place]
     while spool.waits:
-        await lone.run.take_bytes(b"", Step())
+        await lone.run.take_bytes(b"", TimeSlice())
         left.append(spool.place)
     taken = [(then - before) // len(line) for before, then in zip([len(START), *left], left, strict=False)]
     assert sum(taken) == lines
@@ -224,10 +224,10 @@ async def test_deltas_are_taken_by_the_stretch_with_a_look_at_the_clock_after_ea
     lone = run_of()
     await lone.take(START + DELTA)
     spool, lines, steps = lone.run._out, 3000, 0
-    await lone.run.take_bytes(DELTA * lines, Step())
+    await lone.run.take_bytes(DELTA * lines, TimeSlice())
     while spool.waits:
         before = spool.place
-        await lone.run.take_bytes(b"", Step())
+        await lone.run.take_bytes(b"", TimeSlice())
         assert (spool.place - before) // len(DELTA) <= STRETCH * LINES_A_STEP
         steps += 1
     assert steps >= lines // (STRETCH * LINES_A_STEP)
@@ -261,7 +261,7 @@ def test_a_client_is_answered_all_the_while_a_cli_floods(serve: Callable[..., Ha
 
 
 async def test_lines_that_wait_for_the_next_step_are_unread() -> None:
-    lone, over = run_of(), cast("Step", SimpleNamespace(is_over=True))
+    lone, over = run_of(), cast("TimeSlice", SimpleNamespace(is_over=True))
     await lone.run.take_bytes(b"x\ny\n", over)
     assert lone.run.unread()  # the watchdog does not take a flood for silence
     await lone.run.take_bytes(b"", over)

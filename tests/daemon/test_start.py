@@ -19,16 +19,6 @@ from clisup.errors import ClisupError, ConfigurationError
 cold = pytest.mark.cold  # where the start itself is looked at: locks, refusals, what is inherited
 
 
-def _refused(daemon: Harness) -> tuple[int, str]:
-    """Exit code and words of a daemon that does not start."""
-    process = daemon.launch()
-    try:
-        return process.wait(30), daemon.log.read_text()
-    finally:
-        process.kill()
-        process.wait()
-
-
 @cold
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("shared", ["state directory", "socket"])
@@ -38,7 +28,7 @@ def test_of_two_daemons_one_wins_and_the_other_names_it(serve: Callable[..., Har
         second.socket = first.socket
     else:
         second.state = first.state
-    code, words = _refused(second)
+    code, words = second.refusal()
     assert code == 75 and f"pid {first.pid}" in words and shared in words
     assert first.new().ask("still here")["outcome"] == "completed"
     if shared == "state directory":
@@ -71,7 +61,7 @@ def test_a_stale_socket_is_taken_over(serve: Callable[..., Harness]) -> None:
 def test_a_path_that_no_socket_can_have_is_refused(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
     daemon.socket = str(daemon.root / ("x" * 120))
-    code, words = _refused(daemon)
+    code, words = daemon.refusal()
     assert code == 78 and "107 bytes" in words
 
 
@@ -82,7 +72,7 @@ def test_a_state_directory_that_cannot_be_is_refused(serve: Callable[..., Harnes
     kept = daemon.state
     (daemon.root / "file").touch()
     daemon.state = daemon.root / "file" / "state"
-    code, words = _refused(daemon)
+    code, words = daemon.refusal()
     assert code == 69 and str(daemon.state) in words
     daemon.state = kept
 
@@ -92,7 +82,7 @@ def test_a_state_directory_that_cannot_be_is_refused(serve: Callable[..., Harnes
 def test_a_configuration_with_a_fault_is_refused(serve: Callable[..., Harness], raw: str) -> None:
     daemon = serve(start=False)
     daemon.config.write_text(raw)
-    code, words = _refused(daemon)
+    code, words = daemon.refusal()
     assert code == 78 and "cannot" in words and "Traceback" not in words
 
 
@@ -106,7 +96,7 @@ def test_no_scrub_list_no_start(serve: Callable[..., Harness], lists: str) -> No
         shutil.copytree(Path(__file__).parents[2] / "scrub_lists", place)
         (place / "common.deny").unlink() if lists == "incomplete" else (place / "common.deny").write_text("no | such\n")
     daemon.configure(daemon={"scrub_lists": str(place)})
-    code, words = _refused(daemon)
+    code, words = daemon.refusal()
     assert code == 78 and str(place) in words
 
 

@@ -23,16 +23,6 @@ STRANGER = 12345
 LIMIT_S = 120
 
 
-def refused(daemon: Harness) -> tuple[int, str]:
-    """Exit code and words of a daemon that does not start."""
-    process = daemon.launch()
-    try:
-        return process.wait(30), daemon.log.read_text()
-    finally:
-        process.kill()
-        process.wait()
-
-
 def plant_code(state: Path, marker: Path) -> Path:
     """A keeper that begins with the bytes by which the daemon knows its own, and is somebody else's."""
     state.mkdir(parents=True, exist_ok=True)
@@ -53,7 +43,7 @@ def test_code_that_another_user_could_put_there_is_never_run(serve: Callable[...
         daemon.state.chmod(0o777)
     else:
         os.chown(given, STRANGER, STRANGER)
-    code, words = refused(daemon)
+    code, words = daemon.refusal()
     assert code == 78 and "Traceback" not in words
     assert (f"belongs to uid {STRANGER}" if given else "others may write") in words and str(
         given or daemon.state
@@ -67,7 +57,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(serve: Callable[..., Harnes
     daemon.state.mkdir(mode=0o700)
     (daemon.root / "victim").write_text("precious")
     (daemon.state / "daemon.lock").symlink_to(daemon.root / "victim")
-    code, words = refused(daemon)
+    code, words = daemon.refusal()
     assert code == 69 and "no regular file of this user's: remove it" in words
     assert (daemon.root / "victim").read_text() == "precious"
 
