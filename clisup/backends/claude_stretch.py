@@ -19,7 +19,7 @@ from clisup.backends.claude_frames import (
 from clisup.backends.claude_messages import Messages
 from clisup.core.deltas import Delta
 from clisup.core.events import EventBase
-from clisup.core.stretch import Row, Stretch, Told
+from clisup.core.stretch import STRETCH_LINES, Row, Stretch, Told
 
 __all__ = ["stretch"]
 
@@ -33,12 +33,14 @@ def stretch(
 ) -> Stretch:
     """The lines from `begin` on up to the first that is over `limit` bytes, or that neither this loop nor `told` knows.
 
+    They are `STRETCH_LINES` at most.
+
     `told` gives the events of a frame that is no delta; None, and where it raises MalformedError, it has noted nothing.
     """
     said: list[Row | Told] = []
     row = Row([], [])
-    at = begin
-    for at in range(begin, len(lines)):
+    at, end = begin, min(len(lines), begin + STRETCH_LINES)
+    for at in range(begin, end):
         data = lines[at]
         if len(data) >= limit:
             break
@@ -64,7 +66,7 @@ def stretch(
             row.deltas.append(Delta(kind, text, event.index, message.message_id, parent))
             row.lines.append(at)
     else:
-        at = len(lines)
+        at = end
     _after(said, row)
     return Stretch(said, at - begin)
 

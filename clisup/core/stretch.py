@@ -10,7 +10,10 @@ from msgspec import Struct
 from clisup.core.deltas import Delta
 from clisup.core.events import EventBase
 
-__all__ = ["NO_STRETCH", "Row", "Stretch", "Told"]
+__all__ = ["NO_STRETCH", "STRETCH_LINES", "Row", "Stretch", "Told"]
+
+STRETCH_LINES = 512
+"""Lines that a decoder takes at once; the daemon looks at the clock between two stretches."""
 
 
 class Row(Struct, gc=False):

@@ -6,12 +6,10 @@ import trio
 
 from clisup.host import clock
 
-__all__ = ["STEP_S", "STRETCH", "Pace", "TimeSlice"]
+__all__ = ["STEP_S", "Pace", "TimeSlice"]
 
 STEP_S = 0.002
 """Seconds in which one step takes lines of one CLI. What they become is journaled after that, which takes about as long."""
-STRETCH = 128
-"""Lines that a decoder takes at once, between two looks at the clock."""
 
 
 class TimeSlice:

@@ -43,7 +43,7 @@ from clisup.daemon.intake import Intake
 from clisup.daemon.judging import Judge
 from clisup.daemon.leash import Leash
 from clisup.daemon.long_lines import readable
-from clisup.daemon.pace import STRETCH, TimeSlice
+from clisup.daemon.pace import TimeSlice
 from clisup.daemon.recorder import Item
 from clisup.daemon.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
 from clisup.daemon.sink import Place
@@ -280,7 +280,7 @@ class Run:
             out.cut(data)
         self._heartbeat = out.waits and not out.framer.pending
         while out.waits:
-            if (taken := self._take_stretch(*out.stretch(STRETCH))) is not None:
+            if (taken := self._take_stretch(*out.stretch())) is not None:
                 out.passed(taken.lines, taken.end)
             else:
                 line = await readable(out.next(), self._decoder, self._settings.limits)
@@ -294,7 +294,7 @@ class Run:
         """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
         self._leash.in_order()
 
-    def _take_stretch(self, pieces: Sequence[bytes], start: int) -> Taken | None:
+    def _take_stretch(self, pieces: Sequence[bytes], at: int, start: int) -> Taken | None:
         """Lines for which nothing is to be decided, in one step; None where the next one is none of these, or it is no time for them.
 
         The turn's first frame is news to everybody, a live process may begin a turn by itself, or waits to be asked for the end.
@@ -302,7 +302,7 @@ class Run:
         turn = self._sink.turn
         if self._unseen or not self.spoke or self.terminal is not None or (self._live and (not turn.id or turn.ending)):
             return None
-        taken = take_stretch(pieces, 0, start, turn, self._settings, self._decoder)
+        taken = take_stretch(pieces, at, start, turn, self._settings, self._decoder)
         if taken is not None:
             self._batch.extend(taken.entries)
             for event in taken.told:

@@ -34,9 +34,9 @@ class Stream:
         """A line has been cut and not taken."""
         return self._at < len(self._pieces) or bool(self._lines)
 
-    def stretch(self, most: int) -> tuple[Sequence[bytes], int]:
-        """The first lines that wait, and where the first begins. None of them where that had begun in an earlier read."""
-        return ((), 0) if self._lines else (self._pieces[self._at : self._at + most], self._start)
+    def stretch(self) -> tuple[Sequence[bytes], int, int]:
+        """The lines, which of them is the first that waits, and where it begins. None where it had begun in an earlier read."""
+        return ((), 0, 0) if self._lines else (self._pieces, self._at, self._start)
 
     def next(self) -> Line:
         """The first line that waits."""

@@ -20,10 +20,11 @@ from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude import ClaudeAdapter
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
+from clisup.core.stretch import STRETCH_LINES
 from clisup.daemon import pace
 from clisup.daemon.batch import Batch
 from clisup.daemon.intake import Intake
-from clisup.daemon.pace import STEP_S, STRETCH, Pace, TimeSlice
+from clisup.daemon.pace import STEP_S, Pace, TimeSlice
 from clisup.daemon.stderr import Stderr
 from clisup.daemon.stream import Stream
 
@@ -228,9 +229,9 @@ async def test_deltas_are_taken_by_the_stretch_with_a_look_at_the_clock_after_ea
     while spool.waits:
         before = spool.place
         await lone.run.take_bytes(b"", TimeSlice())
-        assert (spool.place - before) // len(DELTA) <= STRETCH * LINES_A_STEP
+        assert (spool.place - before) // len(DELTA) <= STRETCH_LINES * LINES_A_STEP
         steps += 1
-    assert steps >= lines // (STRETCH * LINES_A_STEP)
+    assert steps >= lines // (STRETCH_LINES * LINES_A_STEP)
     await lone.run._batch.store()
     assert sum(b'"content_delta"' in event for event in lone.journal) == lines + 1
 
