@@ -21,7 +21,7 @@ __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 SWITCH_S = 0.0005
 """Seconds that a thread waits for the interpreter while the loop has work. A look at /proc asks for it hundreds of times: with
-Python's 5 ms `session/get` took 1.5 s beside a CLI that floods, with this 0.2 s."""
+Python's 5 ms `session/get` took 1.5 s beside a CLI that floods, with this 0.13 s."""
 
 
 class Flags(NamedTuple):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from clisup.core.retention import Part
 from clisup.host import cgroups, clock
 from clisup.host.locks import lock_holder
+from clisup.host.peers import is_gone
 from clisup.host.session_dir import SCRATCH, RunDir, SessionDir
 
 __all__ = [
@@ -71,7 +72,7 @@ def temporary(state_dir: str) -> Iterator[Garbage]:
     for folder, folders, names in os.walk(state_dir):
         folders[:] = [name for name in folders if name != ("trash" if folder == state_dir else SCRATCH)]
         for name in names:
-            if not name.endswith(".tmp") or (match := _TEMPORARY.fullmatch(name)) is None or _alive(int(match[1])):
+            if not name.endswith(".tmp") or (match := _TEMPORARY.fullmatch(name)) is None or not is_gone(int(match[1])):
                 continue
             path = os.path.join(folder, name)
             if (info := _lstat(path)) and info.st_mtime < then:
@@ -127,7 +128,7 @@ def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
     for name in _names(folder):
         pid = name.removeprefix(f"{base}.")
         own = not served and name == base
-        if (own or (pid != name and pid.isdecimal() and not _alive(int(pid)))) and _is_dead(
+        if (own or (pid != name and pid.isdecimal() and is_gone(int(pid)))) and _is_dead(
             found := os.path.join(folder, name)
         ):
             yield Garbage("socket", found, 0, "nobody listens there any more")
@@ -137,7 +138,7 @@ def cli_sockets() -> Iterator[Garbage]:
     """Sockets of claude processes that are gone. Another user's are left alone, and so is all that is no socket."""
     for name in _names(CLI_SOCKETS):
         path = os.path.join(CLI_SOCKETS, name)
-        if (match := _PID_SOCKET.fullmatch(name)) and not _alive(int(match[1])) and _is_dead(path):
+        if (match := _PID_SOCKET.fullmatch(name)) and is_gone(int(match[1])) and _is_dead(path):
             yield Garbage("socket", path, 0, f"claude's, whose process {match[1]} is gone")
 
 
@@ -180,10 +181,6 @@ def _is_dead(path: str) -> bool:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
         return sock.connect_ex(path) == errno.ECONNREFUSED
-
-
-def _alive(pid: int) -> bool:
-    return os.path.isdir(f"/proc/{pid}")
 
 
 def _locked(path: str) -> bool:

@@ -10,7 +10,7 @@ import stat
 from clisup.errors import ConfigurationError, WorldError
 from clisup.host.files import storage_error
 from clisup.host.locks import FileLock
-from clisup.host.peers import peer_of
+from clisup.host.peers import is_gone, peer_of
 from clisup.host.safe_paths import make_safe_dir
 from clisup.locations import SOCKET_PATH_LIMIT
 
@@ -121,24 +121,13 @@ def _check_nobody_listens(path: str) -> None:
         if answer not in (0, errno.EAGAIN):  # EAGAIN: its queue is full
             return
         peer = peer_of(sock) if answer == 0 else None
-    if peer is not None and _is_gone(peer.pid):
+    if peer is not None and is_gone(peer.pid):
         return  # a daemon that was killed; a child of it has the socket until it executes its own program
     who = "" if peer is None else f", pid {peer.pid} of uid {peer.uid}"
     raise ConfigurationError(
         f"cannot listen on {path}, because another process does (systemd, for clisup.socket?){who}",
         hint="systemctl --user start clisup, or stop clisup.socket first; or give another --socket",
     )
-
-
-def _is_gone(pid: int) -> bool:
-    """Is there no such process any more? 0 is one that another PID namespace hides."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
 
 
 def _unlink(path: str) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from clisup.host.carrying import first_limit
 
-__all__ = ["Peer", "comes_from", "is_marked", "own_uids", "parent_of", "peer_of"]
+__all__ = ["Peer", "comes_from", "is_gone", "is_marked", "own_uids", "parent_of", "peer_of"]
 
 MAX_DEPTH = 1000
 """Parents that are looked at. A deeper process counts as started by a keeper: no honest client is nested so deep."""
@@ -88,6 +88,17 @@ def _unseen(pid: int, marked: bool | None) -> bool | None:
     except PermissionError:
         return False
     return marked is None
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether there is no such process. /proc would say so, too, of one that hidepid= hides. 0 stands for one that lives."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):  # a number that is too large comes from the name of a file
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def is_marked(pid: int) -> bool | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from clisup.host import peers
-from clisup.host.peers import comes_from, is_marked, own_uids, parent_of, peer_of
+from clisup.host.peers import comes_from, is_gone, is_marked, own_uids, parent_of, peer_of
 
 # A process, its child in a session of its own, and that one's child: each says its pid, and all live until stdin ends.
 FAMILY = """
@@ -194,3 +194,19 @@ def test_where_no_descriptor_is_left_nobody_can_be_told_from_a_tool(monkeypatch:
 
     monkeypatch.setattr("builtins.open", none_left)
     assert comes_from(os.getpid(), {99999999})
+
+
+def test_a_process_is_gone_only_where_the_kernel_says_so() -> None:
+    assert is_gone(2**22 + 1) and is_gone(10**30)
+    assert not any(map(is_gone, (0, 1, os.getpid())))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can mount a /proc of its own")
+def test_a_process_that_proc_hides_is_not_gone() -> None:
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); from clisup.host.peers import is_gone; import os; "
+    ask += "print(os.path.isdir('/proc/1'), is_gone(1))"
+    words = [sys.executable, "-c", ask, str(Path(peers.__file__).parents[2])]
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{HIDE} "$@"', "sh", *words], capture_output=True, check=True
+    )
+    assert said.stdout.split() == [b"False", b"False"]
