@@ -33,7 +33,6 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/mypy docs/examples/*.py
 
 e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
-	@bash tests/e2e/install_claude.sh .e2e/claude
 	@for cli in tests/e2e/clis/*/; do sh tests/e2e/install_cli.sh $$(basename $$cli) || exit 1; done
 
 e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs

@@ -18,24 +18,34 @@ from clisup.backends.registry import get_adapter
 from clisup.core.events import EventBase
 from clisup.core.framing import Line
 from clisup.recordings.files import read_recording
+from tests.versions import RECORDED
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 PATHS = sorted(RECORDINGS.glob("*/*/*.jsonl"))
 
 
+def path_of(name: str) -> Path:
+    """Return the path of a recording: `claude/text` of the pinned version, or with the version as the second part."""
+    kind, *rest = name.split("/")
+    folder = RECORDINGS / kind if len(rest) > 1 else RECORDINGS / kind / RECORDED[kind]
+    return folder.joinpath(*rest[:-1], f"{rest[-1]}.jsonl")
+
+
 def name_of(path: Path) -> str:
-    return f"{path.parents[1].name}/{path.parent.name}/{path.stem}"
+    """Return the name of a recording; the inverse of `path_of`."""
+    kind, version = path.parents[1].name, path.parent.name
+    return f"{kind}/{path.stem}" if RECORDED.get(kind) == version else f"{kind}/{version}/{path.stem}"
 
 
 @dataclass
 class Recording:
-    """One recording, decoded. `Recording.of("claude/2.1.329/text")`."""
+    """One recording, decoded. `Recording.of("claude/text")` is one of the pinned version."""
 
     path: Path
 
     @classmethod
     def of(cls, name: str) -> Recording:
-        return cls(RECORDINGS / f"{name}.jsonl")
+        return cls(path_of(name))
 
     @cached_property
     def file(self) -> recording.Recording:

@@ -11,7 +11,7 @@ from tests.backends.recorded import Recording
     ("name", "why"), [("hook_blocks", "not today"), ("hook_stops", "enough"), ("live_hook_blocks", "not today")]
 )
 def test_a_prompt_that_a_hook_kept_from_the_model_has_failed_and_its_refusal_is_no_answer(name: str, why: str) -> None:
-    ends = [one.terminal for one in Recording.of(f"claude/2.1.329/{name}").decode() if one.terminal]
+    ends = [one.terminal for one in Recording.of(f"claude/{name}").decode() if one.terminal]
     error = ends[0].error
     assert error is not None and (error.kind, error.retryable, ends[0].text) == ("permission", False, "")
     assert why in error.message and "Say hello" not in error.message
@@ -19,7 +19,7 @@ def test_a_prompt_that_a_hook_kept_from_the_model_has_failed_and_its_refusal_is_
 
 
 def test_a_hook_that_sends_the_model_back_is_no_end() -> None:
-    terminal = Recording.of("claude/2.1.329/hook_again").terminal()
+    terminal = Recording.of("claude/hook_again").terminal()
     assert (terminal.error, terminal.text) == (None, "Guten Tag.")
 
 
@@ -27,7 +27,7 @@ def test_a_hook_that_sends_the_model_back_is_no_end() -> None:
     ("name", "why"), [("hook_denies", "not this"), ("live_ask_deny", ""), ("tool_denied", "haven't granted it")]
 )
 def test_a_refused_tool_is_told_once_whoever_refused_it(name: str, why: str) -> None:
-    recording = Recording.of(f"claude/2.1.329/{name}")
+    recording = Recording.of(f"claude/{name}")
     (denied,) = recording.events("permission_denied")
     ends = [one.terminal for one in recording.decode() if one.terminal]
     assert ends[0].denied == (denied.name,)

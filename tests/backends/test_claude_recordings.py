@@ -11,17 +11,15 @@ from clisup.backends.claude_decoder import ClaudeDecoder
 from clisup.core.events import Retracted
 from tests.backends.recorded import Recording
 
-VERSION = "claude/2.1.329"
-
 
 def terminals(name: str, carried: float | None = 0.0) -> list[Terminal]:
     decoder = ClaudeDecoder(Carried(carried))
-    results = [decoder.decode(line) for line in Recording.of(f"{VERSION}/{name}").lines()]
+    results = [decoder.decode(line) for line in Recording.of(f"claude/{name}").lines()]
     return [result.terminal for result in results if result.terminal]
 
 
 def events(name: str) -> list[Any]:
-    return Recording.of(f"{VERSION}/{name}").events()
+    return Recording.of(f"claude/{name}").events()
 
 
 @pytest.mark.fault(63)
@@ -94,7 +92,7 @@ def test_a_background_task_gives_a_second_turn_that_says_it_is_a_follow_up() -> 
 @pytest.mark.fault(20)
 def test_background_work_is_known_from_its_announcement_to_its_end() -> None:
     decoder = ClaudeDecoder(Carried(0.0))
-    lines = Recording.of(f"{VERSION}/background_bash").lines()
+    lines = Recording.of("claude/background_bash").lines()
     assert [len(decoder.background) for line in lines if decoder.decode(line).terminal] == [1, 0]
 
 

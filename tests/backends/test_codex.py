@@ -212,7 +212,7 @@ def test_the_transcript_tells_whether_the_prompt_was_taken_and_answered() -> Non
 
 
 def test_the_dialogue_opens_a_thread_asks_and_hangs_up() -> None:
-    recording = Recording.of("codex/0.169.0/text")
+    recording = Recording.of("codex/text")
     replies = [reply for one in recording.decode() for reply in one.replies]
     methods = [json.loads(reply)["method"] for reply in replies[:-1] if isinstance(reply, str)]
     assert methods == ["thread/start", "turn/start"] and replies[-1] is END_OF_INPUT
@@ -220,7 +220,7 @@ def test_the_dialogue_opens_a_thread_asks_and_hangs_up() -> None:
 
 
 def test_the_same_lines_get_the_same_replies() -> None:
-    recording = Recording.of("codex/0.169.0/resume_again")
+    recording = Recording.of("codex/resume_again")
     assert [one.replies for one in recording.decode()] == [one.replies for one in recording.decode()]
 
 
@@ -262,7 +262,7 @@ def test_a_request_that_nobody_knows_gets_an_error_and_not_silence() -> None:
 
 
 def test_usage_is_of_this_turn_and_without_cached_tokens() -> None:
-    usage = Recording.of("codex/0.169.0/resume_again").terminal().usage
+    usage = Recording.of("codex/resume_again").terminal().usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (700, 301, 41)
 
 
@@ -279,7 +279,7 @@ def test_a_subagent_s_tokens_count_and_its_end_is_not_the_turn_s() -> None:
 
 
 def test_the_turn_s_share_of_exec_s_running_total() -> None:
-    recording = Recording.of("codex-exec/0.169.0/resume_again")
+    recording = Recording.of("codex-exec/resume_again")
     terminal = recording.terminal()
     assert recording.carried.usage is not None and recording.carried.usage.output_tokens == 40
     assert terminal.usage.output_tokens == 41
@@ -294,31 +294,31 @@ def test_exec_s_share_of_an_unknown_total_is_unknown() -> None:
 
 def test_text_of_a_message_that_was_whole_before_the_cut_stays() -> None:
     """codex shows it to the model in the next request; only a message cut in its middle is asked for again."""
-    recording = Recording.of("codex/0.169.0/cut_after_message")
+    recording = Recording.of("codex/cut_after_message")
     assert [event.blocks[0].text for event in recording.events("message")] == ["partial", "The rest."]
     assert not recording.events("retracted")
-    assert Recording.of("codex/0.169.0/cut").events("retracted")
+    assert Recording.of("codex/cut").events("retracted")
 
 
 def test_an_interrupted_turn_keeps_what_was_shown() -> None:
-    recording = Recording.of("codex/0.169.0/stall_interrupt")
+    recording = Recording.of("codex/stall_interrupt")
     assert [event.blocks[0].text for event in recording.events("message")] == ["part"]
     assert recording.terminal().interrupted
 
 
 def test_a_command_that_still_runs_gets_no_invented_result() -> None:
     for kind in ("codex", "codex-exec"):
-        recording = Recording.of(f"{kind}/0.169.0/tool_running_at_end")
+        recording = Recording.of(f"{kind}/tool_running_at_end")
         assert len(recording.events("tool_use")) == 1 and not recording.events("tool_result")
 
 
 def test_a_top_level_error_of_exec_is_no_end() -> None:
-    decoded = Recording.of("codex-exec/0.169.0/cut").decode()
+    decoded = Recording.of("codex-exec/cut").decode()
     assert [one.terminal.text for one in decoded if one.terminal] == ["The whole answer."]
 
 
 def test_rate_limits_are_told_when_they_change() -> None:
-    told = [(e.limit_type, e.utilization) for e in Recording.of("codex/0.169.0/rate_limits").events("rate_limit")]
+    told = [(e.limit_type, e.utilization) for e in Recording.of("codex/rate_limits").events("rate_limit")]
     assert told == [("primary", 0.42), ("secondary", 0.21), ("primary", 0.43), ("secondary", 0.22)]
 
 
@@ -345,19 +345,19 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_both_ways_tell_the_same_kind_of_error(kind: str, name: str) -> None:
     """exec has sentences alone; app-server's codes must not say anything else."""
-    error = Recording.of(f"{kind}/0.169.0/{name}").terminal().error
+    error = Recording.of(f"{kind}/{name}").terminal().error
     assert error is not None and (error.kind, error.http_status, error.retryable) == ERRORS[name]
 
 
 def test_a_usage_limit_can_be_tried_again_when_app_server_says_when() -> None:
-    error = Recording.of("codex/0.169.0/usage_limit").terminal().error
+    error = Recording.of("codex/usage_limit").terminal().error
     assert error is not None and error.resets_at == "2100-01-01T00:00:00Z" and error.retryable
-    error = Recording.of("codex-exec/0.169.0/usage_limit").terminal().error
+    error = Recording.of("codex-exec/usage_limit").terminal().error
     assert error is not None and error.kind == "quota_exceeded" and error.resets_at is None
 
 
 def test_a_limit_in_the_stream_says_how_long_to_wait() -> None:
-    (retry,) = Recording.of("codex/0.169.0/stream_rate_limit").events("retry")
+    (retry,) = Recording.of("codex/stream_rate_limit").events("retry")
     assert (retry.attempt, retry.max_attempts) == (1, 1)
     assert retry.error.kind == "rate_limit" and retry.error.retry_after_s == 0.2
 
@@ -365,10 +365,10 @@ def test_a_limit_in_the_stream_says_how_long_to_wait() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("codex/0.169.0/bad_setting", "invalid_request"),
-        ("codex-exec/0.169.0/bad_setting", "invalid_request"),
-        ("codex-exec/0.169.0/unknown_session", "session_not_found"),
-        ("codex-exec/0.169.0/stall_sigint", "crashed"),
+        ("codex/bad_setting", "invalid_request"),
+        ("codex-exec/bad_setting", "invalid_request"),
+        ("codex-exec/unknown_session", "session_not_found"),
+        ("codex-exec/stall_sigint", "crashed"),
     ],
 )
 def test_an_end_without_a_last_word_is_explained(name: str, kind: str) -> None:
@@ -377,7 +377,7 @@ def test_an_end_without_a_last_word_is_explained(name: str, kind: str) -> None:
 
 
 def test_an_unknown_thread_can_be_begun_anew() -> None:
-    error = Recording.of("codex/0.169.0/unknown_session").terminal().error
+    error = Recording.of("codex/unknown_session").terminal().error
     assert error is not None and server.recovery(error) == "fresh"
     assert one_shot.recovery(RunEnd(1, None, "Error: no rollout found for thread id x")) == "fresh"
     assert one_shot.recovery(RunEnd(1, None, "Error: something else")) is None

@@ -28,18 +28,18 @@ def test_a_turn_has_used_what_its_responses_say(path: Path) -> None:
 
 
 def test_a_limit_that_is_reached_repeats_the_call_before_it_and_that_is_no_second_one() -> None:
-    recording = Recording.of("codex/0.169.0/usage_limit_later")
+    recording = Recording.of("codex/usage_limit_later")
     assert [event.usage.output_tokens for event in recording.events("usage")] == [40]
     assert recording.terminal().usage.total_tokens == 1040
 
 
 def test_a_resumed_turn_that_asked_nothing_has_not_used_what_the_turn_before_it_did() -> None:
-    recording = Recording.of("codex/0.169.0/usage_limit_resumed_again")
+    recording = Recording.of("codex/usage_limit_resumed_again")
     assert recording.events("usage") == []
     assert recording.terminal().usage.total_tokens is None
 
 
 def test_an_estimate_after_a_compaction_tells_the_context_and_no_tokens() -> None:
-    events = Recording.of("codex/0.169.0/compacting").events("usage")
+    events = Recording.of("codex/compacting").events("usage")
     assert [event.usage.total_tokens for event in events] == [1040, 1042, None, 1044]
     assert events[2].context_tokens > events[1].context_tokens

@@ -10,15 +10,14 @@ import pytest
 from tests.backends.recorded import PATHS, Recording, name_of
 from tests.e2e.dialogue import uuid_of
 
-VERSION = "claude/2.1.329"
-LIVE = [path for path in PATHS if path.stem.startswith("live_") and path.parent.name == "2.1.329"]
+LIVE = [path for path in PATHS if path.stem.startswith("live_") and path.parents[1].name == "claude"]
 every_dialogue = pytest.mark.parametrize("path", LIVE, ids=name_of)
 NAMES = {uuid_of(name): name for name in ("one", "two", "three", "four", *(f"content {number}" for number in range(4)))}
 Frame = dict[str, Any]
 
 
 def heard(name: str) -> list[Frame]:
-    return [frame for way, frame in Recording.of(f"{VERSION}/{name}").dialogue() if way == "heard"]
+    return [frame for way, frame in Recording.of(f"claude/{name}").dialogue() if way == "heard"]
 
 
 def steps(name: str) -> list[str]:
@@ -136,7 +135,7 @@ def test_a_message_that_comes_while_a_follow_up_begins_has_its_turn_after_it() -
 def test_a_failed_turn_leaves_the_process_alive() -> None:
     assert steps("live_http_403")[4:7] == ["result one", "one cancelled", "idle"]
     assert steps("live_http_403")[-3:] == ["result two", "two completed", "idle"]
-    assert Recording.of(f"{VERSION}/live_http_403_last").meta["exit_code"] == 1
+    assert Recording.of("claude/live_http_403_last").meta["exit_code"] == 1
 
 
 def test_a_message_that_had_its_turn_is_not_run_again_not_even_in_another_process() -> None:

@@ -27,7 +27,7 @@ REQUEST = LaunchRequest(
 
 
 def recording(name: str) -> Recording:
-    return Recording.of(f"gemini/0.61.0/{name}")
+    return Recording.of(f"gemini/{name}")
 
 
 # -- launch

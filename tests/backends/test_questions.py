@@ -86,7 +86,7 @@ def test_an_answer_to_nothing_is_nothing(kind: str) -> None:
 def codex(name: str) -> tuple[Decoder, list[Any]]:
     """A decoder that has heard a recording up to its last question, and the questions."""
     own, events = decoder("codex"), []
-    for line in Recording.of(f"codex/0.169.0/{name}").lines():
+    for line in Recording.of(f"codex/{name}").lines():
         heard = own.decode(line).events
         events += of(heard, "approval_requested")
         if of(heard, "approval_resolved"):
@@ -130,7 +130,7 @@ def test_codex_is_answered_in_the_words_of_each_question(
     assert asked[0].approval_id == "3:0"
     assert own.answer("3:0", answer) is None  # codex has said that it waits no longer
     own = decoder("codex")
-    for line in Recording.of(f"codex/0.169.0/{recording}").lines():
+    for line in Recording.of(f"codex/{recording}").lines():
         if of(own.decode(line).events, "approval_requested"):
             break
     assert said(own, "3:0", answer) == {"id": 0, "result": result}

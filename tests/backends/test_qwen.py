@@ -17,7 +17,7 @@ from tests.backends.recorded import Recording
 
 
 def of(name: str) -> Recording:
-    return Recording.of(f"qwen/0.24.4/{name}")
+    return Recording.of(f"qwen/{name}")
 
 
 def decode(decoder: QwenDecoder, frame: Any) -> Decoded:
@@ -234,6 +234,6 @@ def test_an_unknown_frame_is_kept_as_such() -> None:
 
 def test_a_success_for_which_the_model_was_never_asked_is_a_failure() -> None:
     """All that the CLI tells of a hook that refused the prompt."""
-    terminal = Recording.of("qwen/0.24.4/hook_blocks").terminal()
+    terminal = Recording.of("qwen/hook_blocks").terminal()
     assert terminal.error is not None and (terminal.error.kind, terminal.text) == ("permission", "")
     assert "UserPromptSubmit" in terminal.error.message

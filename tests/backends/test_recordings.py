@@ -1,6 +1,6 @@
 """Every recording of a real CLI decodes to the events that are written down for it, whichever CLI it is.
 
-`expected/<kind>/<version>/<name>.txt` is the story of a recording. After a new recording or a wanted change, run these tests with
+`expected/<kind>/<name>.txt` is the story of a recording. After a new recording or a wanted change, run these tests with
 CLISUP_UPDATE_EXPECTED=1 and review the difference.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from clisup.backends.base import Decoded
 from clisup.core.envelope import encode_event
 from clisup.core.events import ContentDelta, Retracted
-from tests.backends.recorded import PATHS, RECORDINGS, Recording, name_of, story
+from tests.backends.recorded import PATHS, Recording, name_of, story
 
 EXPECTED = Path(__file__).parent / "expected"
 UPDATE = "CLISUP_UPDATE_EXPECTED" in os.environ
@@ -38,7 +38,7 @@ def recording(request: pytest.FixtureRequest) -> Once:
 
 
 def test_a_recording_gives_the_events_that_are_written_down(recording: Once) -> None:
-    expected = (EXPECTED / recording.path.relative_to(RECORDINGS)).with_suffix(".txt")
+    expected = EXPECTED / f"{name_of(recording.path)}.txt"
     if UPDATE:
         expected.parent.mkdir(parents=True, exist_ok=True)
         expected.write_text(story(recording))

@@ -11,9 +11,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.versions import VERSIONS
+
 __all__ = ["Mix", "write_mix"]
 
-RECORDED = Path(__file__).parents[1] / "recordings" / "claude" / "2.1.329"
+RECORDED = Path(__file__).parents[1] / "recordings" / "claude" / VERSIONS["claude"]
 TURNS = ("text", "thinking", "tool_ok", "parallel_tools", "subagent", "tool_fail", "mcp", "tool_heartbeat", "big_text_40k",
          "tool_denied", "slow_bash", "big_tool_input_40k", "max_tokens")  # fmt: skip
 REPEATED = 12

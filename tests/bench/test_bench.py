@@ -27,6 +27,7 @@ from tests.bench.native_programs import build
 from tests.bench.place import Gate, Sinks, children_of, cpu_of, memory_of, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.stolen import MOST, Stolen, Undisturbed
+from tests.versions import VERSIONS
 
 PARTS = {module.PART: module for module in (throughput, latency, memory, start, recovery, growth)}
 
@@ -56,7 +57,7 @@ def test_the_mix_is_what_was_recorded_with_small_deltas_repeated(tmp_path: Path)
     assert {json.loads(line)["type"] for line in lines} >= {"stream_event", "assistant", "user", "system"}
 
 
-RECORDINGS = Path(__file__).parents[1] / "recordings" / "claude" / "2.1.329"
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "claude" / VERSIONS["claude"]
 
 
 def test_stamped_lines_have_room_for_the_time_and_differ_in_nothing_else(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.backends.recorded import RECORDINGS
+from tests.versions import VERSIONS
 
-SHIPPED = RECORDINGS / "claude" / "2.1.329"
+SHIPPED = RECORDINGS / "claude" / VERSIONS["claude"]
 
 
 @pytest.fixture

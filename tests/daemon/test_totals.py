@@ -10,8 +10,10 @@ from pathlib import Path
 
 from harness import Harness
 
+from tests.versions import VERSIONS
+
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT / "tests" / "recordings" / "qwen" / "0.24.4"
+RECORDED = ROOT / "tests" / "recordings" / "qwen" / VERSIONS["qwen"]
 PLAYER = f"{sys.executable} -I -S {ROOT}/clisup/demo/__main__.py --play"
 
 

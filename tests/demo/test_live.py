@@ -14,6 +14,7 @@ from tests.backends.recorded import RECORDINGS
 from tests.demo.conftest import BASE, COMMAND, LIVE, PATIENCE_S, Demo, Talk
 from tests.demo.told import told
 from tests.e2e.dialogue import uuid_of
+from tests.versions import VERSIONS
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 
@@ -332,7 +333,7 @@ def test_a_plain_live_turn_loads_no_module_that_it_has_no_use_for(demo: Demo) ->
 
 
 def test_a_recorded_dialogue_is_played_to_whoever_says_the_same_lines(demo: Demo) -> None:
-    recording = RECORDINGS / "claude" / "2.1.329" / "live_ask_allow.jsonl"
+    recording = RECORDINGS / "claude" / VERSIONS["claude"] / "live_ask_allow.jsonl"
     meta = json.loads(recording.with_suffix(".meta.json").read_text())
     talk = demo.live(base=("--play", str(recording), "0"))
     for _, line in meta["stdin"][:-1]:
@@ -341,7 +342,7 @@ def test_a_recorded_dialogue_is_played_to_whoever_says_the_same_lines(demo: Demo
 
 
 def test_a_recorded_dialogue_waits_for_its_answer(demo: Demo) -> None:
-    recording: Path = RECORDINGS / "claude" / "2.1.329" / "live_ask_allow.jsonl"
+    recording: Path = RECORDINGS / "claude" / VERSIONS["claude"] / "live_ask_allow.jsonl"
     talk = demo.live(base=("--play", str(recording), "0"))
     talk.say("Whatever.", "one")
     assert talk.asked()["tool_name"] == "Bash"

@@ -12,6 +12,7 @@ from tests.backends.recorded import RECORDINGS
 from tests.demo.conftest import Demo, Talk
 from tests.demo.told import told
 from tests.e2e.dialogue import ask, say, uuid_of
+from tests.versions import VERSIONS
 
 Case = Callable[[Talk], "signal.Signals | None"]
 CASES: dict[str, Case] = {}
@@ -453,7 +454,7 @@ def http_403(talk: Talk) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_demo_says_what_claude_says_in_the_same_order(demo: Demo, name: str) -> None:
-    recording = RECORDINGS / "claude" / "2.1.329" / f"{name}.jsonl"
+    recording = RECORDINGS / "claude" / VERSIONS["claude"] / f"{name}.jsonl"
     meta = json.loads(recording.with_suffix(".meta.json").read_text())
     talk = demo.live(*(("--permission-mode", "bypassPermissions") if "bypassPermissions" in meta["argv"] else ()))
     run = talk.end(CASES[name](talk))

@@ -18,6 +18,7 @@ from clisup.client.sync import Client
 from clisup.errors import ClisupError
 from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
 from tests.e2e.scenarios import Scenario
+from tests.versions import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30.0
@@ -33,7 +34,7 @@ QUIET = {
 
 def claude_binary() -> Path:
     """The pinned CLI that `make e2e-install` fetched."""
-    return ROOT / ".e2e" / "claude" / "package" / "claude"
+    return ROOT / ".e2e" / "claude" / "node_modules" / PACKAGES["claude"] / "claude"
 
 
 def poll(condition: Callable[[], Any], what: str, limit: float = WAIT_LIMIT_S) -> Any:

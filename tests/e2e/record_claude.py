@@ -33,11 +33,13 @@ from typing import IO, Any, NamedTuple
 from tests.e2e.dialogue import Cue, Speaker
 from tests.e2e.dialogues import DIALOGUES
 from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
+from tests.e2e.lab import claude_binary
 from tests.e2e.scenarios import SCENARIOS, UNKNOWN_SESSION, Run, Scenario
+from tests.versions import VERSIONS
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-VERSION = "2.1.329"
+VERSION = VERSIONS["claude"]
 RECORDINGS = HERE.parent / "recordings" / "claude" / VERSION
 BASE = ["-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose", "--setting-sources", "user"]
 LIVE = ["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]
@@ -241,7 +243,7 @@ def _names(wanted: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", nargs="*", help="default: all")
-    parser.add_argument("--binary", type=Path, default=REPOSITORY / ".e2e" / "claude" / "package" / "claude")
+    parser.add_argument("--binary", type=Path, default=claude_binary())
     parser.add_argument("--to", type=Path, default=RECORDINGS)
     options = parser.parse_args()
     names = _names(options.scenario)

@@ -1,4 +1,4 @@
-"""Answers, tools and sessions of the real claude 2.1.329, through the daemon."""
+"""Answers, tools and sessions of the real claude, through the daemon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.lab import QUIET, ClaudeLab, claude_binary, text_of
+from tests.versions import VERSIONS
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -35,7 +36,7 @@ def test_the_session_init_names_the_session_the_model_and_where_the_credential_c
     assert init["native_session_id"] == turn["session_id"]
     assert "sonnet" in init["model"]
     assert init["credential_source"] == "ANTHROPIC_API_KEY"
-    assert init["backend_version"] == "2.1.329"
+    assert init["backend_version"] == VERSIONS["claude"]
 
 
 def test_usage_and_cost_are_of_the_turn_alone(lab: Callable[..., ClaudeLab]) -> None:

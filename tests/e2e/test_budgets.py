@@ -1,4 +1,4 @@
-"""Budgets with the real claude 2.1.329: its turn is ended in the middle, and the list of prices agrees with its own."""
+"""Budgets with the real claude: its turn is ended in the middle, and the list of prices agrees with its own."""
 
 from __future__ import annotations
 

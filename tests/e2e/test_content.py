@@ -1,4 +1,4 @@
-"""Images and hygiene with the real claude 2.1.329: what of a prompt reaches the model, and what the CLI makes of it itself."""
+"""Images and hygiene with the real claude: what of a prompt reaches the model, and what the CLI makes of it itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations with the real claude 2.1.329: after an edit its API gets exactly the edited messages, and the old transcript stays."""
+"""Conversations with the real claude: after an edit its API gets exactly the edited messages, and the old transcript stays."""
 
 from __future__ import annotations
 

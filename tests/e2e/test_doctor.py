@@ -1,4 +1,4 @@
-"""`clisup doctor` and drift with the real claude 2.1.329: what it says of its login, and that nothing of it is unknown."""
+"""`clisup doctor` and drift with the real claude: what it says of its login, and that nothing of it is unknown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.lab import ClaudeLab
+from tests.versions import VERSIONS
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +50,7 @@ def test_the_names_in_the_real_binary_are_found_and_few_of_them_are_unknown(lab:
     argv += ["--config", str(here.root / "config.toml")]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["read"]["complete"] and found["version"] == "2.1.329"
+    assert found["read"]["complete"] and found["version"] == VERSIONS["claude"]
     assert found["counts"]["found"] > 1500 > 3 * found["counts"]["unknown"]
     assert {"API_TIMEOUT_MS", "ENABLE_TOOL_SEARCH", "no_grpc_proxy"} <= set(found["unknown"])
     assert not {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "API_OPAQUE"} & set(found["unknown"])

@@ -1,4 +1,4 @@
-"""`session/fork` of sessions of the real claude 2.1.329."""
+"""`session/fork` of sessions of the real claude."""
 
 from __future__ import annotations
 

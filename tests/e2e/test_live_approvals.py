@@ -1,4 +1,4 @@
-"""The real claude 2.1.329 as a live process asks: a client's word reaches it, across a kill of the daemon, too."""
+"""The real claude as a live process asks: a client's word reaches it, across a kill of the daemon, too."""
 
 from __future__ import annotations
 

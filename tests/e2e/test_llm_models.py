@@ -1,4 +1,4 @@
-"""The model layer's calls with the real claude 2.1.329 and codex 0.169.0: answers, values, and a fallback from one to the other."""
+"""The model layer's calls with the real claude and codex: answers, values, and a fallback from one to the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vanilla claude 2.1.329 in the same session: seen as far as it can be."""
+"""A vanilla claude in the same session: seen as far as it can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the real claude 2.1.329 is waited for, and what is left when the patience is over."""
+"""How long the real claude is waited for, and what is left when the patience is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long silent tool of the real claude 2.1.329, beside a stream that stalls: the one lives, the other does not."""
+"""A long silent tool of the real claude, beside a stream that stalls: the one lives, the other does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`history` of session/new with the real claude 2.1.329: what its API gets, what it reads again by itself, and what stays as it was."""
+"""`history` of session/new with the real claude: what its API gets, what it reads again by itself, and what stays as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`output_schema` of session/prompt with the real claude 2.1.329."""
+"""`output_schema` of session/prompt with the real claude."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the real claude 2.1.329, and what must come of it."""
+"""What goes wrong with the real claude, and what must come of it."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from tests.e2e.lab import ROOT, Lab
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, use
+from tests.versions import VERSIONS
 
 __all__ = ["RUNS", "SCENARIOS_OF_OURS", "VERSION", "QwenAcpLab", "Run", "qwen_acp_command", "scenario_of"]
 
-VERSION = "0.24.4"
+VERSION = VERSIONS["qwen"]
 QUIET = {"QWEN_USAGE_STATISTICS_ENABLED": "false", "QWEN_TELEMETRY_ENABLED": "false"}
 SCENARIOS_OF_OURS = {
     scenario.name: scenario

@@ -5,7 +5,7 @@
 
 The agent gets the adapter's own words: its launch spec, then the decoder's replies. Home and directory are thrown away, the
 environment is built from nothing, the fake API is on loopback. Stdout is stored as it came, but for scratch paths, ports and
-pids, and for the list of slash commands: qwen 0.24.4 tells 560 kB of them and of skills in each session; one is kept. Two recordings
+pids, and for the list of slash commands: qwen tells 560 kB of them and of skills in each session; one is kept. Two recordings
 differ in ids, times and durations.
 """
 

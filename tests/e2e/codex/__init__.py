@@ -1,1 +1,1 @@
-"""The real codex 0.169.0 in front of a fake Responses API."""
+"""The real codex in front of a fake Responses API."""

@@ -34,8 +34,9 @@ from clisup.core.usage import NO_USAGE, Usage
 from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
 from tests.e2e.codex.provider import KEY_NAME, ROOT, codex_binary, provider
 from tests.e2e.codex.scenarios import MODEL, SCENARIOS, UNKNOWN_SESSION, Act, Run, Scenario
+from tests.versions import VERSIONS
 
-VERSION = "0.169.0"
+VERSION = VERSIONS["codex"]
 RECORDINGS = ROOT / "tests" / "recordings"
 LIMIT_SECONDS = 60.0
 

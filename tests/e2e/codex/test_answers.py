@@ -1,4 +1,4 @@
-"""Answers, tools and sessions of the real codex 0.169.0, through the daemon."""
+"""Answers, tools and sessions of the real codex, through the daemon."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.e2e.codex.fake_api import FAKE_KEY
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import MODEL, Scenario, run, then_done
 from tests.e2e.lab import text_of
+from tests.versions import VERSIONS
 
 pytestmark = pytest.mark.e2e
 FIRST = {"input_tokens": 700, "output_tokens": 40, "cache_read_input_tokens": 300, "reasoning_tokens": 7}
@@ -41,7 +42,7 @@ def test_the_session_init_tells_the_id_that_codex_chose(lab: Callable[..., Codex
     init = here.events(turn["session_id"], "session_init")[0]
     assert len(init["native_session_id"]) == 36 and init["native_session_id"] != turn["session_id"]
     if kind == "codex":
-        assert init["model"] == MODEL and init["backend_version"] == "0.169.0"
+        assert init["model"] == MODEL and init["backend_version"] == VERSIONS["codex"]
         assert init["permission_mode"] == "workspace-write"
 
 

@@ -1,4 +1,4 @@
-"""The real codex 0.169.0 asks: a client's word reaches it, across a kill of the daemon and an interrupt, too."""
+"""The real codex asks: a client's word reaches it, across a kill of the daemon and an interrupt, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets with the real codex 0.169.0: it tells tokens and no cost, app-server after each call, exec at the turn's end."""
+"""Budgets with the real codex: it tells tokens and no cost, app-server after each call, exec at the turn's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and hygiene with the real codex 0.169.0, both ways to run it."""
+"""Images and hygiene with the real codex, both ways to run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`output_schema` of session/prompt with the real codex 0.169.0, in both ways to run it."""
+"""`output_schema` of session/prompt with the real codex, in both ways to run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the real codex 0.169.0, and what must come of it."""
+"""What goes wrong with the real codex, and what must come of it."""
 
 from __future__ import annotations
 

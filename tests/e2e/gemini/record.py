@@ -31,8 +31,9 @@ from tests.e2e.gemini.fake_api import FAKE_KEY, FakeGeminiAPI
 from tests.e2e.gemini.lab import COMMAND, write_settings
 from tests.e2e.gemini.scenarios import SCENARIOS, Run, Scenario
 from tests.e2e.lab import ROOT
+from tests.versions import VERSIONS
 
-VERSION = "0.61.0"
+VERSION = VERSIONS["gemini"]
 RECORDINGS = ROOT / "tests" / "recordings" / "gemini" / VERSION
 LIMIT_SECONDS = 120.0
 ADAPTER = GeminiAdapter()

@@ -1,4 +1,4 @@
-"""Answers, tools and sessions of the real gemini 0.61.0, through the daemon."""
+"""Answers, tools and sessions of the real gemini, through the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and hygiene with the real gemini 0.61.0."""
+"""Images and hygiene with the real gemini."""
 
 from __future__ import annotations
 

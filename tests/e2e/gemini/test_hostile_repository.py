@@ -1,4 +1,4 @@
-"""A repository that brings its own settings, servers, hooks and variables gets nothing from the real gemini 0.61.0."""
+"""A repository that brings its own settings, servers, hooks and variables gets nothing from the real gemini."""
 
 from __future__ import annotations
 

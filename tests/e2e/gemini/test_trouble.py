@@ -1,4 +1,4 @@
-"""What goes wrong with the real gemini 0.61.0, and what must come of it."""
+"""What goes wrong with the real gemini, and what must come of it."""
 
 from __future__ import annotations
 

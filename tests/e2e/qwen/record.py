@@ -31,8 +31,9 @@ from tests.e2e.lab import ROOT, poll
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment, qwen_command
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenRun, QwenScenario
+from tests.versions import VERSIONS
 
-VERSION = "0.24.4"
+VERSION = VERSIONS["qwen"]
 RECORDINGS = ROOT / "tests" / "recordings" / "qwen" / VERSION
 LIMIT_SECONDS = 240.0
 

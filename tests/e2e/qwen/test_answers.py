@@ -1,4 +1,4 @@
-"""Answers, tools and sessions of the real Qwen Code 0.24.4, through the daemon."""
+"""Answers, tools and sessions of the real Qwen Code, through the daemon."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.lab import text_of
 from tests.e2e.qwen.lab import QwenLab
+from tests.versions import VERSIONS
 
 pytestmark = pytest.mark.e2e
 YOLO = {"permission_mode": "yolo"}
@@ -28,7 +29,7 @@ def test_a_text_answer_of_the_worker_behind_the_launcher_streams_and_is_confirme
     assert turn["text"] == "Hello, smile \U0001f600 line\u2028separator.\nBye."
     assert deltas == turn["text"] == text_of(events)
     assert not [e for e in events if e["type"] == "unparsed"]
-    assert init["native_session_id"] == turn["session_id"] and init["backend_version"] == "0.24.4"
+    assert init["native_session_id"] == turn["session_id"] and init["backend_version"] == VERSIONS["qwen"]
 
 
 def test_reasoning_comes_as_its_own_kind(lab: Callable[..., QwenLab]) -> None:

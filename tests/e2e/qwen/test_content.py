@@ -1,4 +1,4 @@
-"""Hygiene with the real qwen 0.24.4, and no images: what of a prompt reaches the model."""
+"""Hygiene with the real qwen, and no images: what of a prompt reaches the model."""
 
 from __future__ import annotations
 

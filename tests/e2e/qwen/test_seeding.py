@@ -1,4 +1,4 @@
-"""`history` and `output_schema` with the real qwen 0.24.4."""
+"""`history` and `output_schema` with the real qwen."""
 
 from __future__ import annotations
 

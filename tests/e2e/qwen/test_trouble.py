@@ -1,4 +1,4 @@
-"""What goes wrong with the real Qwen Code 0.24.4, and what must come of it."""
+"""What goes wrong with the real Qwen Code, and what must come of it."""
 
 from __future__ import annotations
 
