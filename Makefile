@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ pictures: $(READY)  ## draw docs/images anew: clisup top over a real daemon with
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
 	$(BIN)/python -m tests.backends.known_fields
+
+take-up: $(READY)  ## install a new version of a real CLI, record it, print what is new (CLI=claude VERSION=2.1.331)
+	$(BIN)/python -m tests.e2e.take_up $(CLI) $(VERSION)
 
 lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	$(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url \
