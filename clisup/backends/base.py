@@ -347,6 +347,12 @@ def is_idle(decoder: Decoder) -> bool:
     return idle
 
 
+def ends_when_idle(decoder: Decoder) -> bool:
+    """Does the turn of a live CLI end only when the CLI is idle, and not with its last word? So where it has begun background work."""
+    later: bool = getattr(decoder, "ends_when_idle", False)
+    return later
+
+
 def stretch_of(decoder: Decoder) -> Callable[[Sequence[bytes], int, int], Stretch]:
     """The decoder's `stretch(lines, begin, limit)`, where it has a short way; else one that takes none.
 

@@ -112,6 +112,13 @@ class ClaudeDecoder:
         return self._live is not None and self._live.idle
 
     @property
+    def ends_when_idle(self) -> bool:
+        """The turn has begun background work. A live process with sub-agents at work is not idle (2.1.330): it has another
+        last word when they have reported.
+        """
+        return self._live is not None and self._tasks.begun
+
+    @property
     def given_up(self) -> frozenset[str]:
         """The ids of prompts that a live process has said to be cancelled: not begun, or begun and not brought to a good end."""
         return self._live.given_up if self._live else frozenset()

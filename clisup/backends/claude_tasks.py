@@ -19,12 +19,13 @@ class Tasks:
     its own.
     """
 
-    __slots__ = ("_kinds", "_states", "background")
+    __slots__ = ("_kinds", "_states", "background", "begun")
 
     def __init__(self, background: frozenset[str] = frozenset()) -> None:
         self._states: dict[str, str] = {}
         self._kinds: dict[str, str] = {}  # only the first frames of a task name its kind
         self.background = background
+        self.begun = False  # background work has begun in this turn
 
     def started(self, frame: dict[str, Any]) -> list[EventBase]:
         return [self._update(frame, "running")]
@@ -38,7 +39,10 @@ class Tasks:
         return [self._update({**frame, "description": patch.get("description")}, state)]
 
     def notified(self, frame: dict[str, Any]) -> list[EventBase]:
+        """The end of a task. Of a sub-agent the summary is its whole report (2.1.330); else it says what the task did."""
         state = get_str(frame, "status") or "ended"
+        if frame.get("summary_is_report") is True:
+            return [self._update(frame, state, report=get_str(frame, "summary"))]
         return [self._update({**frame, "description": frame.get("summary")}, state)]
 
     def changed(self, frame: dict[str, Any]) -> list[EventBase]:
@@ -48,6 +52,7 @@ class Tasks:
             raise MalformedError("tasks is no list of objects")
         tasks = {_task_id(task): task for task in listed if not task.get("ambient")}
         gone = sorted(self.background - tasks.keys())
+        self.begun = self.begun or not self.background.issuperset(tasks)
         self.background = frozenset(tasks)
         new = [
             self._update(task, "running") for task_id, task in tasks.items() if self._states.get(task_id) != "running"
@@ -57,7 +62,7 @@ class Tasks:
         ]
         return [*new, *ended]
 
-    def _update(self, frame: dict[str, Any], state: str) -> TaskUpdate:
+    def _update(self, frame: dict[str, Any], state: str, report: str | None = None) -> TaskUpdate:
         task_id = _task_id(frame)
         self._states[task_id] = state
         if state in _ENDED:
@@ -71,6 +76,7 @@ class Tasks:
             state=state,
             description=get_str(frame, "description"),
             tool_use_id=get_str(frame, "tool_use_id"),
+            report=report,
         )
 
 

@@ -13,11 +13,22 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, RunEnd
-from clisup.core.events import EventBase, TurnCompleted, TurnError
+from clisup.backends.base import (
+    END_OF_INPUT,
+    Adapter,
+    Carried,
+    Decoded,
+    Decoder,
+    LaunchRequest,
+    RunEnd,
+    ends_when_idle,
+    is_idle,
+    prompts_of,
+)
+from clisup.core.events import EventBase, SessionInit, TurnCompleted, TurnError
 from clisup.core.framing import Line, LineFramer
 from clisup.core.refusing import wrong_field
-from clisup.core.terminal import Terminal, begins_turn
+from clisup.core.terminal import Terminal, begins_turn, sum_of
 from clisup.core.usage import NO_USAGE
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.errors import ClisupError, UsageError
@@ -121,22 +132,33 @@ def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
     """Decode a recording as the daemon does: blank lines give nothing, and a turn that the CLI began by itself is another one."""
     carried, request = recording.carried, recording.request
     decoder = adapter.decoder(carried, request)
-    terminal: Terminal | None = None
+    words: list[Terminal] = []
+    over = False
     for line in recording.lines():
         if not line.data.strip() and not line.oversize:
             yield Played(line, Decoded(()))
             continue
         decoded, ended = decoder.decode(line), None
-        if terminal is not None and begins_turn(decoded.events):
-            ended = _end(terminal, ExitRecord(reason="exit"), None, TurnError(kind="crashed", message=""), None)
-            carried = _after(carried, terminal, decoder.background)
-            decoder, terminal = adapter.decoder(carried, request), None
+        if words and begins_turn(decoded.events) and (over or _takes_prompt(decoder, decoded, request)):
+            last = sum_of(words)
+            ended = _end(last, ExitRecord(reason="exit"), None, TurnError(kind="crashed", message=""), None)
+            carried = _after(carried, last, decoder.background)
+            decoder, words = adapter.decoder(carried, request), []
             decoded = decoder.decode(line)
-        terminal = terminal or decoded.terminal
+        words += [decoded.terminal] if decoded.terminal else []
+        over = bool(words) and request.live and (is_idle(decoder) or not ends_when_idle(decoder))
         yield Played(line, decoded, ended)
+    terminal = sum_of(words) if words else None
     meta, explained = recording.meta, adapter.explain_exit(recording.run_end)
     ending = meta.ending.model_dump(mode="json", exclude_none=True) if meta.ending else None
     yield Played(None, Decoded(()), _end(terminal, recording.exit, ending, explained, meta.duration_s))
+
+
+def _takes_prompt(decoder: Decoder, decoded: Decoded, request: LaunchRequest) -> bool:
+    """Does a live CLI begin the turn of another prompt, while background work of the turn before goes on?"""
+    return (
+        request.live and bool(prompts_of(decoder)) and any(isinstance(event, SessionInit) for event in decoded.events)
+    )
 
 
 def _end(

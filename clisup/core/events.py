@@ -303,14 +303,17 @@ class BackendRetry(EventBase):
 
 
 class TaskUpdate(EventBase):
-    """A subagent or background task. `state` is running, or how it ended."""
+    """A subagent or background task. `state` is running, or how it ended; `report` is what a subagent found, in its own words."""
 
+    payload: ClassVar[tuple[str, ...]] = ("report",)
     type: Literal["task"] = "task"
     task_id: str
     kind: str | None = None
     state: str
     description: str | None = None
     tool_use_id: str | None = None
+    report: str | None = None
+    blob: str | None = None
 
 
 class ApprovalRequested(EventBase):

@@ -35,18 +35,33 @@ class Terminal(Struct, frozen=True):
     prompts: tuple[str, ...] | None = None
 
 
-_BEGINS = frozenset({SessionInit, MessageStart, AssistantMessage})
-
-
 def begins_turn(events: Sequence[EventBase]) -> bool:
-    """Do these events, which come after a last word, show that the CLI goes on with a turn of its own?"""
-    return not _BEGINS.isdisjoint(map(type, events))
+    """Do these events, which come after a last word, show that the CLI asks its model again? A sub-agent's events do not."""
+    return any(
+        isinstance(event, SessionInit)
+        or (isinstance(event, MessageStart | AssistantMessage) and event.parent_tool_use_id is None)
+        for event in events
+    )
 
 
-def sum_of(last: Terminal, others: Sequence[Terminal]) -> Terminal:
-    """The last word on a turn, with the usage and the cost of what the CLI did before it on the same account."""
-    usage, cost = last.usage, last.cost_usd
-    for other in others:
-        usage += other.usage
-        cost = None if cost is None or other.cost_usd is None else cost + other.cost_usd
-    return replace(last, usage=usage, cost_usd=cost) if others else last
+def sum_of(words: Sequence[Terminal]) -> Terminal:
+    """Return the last of a turn's last words, with the usage, cost, prompts and refusals of all of them.
+
+    A CLI has a last word for each time that it goes on by itself: once more for each report of background work.
+    """
+    last = words[-1]
+    if len(words) == 1:
+        return last
+    costs = [word.cost_usd for word in words if word.cost_usd is not None]
+    prompts = [word.prompts for word in words if word.prompts is not None]
+    return replace(
+        last,
+        usage=sum((word.usage for word in words[1:]), words[0].usage),
+        cost_usd=sum(costs) if len(costs) == len(words) else None,
+        cost_total_usd=next((w.cost_total_usd for w in reversed(words) if w.cost_total_usd is not None), None),
+        usage_total=next((w.usage_total for w in reversed(words) if w.usage_total is not None), None),
+        denied=tuple(dict.fromkeys(name for word in words for name in word.denied)),
+        structured=next((w.structured for w in reversed(words) if w.structured is not None), None),
+        follow_up=all(word.follow_up for word in words),
+        prompts=tuple(dict.fromkeys(name for named in prompts for name in named)) if prompts else None,
+    )

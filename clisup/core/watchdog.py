@@ -16,6 +16,8 @@ from clisup.core.events import (
     ApprovalRequested,
     ApprovalResolved,
     EventBase,
+    MessageStart,
+    MessageStop,
     ToolProgress,
     ToolResult,
     ToolUse,
@@ -101,14 +103,18 @@ class PhaseTracker(Struct):
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
     background: frozenset[str] = frozenset()
+    answered: bool = False
+    """The model has ended its answer. One-shot claude says so and no more while its sub-agents work (2.1.330)."""
 
     @property
     def phase(self) -> Phase:
         """The phase; the first that fits wins."""
         if self.blocked:
             return "blocked"
+        if self.background and (self.finished or (self.answered and not self.approvals)):
+            return "background"
         if self.finished:
-            return "background" if self.background else "resting" if self.resting else "linger"
+            return "resting" if self.resting else "linger"
         if self.approvals:
             return "approval"
         if self.tools:
@@ -122,6 +128,9 @@ class PhaseTracker(Struct):
             self.tools[event.tool_use_id] = event.name
         elif type(event) is ToolResult:
             self.tools.pop(event.tool_use_id, None)
+        elif type(event) is MessageStart or type(event) is MessageStop:
+            if event.parent_tool_use_id is None:
+                self.answered = type(event) is MessageStop and event.stop_reason == "end_turn"
         elif type(event) is ApprovalRequested:
             self.approvals.add(event.approval_id)
         elif type(event) is ApprovalResolved:
@@ -138,9 +147,13 @@ class PhaseTracker(Struct):
         self.finish()
         self.resting = True
 
+    def wait(self) -> None:
+        """The terminal frame came, and the CLI has another one when its background work has reported."""
+        self.finished = bool(self.background)
+
     def follow_up(self) -> None:
-        """Another turn of the same process began."""
-        self.finished = self.resting = False
+        """The CLI went on after its terminal frame."""
+        self.finished = self.resting = self.answered = False
 
 
 def only_heartbeats(events: Sequence[EventBase]) -> bool:

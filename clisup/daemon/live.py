@@ -9,7 +9,7 @@ import structlog
 import trio
 from msgspec.structs import replace
 
-from clisup.core.events import Notice, ProcessExited, TurnStarted
+from clisup.core.events import Notice, ProcessExited
 from clisup.core.fingerprint import differences, digest
 from clisup.core.lifecycle import Cause, SessionState
 from clisup.core.terminal import Terminal
@@ -40,20 +40,6 @@ class LiveSink(TurnSink):
         super().__init__(session)
         self.on_rest: Callable[[], None] = _nothing
         self._unasked = False  # a turn that the CLI began by itself runs, and holds a slot
-
-    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
-        """A follow-up of the CLI's own, or the turn of a prompt that could not be merged into the one that it was meant for."""
-        steers = self._session.ledger.steers
-        steer = next((steers[known] for known in prompt_ids if known in steers), None)
-        memo = {"begin": place, "background": sorted(background)}
-        event = TurnStarted(
-            run=self.turn.run,
-            origin="backend" if steer is None else "prompt",
-            key=steer.get("key") if steer else None,
-            prompt_ids=prompt_ids,
-        )
-        self.lap()
-        return [Item(event, self._session.next_turn_id(), memo=memo)]
 
     def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
         """A CLI that names no prompts at all has taken what it was told."""

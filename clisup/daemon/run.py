@@ -19,12 +19,13 @@ from clisup.backends.base import (
     ControlAnswer,
     Decoder,
     control_line,
+    ends_when_idle,
     given_up_by,
     is_idle,
     prompts_of,
 )
 from clisup.core.drift import FrameSample
-from clisup.core.events import EventBase, Notice
+from clisup.core.events import EventBase, Notice, SessionInit
 from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ladder import Ladder, ladder_for
@@ -88,7 +89,10 @@ class Run:
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
         self._answers = Answers()
-        self._others: list[Terminal] = []  # last words on turns that the CLI put before the one that was asked for
+        self._words: list[
+            Terminal
+        ] = []  # the CLI's last words on the turn so far: one more for each time that it goes on
+        self._waits = False  # the turn of a live process has its last word, and goes on until the CLI is idle
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has taken back since it was idle
         self.used_before = self._decoded_to > 0  # a turn has ended in this process
         self.spoke = False  # the CLI has said something of the turn
@@ -300,7 +304,9 @@ class Run:
         The turn's first frame is news to everybody, a live process may begin a turn by itself, or waits to be asked for the end.
         """
         turn = self._sink.turn
-        if self._unseen or not self.spoke or self.terminal is not None or (self._live and (not turn.id or turn.ending)):
+        if self._unseen or not self.spoke or self._waits or self.terminal is not None:
+            return None
+        if self._live and (not turn.id or turn.ending):
             return None
         taken = take_stretch(pieces, at, start, turn, self._settings, self._decoder)
         if taken is not None:
@@ -315,7 +321,7 @@ class Run:
         if line.is_blank:
             return
         decoded = self._decoder.decode(line)
-        if begins_turn(decoded.events) and await self._begins_by_itself(line):
+        if begins_turn(decoded.events) and await self._goes_on(line, decoded.events):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
@@ -335,13 +341,10 @@ class Run:
             self._put(decoded.events)
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
-        if decoded.terminal is not None and self._live:
-            await self._turn_over(decoded.terminal, line)
-        elif decoded.terminal is not None and self.terminal is None:
-            self.terminal = decoded.terminal
-            self.tracker.finish()
+        if decoded.terminal is not None:
+            await self._last_word(decoded.terminal, line)
         if self._live:
-            self._note_idle()
+            await self._note_idle(line)
         self.guard.phase_changed()
 
     def _put(self, questions: Sequence[EventBase]) -> None:
@@ -350,9 +353,16 @@ class Run:
         if self.asking.too_many and self._sink.turn.ending is None and not self._leash.ending:
             self.end("approvals", ladder_for("term", self.guard.timeouts))
 
-    def _note_idle(self) -> None:
+    async def _note_idle(self, line: Line) -> None:
+        if self._waits:
+            self.tracker.wait()
+        idle = is_idle(self._decoder)
         self._given_up |= given_up_by(self._decoder)
-        if not self._sink.turn.id and is_idle(self._decoder):
+        if idle and self._waits:
+            if self._sink.turn.ending:  # what it has said is no answer to its background work, which was stopped
+                self._words.append(replace(self._words.pop(), is_error=True, interrupted=True, text=""))
+            await self._end_turn(self._place(line, after=True))
+        if idle and not self._sink.turn.id:
             for item in self._sink.idle(self._given_up):
                 self._batch.add(item)
             self._given_up = frozenset()
@@ -374,43 +384,55 @@ class Run:
 
     # -- turns of one process ------------------------------------------------------------------------------------------
 
-    async def _begins_by_itself(self, line: Line) -> bool:
-        """Does the CLI begin a turn that nobody has handed to it just now? Then it is journaled: one that was over ends first."""
-        if self._live and not self._sink.turn.id:
-            ends: list[Item] = []
-        elif self.terminal is not None:
-            terminal = self.terminal
-            ends = await self._batch.surely(
-                lambda: self._sink.over(terminal, self._place(line), self._decoder.background)
-            )
-        else:
+    async def _goes_on(self, line: Line, events: Sequence[EventBase]) -> bool:
+        """Note that the CLI asks its model again. Return whether it begins another turn, which is journaled then.
+
+        A process that serves one turn goes on with that turn. So does a live one that waits for its background work, unless
+        it begins with another prompt.
+        """
+        prompts = prompts_of(self._decoder)
+        if self._waits and prompts and any(isinstance(event, SessionInit) for event in events):
+            await self._end_turn(self._place(line))
+        if not self._live or self._sink.turn.id:
+            if self._waits or self.terminal is not None:
+                self._waits, self.terminal = False, None
+                self.tracker.follow_up()
             return False
-        starts = self._sink.begins(self._place(line), self._decoder.background, prompts_of(self._decoder))
+        starts = self._sink.begins(self._place(line), self._decoder.background, prompts)
         await self._batch.store()
-        for item in (*ends, *starts):
+        for item in starts:
             self._batch.add(item)
         await self._batch.store()
-        self.terminal = None
         self._ending.turn_began()
         self._sink.began()
         self._renew(seen=False)
         return True
 
-    async def _turn_over(self, terminal: Terminal, line: Line) -> None:
-        """The CLI's last word on a turn of a live process, which goes on."""
+    async def _last_word(self, terminal: Terminal, line: Line) -> None:
+        """The CLI's last word on a turn, for all that is known now."""
         turn = self._sink.turn
+        if not self._live:
+            self._words.append(terminal)
+            self.terminal = sum_of(self._words)
+            self.tracker.finish()
+            return
         if not turn.id:
             return
-        if turn.origin == "prompt" and terminal.follow_up:
+        self._words.append(terminal)
+        if turn.origin == "prompt" and all(word.follow_up for word in self._words):
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
-            self._others.append(terminal)
             if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
-            return
+        elif ends_when_idle(self._decoder):
+            self._waits = True
+        else:
+            await self._end_turn(self._place(line, after=True))
+
+    async def _end_turn(self, place: Place) -> None:
+        """Journal the end of a turn of a live process, which rests from here on."""
         await self._batch.store()
-        whole = sum_of(terminal, self._others)
-        self._others = []
-        place = self._place(line, after=True)
+        whole = sum_of(self._words)
+        self._words, self._waits = [], False
         for item in await self._batch.surely(lambda: self._sink.over(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()

@@ -105,10 +105,18 @@ class TurnSink:
         return [self._session.completion(done, memo)]
 
     def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
-        """The CLI begins a turn of its own. The ledger gives it to the process of the turn before it."""
-        turn = self.turn
-        memo: dict[str, Any] = {"begin": place, "background": sorted(background), "pid": turn.pid}
-        return [Item(TurnStarted(run=turn.run, origin="backend"), self._session.next_turn_id(), memo=memo)]
+        """A follow-up of the CLI's own, or the turn of a prompt that could not be merged into the one that it was meant for."""
+        steers = self._session.ledger.steers
+        steer = next((steers[known] for known in prompt_ids if known in steers), None)
+        memo = {"begin": place, "background": sorted(background)}
+        event = TurnStarted(
+            run=self.turn.run,
+            origin="backend" if steer is None else "prompt",
+            key=steer.get("key") if steer else None,
+            prompt_ids=prompt_ids,
+        )
+        self.lap()
+        return [Item(event, self._session.next_turn_id(), memo=memo)]
 
     def began(self) -> None:
         """Such a turn is journaled."""

@@ -78,13 +78,13 @@ class Live:
         self.turns.play(self.waiting.take_next())
         self._abort = None  # it came too late for the turn, and is not meant for the next one
         self._watched += [task for task in self.turns.player.tools.background if task not in self._watched]
-        if not self.waiting or self._over:
+        if self._over or not (self.waiting or self._delegates):
             self.tell_state("idle")
 
     def _has_work(self) -> bool:
         """Wait until something has to be done; false at the end of stdin, when nothing runs in the background either."""
         while not self.waiting:
-            if self.state == "running":
+            if self.state == "running" and not self._delegates:
                 self.tell_state("idle")  # all that had come was taken back
             self._watch()
             if self.waiting:
@@ -208,11 +208,19 @@ class Live:
         if message.uuid:
             self.send(self.frames.lifecycle(message.uuid, state))
 
+    @property
+    def _delegates(self) -> bool:
+        """Sub-agents are at work: claude is not idle then (2.1.330)."""
+        return any(task.report is not None for task in self._watched)
+
     def interrupt(self) -> None:
-        """The running turn is to end. Nothing where none runs: what waits is not meant."""
+        """The running turn is to end, or the sub-agents that it left at work. What waits is not meant."""
         if self.turns.running:
             self.turns.withdraw_question()
             self._abort = Interrupted()
+        elif self._delegates:
+            self._watched = [task for task in self._watched if task.report is None]
+            self.turns.player.tools.stop_agents()
 
     def after_control(self, subtype: str) -> None:
         """What claude says behind its answer."""

@@ -47,9 +47,11 @@ class Player:
 
     def play(self, steps: list[Step]) -> int:
         """The whole script, its result, its background tasks; gives the exit code."""
+        self.turn.holds_results = any(step.name == "delegate" for step in steps)
         code = self.script(steps)
         for task in () if code else self.tools.background:
             self._follow_up(task)
+        self.turn.release_results()
         return self.after(code)
 
     def script(self, steps: list[Step]) -> int:
@@ -205,6 +207,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "parallel": lambda player, step: player.tools.play(step.inner),
     "heartbeat": _heartbeat,
     "background": lambda player, step: player.tools.announce(*step.args),
+    "delegate": lambda player, step: player.tools.delegate(*step.args),
     "sleep": lambda player, step: player.wait(step.args[0]),
     "wait-file": _wait_file,
     "touch": _touch,

@@ -84,6 +84,14 @@ def read_timed_text(rest: str) -> tuple[Any, ...]:
     return (seconds(delay), *read_text(text.strip()))
 
 
+def read_report(rest: str) -> tuple[Any, ...]:
+    delay, text = read_timed_text(rest)
+    report, arrow, answer = text.partition(" => ")
+    if not arrow:
+        raise ValueError("it takes S REPORT => ANSWER")
+    return delay, report.strip(), answer.strip()
+
+
 def read_names(rest: str) -> tuple[Any, ...]:
     return tuple(read_text(rest)[0].split())
 

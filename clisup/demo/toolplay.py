@@ -31,6 +31,12 @@ class Background(NamedTuple):
     is_over: Callable[[], bool]
     follow_up: str
     call: Call | None = None
+    report: str | None = None
+    """What a sub-agent says at its end; None for a command."""
+
+    @property
+    def kind(self) -> str:
+        return "local_bash" if self.report is None else "local_agent"
 
 
 class ToolPlayer:
@@ -80,15 +86,37 @@ class ToolPlayer:
             end.append(time.monotonic() + seconds)  # counted from the first look, which comes after the result
             return time.monotonic() >= end[0]
 
-        self._to_background(tool_id, text, is_over, text)
+        self._to_background(Background(_task_id(tool_id), tool_id, text, is_over, text))
+        self.after_answers()
+
+    def delegate(self, seconds: float, report: str, answer: str) -> None:
+        """A sub-agent in the background, which is only pretended: it reports after `seconds`, and the turn goes on with `answer`."""
+        tool_id = self._turn.tool_use("Agent", {"description": "demo", "prompt": report, "subagent_type": "demo"})
+        self._turn.end_message("tool_use")
+        end = time.monotonic() + seconds
+        task = Background(_task_id(tool_id), tool_id, "demo", lambda: time.monotonic() >= end, answer, report=report)
+        self._to_background(task)
         self.after_answers()
 
     def close(self, task: Background) -> None:
         """Say that a background task is over."""
         self.background = [other for other in self.background if other is not task]
         self._turn.send(self._turn.frames.system("task_updated", task_id=task.task_id, patch={"status": "completed"}))
-        self._notify(task.task_id, task.tool_id, "completed", f'Background command "{task.description}" completed')
+        if task.report is None:
+            self._notify(task.task_id, task.tool_id, "completed", f'Background command "{task.description}" completed')
+        else:
+            self._notify(task.task_id, task.tool_id, "completed", task.report, summary_is_report=True)
         self._tell_background()
+
+    def stop_agents(self) -> None:
+        """End the sub-agents, as an interrupt between two turns does."""
+        agents = [task for task in self.background if task.report is not None]
+        self.background = [task for task in self.background if task.report is None]
+        for task in agents:
+            self._turn.send(self._turn.frames.system("task_updated", task_id=task.task_id, patch={"status": "killed"}))
+            self._notify(task.task_id, task.tool_id, "stopped", task.description)
+        if agents:
+            self._tell_background()
 
     def stop_running(self, *, interrupted: bool) -> bool:
         """End the tools of the message, as claude does it: killed tools answer. True where one was running."""
@@ -118,9 +146,9 @@ class ToolPlayer:
             self._tell_background()
         return killed
 
-    def _notify(self, task_id: str, tool_id: str, status: str, summary: str) -> None:
+    def _notify(self, task_id: str, tool_id: str, status: str, summary: str, **fields: Any) -> None:
         self._turn.send(self._turn.frames.system(
-            "task_notification", task_id=task_id, tool_use_id=tool_id, status=status, output_file="", summary=summary,
+            "task_notification", task_id=task_id, tool_use_id=tool_id, status=status, output_file="", summary=summary, **fields,
         ))  # fmt: skip
 
     def _start(self, step: Step, name: str, arguments: dict[str, Any]) -> Call:
@@ -154,9 +182,9 @@ class ToolPlayer:
             self._answer(call, answer)
         elif call.overdue:
             self.running.remove(call)
-            self._to_background(
-                call.tool_id, "a command", lambda: call.poll() is not None, "The command has ended.", call
-            )
+            is_over, tool_id = lambda: call.poll() is not None, call.tool_id
+            task = Background(_task_id(tool_id), tool_id, "a command", is_over, "The command has ended.", call)
+            self._to_background(task)
         elif time.monotonic() >= self._beats[call.tool_id][0]:
             self._beat(call, self._beats[call.tool_id])
 
@@ -193,25 +221,22 @@ class ToolPlayer:
             "permission_denied", tool_name=call.name, tool_use_id=call.tool_id, message=answer.content,
         ))  # fmt: skip
 
-    def _to_background(
-        self, tool_id: str, description: str, is_over: Callable[[], bool], follow_up: str, call: Call | None = None
-    ) -> None:
-        task = Background(_task_id(tool_id), tool_id, description, is_over, follow_up, call)
+    def _to_background(self, task: Background) -> None:
         self.background.append(task)
         self._tell_background()
         self._turn.send(self._turn.frames.system(
-            "task_started", task_id=task.task_id, tool_use_id=tool_id, description=description, is_backgrounded=True,
-            task_type="local_bash",
+            "task_started", task_id=task.task_id, tool_use_id=task.tool_id, description=task.description, is_backgrounded=True,
+            task_type=task.kind,
         ))  # fmt: skip
         content = f"Command running in background with ID: {task.task_id}."
-        block = {"type": "tool_result", "content": content, "tool_use_id": tool_id, "is_error": False}
         detail = {"stdout": "", "stderr": "", "interrupted": False, "isImage": False, "backgroundTaskId": task.task_id}
+        if task.report is not None:
+            content, detail = "Async agent launched successfully.", {"isAsync": True, "status": "async_launched"}
+        block = {"type": "tool_result", "content": content, "tool_use_id": task.tool_id, "is_error": False}
         self._turn.send(self._turn.frames.user([block], tool_use_result=detail))
 
     def _tell_background(self) -> None:
-        tasks = [
-            {"task_id": t.task_id, "task_type": "local_bash", "description": t.description} for t in self.background
-        ]
+        tasks = [{"task_id": t.task_id, "task_type": t.kind, "description": t.description} for t in self.background]
         self._turn.send(self._turn.frames.system("background_tasks_changed", tasks=tasks))
 
 

@@ -40,6 +40,8 @@ class Turn:
         self.permission_mode = "default"
         self.uuids: list[str] = []
         self.before_result: Callable[[Frame], None] = lambda fields: None
+        self.holds_results = False  # one-shot claude says no result before its sub-agents have reported (2.1.330)
+        self._held: list[Frame] = []
         self._spokesman: str | None = None
         self._said = self._requested = False
         self._reset(prompt_length)
@@ -239,6 +241,12 @@ class Turn:
         self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), aborted=True))
         return text
 
+    def release_results(self) -> None:
+        """Say the results that were held back."""
+        held, self._held = self._held, []
+        for frame in held:
+            self.send(frame)
+
     def finish(self, **fields: Any) -> None:
         """The result frame, with the turn's usage and the session's cost, and a clean slate for a turn after it."""
         self.before_result(fields)
@@ -249,12 +257,14 @@ class Turn:
         total = self._session.add_cost(cost, self.frames.model)
         elapsed = int((time.monotonic() - self._began) * 1000)
         with self.wire.whole():  # a signal must find the result said and counted, or neither
-            self.send(self.frames.result(
+            self._held.append(self.frames.result(
                 usage=usage, total_cost_usd=total, modelUsage={self.frames.model: _model_usage(usage, total)},
                 permission_denials=self.denials, num_turns=self._messages, duration_ms=elapsed, duration_api_ms=elapsed,
                 result_index=self.results, **fields,
             ))  # fmt: skip
             self.results += 1
+            if fields["is_error"] or not self.holds_results:
+                self.release_results()
         self.usage = self.cost_usd = self.structured = None
         self._reset(0)
 

@@ -143,13 +143,16 @@ class MessageDone:
 
 @dataclass(frozen=True, slots=True)
 class TaskChanged:
-    """A sub-agent or background task of the CLI's began, went on or ended. `tool_use_id` is the call that made it."""
+    """A sub-agent or background task of the CLI's began, went on or ended. `tool_use_id` is the call that made it; `report` is what
+    a sub-agent in the background found.
+    """
 
     task_id: str
     state: str
     description: str = ""
     tool_use_id: str | None = None
     at: str = ""
+    report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from clisup.client.events import AssistantMessage, Block, ContentDelta, Envelope, ToolResult, ToolUse, TurnCompleted
+from clisup.client.events import (
+    AssistantMessage,
+    Block,
+    ContentDelta,
+    Envelope,
+    TaskUpdate,
+    ToolResult,
+    ToolUse,
+    TurnCompleted,
+)
 
 __all__ = ["Fetch", "whole"]
 
@@ -15,7 +24,13 @@ Fetch = Callable[[str], Awaitable[bytes]]
 """The whole of a payload by the `blob` that names it: `AsyncSession.blob`."""
 
 # event -> the field whose whole is in its `blob`
-_FIELDS: dict[type, str] = {ContentDelta: "text", ToolUse: "input", ToolResult: "content", TurnCompleted: "text"}
+_FIELDS: dict[type, str] = {
+    ContentDelta: "text",
+    TaskUpdate: "report",
+    ToolUse: "input",
+    ToolResult: "content",
+    TurnCompleted: "text",
+}
 
 
 async def whole(envelope: Envelope, fetch: Fetch) -> Envelope:

@@ -200,7 +200,7 @@ class TurnReader:
     # -- the rest
 
     def _task(self, event: TaskUpdate, at: str) -> Iterator[StreamEvent]:
-        yield TaskChanged(event.task_id, event.state, event.description or "", event.tool_use_id, at)
+        yield TaskChanged(event.task_id, event.state, event.description or "", event.tool_use_id, at, event.report)
 
     def _retry(self, event: BackendRetry, at: str) -> Iterator[StreamEvent]:
         yield Waiting(f"retry: {event.error.kind}" if event.error else "retry", event.delay_s)

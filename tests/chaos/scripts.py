@@ -96,7 +96,8 @@ TALK = Kind(
     (
         Script("@think a thought\nSome text.\nAnd more.\n@stream 120 80\nThe last words."),
         Script("@stream 40 200 0.01\n@stderr one line\n@stderr another", together=True),
-        Script("@background 0.3 the follow-up\nanswered", follow_ups=1),
+        Script("@background 0.3 the follow-up\nanswered"),
+        Script("@delegate 0.3 a report => the final answer\nanswered"),
         Script("@cut\n@count\n@recall"),
         Script('@structured {"a": [1, 2]}\n@usage 1000 200\n@cost 0.25\nfor a price', together=True),
         Script("@stream 200 300"),
@@ -151,6 +152,7 @@ LIVE = Kind(
     (
         Script("@think a thought\nSome text.\nAnd more.\n@stream 120 80", **_ON, rest_s=0.7),
         Script("@background 0.3 the follow-up\nanswered", **_ON, follow_ups=1),
+        Script("@delegate 0.3 a report => the final answer\nanswered", **_ON),
         Script('@tool Read {"file_path": "/x"} => content\n@bash exit 3\n@parallel\n@tool A {} => one\n@end', **_ON),
         Script("@count\n@recall\n@huge 60000", **_ON, together=True),
         Script("@stream 40 200 0.01\n@error rate_limit", **_ON, outcome="failed", together=True),

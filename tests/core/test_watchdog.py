@@ -14,6 +14,8 @@ from clisup.core.events import (
     ApprovalResolved,
     BackendStatus,
     EventBase,
+    MessageStart,
+    MessageStop,
     TaskUpdate,
     ToolResult,
     ToolUse,
@@ -82,6 +84,33 @@ def test_after_the_terminal_frame_background_work_decides_between_background_and
     tracker.background = frozenset()
     assert tracker.phase == "linger"
     tracker.follow_up()
+    assert tracker.phase == "model"
+
+
+def test_sub_agents_at_work_after_the_models_answer_have_the_time_of_background_work() -> None:
+    tracker = PhaseTracker()
+    tracker.background = frozenset({"agent"})
+    tracker.see(MessageStart())
+    assert tracker.phase == "model"
+    tracker.see(MessageStop(stop_reason="tool_use"))
+    assert tracker.phase == "model"
+    tracker.see(MessageStop(stop_reason="end_turn", parent_tool_use_id="agent"))
+    assert tracker.phase == "model"
+    tracker.see(MessageStop(stop_reason="end_turn"))
+    assert tracker.phase == "background"
+    tracker.see(asked)
+    assert tracker.phase == "approval"
+    tracker.see(MessageStart())
+    tracker.see(answered)
+    assert tracker.phase == "model"
+
+
+def test_a_live_process_that_waits_for_its_background_work_does_not_rest() -> None:
+    tracker = PhaseTracker(started=True, background=frozenset({"agent"}))
+    tracker.wait()
+    assert tracker.phase == "background"
+    tracker.background = frozenset()
+    tracker.wait()
     assert tracker.phase == "model"
 
 

@@ -86,18 +86,19 @@ def test_the_journal_is_the_spool_whatever_was_killed_when(serve: Callable[..., 
 
 @pytest.mark.fault(1)
 @pytest.mark.fault(33)
-def test_kills_around_the_birth_of_a_follow_up_lose_neither_turn(serve: Callable[..., Harness]) -> None:
+def test_kills_around_the_birth_of_a_follow_up_lose_neither_answer(serve: Callable[..., Harness]) -> None:
     daemon = serve()
     sessions = [daemon.new() for _ in range(10)]
     for n, session in enumerate(sessions):
         session.prompt(f"@background {0.8 + n * 0.15} follow-up\nanswered")
     chance = random.Random(7)
-    while any(len(session.events("turn_completed")) < 2 for session in sessions):
+    while any(not session.events("turn_completed") for session in sessions):
         time.sleep(chance.uniform(0, 0.1))
         daemon.restart()
     for session in sessions:
-        assert [e["text"] for e in session.events("turn_completed")] == ["answered", "follow-up"]
-        assert [e["origin"] for e in session.events("turn_started")] == ["prompt", "backend"]
+        assert [e["text"] for e in session.events("turn_completed")] == ["follow-up"]
+        said = [e["blocks"][0].get("text") for e in session.events("message")]
+        assert [text for text in said if text] == ["answered", "follow-up"]
 
 
 @pytest.mark.fault(2)

@@ -161,15 +161,15 @@ def test_a_hung_turn_is_ended_by_the_next_daemon(serve: Callable[..., Harness]) 
 
 
 @pytest.mark.fault(33)
-def test_a_follow_up_survives_a_kill(serve: Callable[..., Harness]) -> None:
+@pytest.mark.parametrize("work", ["@background 0.8", "@delegate 0.8 a report =>"])
+def test_an_answer_to_background_work_survives_a_kill(serve: Callable[..., Harness], work: str) -> None:
     daemon = serve()
     session = daemon.new()
-    session.prompt("@background 0.8 the follow-up\nanswered")
+    session.prompt(f"{work} the follow-up\nanswered")
     session.await_event("task")
     daemon.restart()
-    assert session.end_of("t1")["text"] == "answered"
-    assert session.end_of("t2")["text"] == "the follow-up"
-    assert session.types().count("turn_started") == session.types().count("turn_completed") == 2
+    assert session.end_of("t1")["text"] == "the follow-up"
+    assert session.types().count("turn_started") == session.types().count("turn_completed") == 1
 
 
 def test_an_adopted_turn_can_be_interrupted_at_once(serve: Callable[..., Harness]) -> None:

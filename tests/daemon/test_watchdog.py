@@ -73,18 +73,20 @@ def test_no_exit_after_the_answer_is_a_success_and_the_process_is_ended(hasty: H
 
 @pytest.mark.fault(33)
 @pytest.mark.fault(66)
-def test_background_work_brings_a_turn_of_its_own(hasty: Harness) -> None:
+@pytest.mark.parametrize("work", ["@background 1.2 it is done", "@delegate 1.2 a report => it is done"])
+def test_a_one_shot_turn_lasts_until_its_background_work_is_answered(hasty: Harness, work: str) -> None:
     session = hasty.new()
-    assert session.ask("@background 1.2 it is done\nanswered")["text"] == "answered"
-    end = session.end_of("t2")
+    end = session.ask(f"{work}\nanswered")
     assert (end["outcome"], end["text"]) == ("completed", "it is done")
-    started = session.events("turn_started")
-    assert [event["origin"] for event in started] == ["prompt", "backend"]
+    assert [
+        event["blocks"][0]["text"] for event in session.events("message") if event["blocks"][0]["kind"] == "text"
+    ] == ["answered", "it is done"]
+    assert {event.get("turn_id") for event in session.events() if event["type"] in ("task", "message")} == {"t1"}
     assert session.types().count("process_started") == session.types().count("process_exited") == 1
-    assert session.ask("third")["turn_id"] == "t3"
+    assert session.ask("third")["turn_id"] == "t2"
 
 
-def test_prompts_while_a_follow_up_begins_get_ids_of_their_own(hasty: Harness) -> None:
+def test_prompts_while_background_work_is_answered_get_turns_of_their_own(hasty: Harness) -> None:
     session = hasty.new()
     session.prompt("@background 0.4 follow-up")
     session.await_event("task")
@@ -92,7 +94,7 @@ def test_prompts_while_a_follow_up_begins_get_ids_of_their_own(hasty: Harness) -
         session.prompt("queued")
     until(lambda: session.get()["state"] == "idle" and not session.get()["queue"])
     ids = [event["turn_id"] for event in session.events("turn_completed")]
-    assert len(set(ids)) == len(ids) == 32
+    assert len(set(ids)) == len(ids) == 31
 
 
 def test_background_work_has_a_budget(hasty: Harness) -> None:

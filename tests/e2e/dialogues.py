@@ -29,6 +29,7 @@ from tests.e2e.scenarios import (
     ticks,
     tool,
     use,
+    with_async_agents,
 )
 from tests.e2e.scenarios import say as reply
 
@@ -41,6 +42,7 @@ TOOL_CALLED = after('"stop_reason":"tool_use"')
 RESULT = after('"type":"result"')
 ASKED = after('"can_use_tool"')
 ANSWERED = after('"type":"control_response"')
+RESULT = after('"type":"result"')
 INTERRUPT = ask("interrupt")
 NEXT = (SECOND, IDLE, END)
 MAKE = {"command": "mkdir made", "description": "run t1"}
@@ -172,6 +174,16 @@ _TABLE = (
     live("background_interrupt", in_turn(background(2), partial(Stall()), reply("It has finished.")), FIRST, after(STALLED), INTERRUPT,
          IDLE, IDLE, END, bypass=True),
     live("background_end", in_turn(background(2), reply("Started it."), reply("It has finished.")), FIRST, IDLE, END, bypass=True),
+    # Sub-agents in the background, as they are by default
+    live("async_agent", with_async_agents(1), FIRST, IDLE, *NEXT, bypass=True),
+    live("async_agents", with_async_agents(1, 4), FIRST, IDLE, END, bypass=True),
+    live("async_agent_beside", with_async_agents(4), FIRST, RESULT, SECOND, RESULT, IDLE, END, bypass=True),
+    live("async_agent_early", with_async_agents(0, slow=2), FIRST, IDLE, END, bypass=True),
+    live("async_agent_interrupt", with_async_agents(4), FIRST, RESULT, INTERRUPT, ANSWERED, IDLE, END, bypass=True),
+    live("async_agent_follow_up_interrupt", with_async_agents(1, then=partial(Stall())), FIRST, RESULT, after(STALLED), INTERRUPT,
+         IDLE, END, bypass=True),
+    live("async_agent_end", with_async_agents(3), FIRST, RESULT, END, bypass=True),
+    live("async_agent_fails", with_async_agents(1, then=FORBIDDEN), FIRST, IDLE, END, bypass=True),
     # Control requests
     live("controls", in_turn(reply("One."), reply("Two.")), ask("set_model", "m0", model="claude-sonnet-4-5"), ANSWERED, FIRST, IDLE,
          ask("set_model", "m1", model="claude-opus-5-5"), ANSWERED, ask("set_model", "m2", model=5), ANSWERED,

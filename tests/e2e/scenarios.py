@@ -346,6 +346,39 @@ def with_subagent(body: Body, n: int) -> Reply:
     return [*message(body, n, blocks)]
 
 
+def with_async_agents(*agents: float, then: Respond | None = None, slow: float = 0) -> Respond:
+    """The parent starts agents as 2.1.330 does by default, in the background. Each takes so many seconds, runs one command and
+    reports. The parent answers each report, and the last one with `then`; `slow` is how long its first answer takes.
+    """
+
+    def respond(body: Body, n: int) -> Reply:
+        own = [words for words in prompts(body) if words.startswith("SUBTASK")]
+        if own:
+            return _async_agent(body, n, own[0])
+        told = json.dumps(body.get("messages", []))
+        reports = sum(f"<result>agent {k} reports" in told for k in range(len(agents)))
+        if reports == len(agents):
+            return (then or say("All agents reported."))(body, n)
+        if "async_agent_launched" in told or "Async agent launched" in told:
+            events = message(body, n, text(f"I wait; {reports} of {len(agents)} ", "reported."))
+            return [*events[:3], Pause(slow), *events[3:]]
+        return [*message(body, n, *[_brief(k, seconds) for k, seconds in enumerate(agents)])]
+
+    return respond
+
+
+def _brief(k: int, seconds: float) -> tuple[Body, list[Body]]:
+    words = {"description": f"count {k}", "prompt": f"SUBTASK {k} {seconds}", "subagent_type": "general-purpose"}
+    return tool("Agent", f"outer{k}", words)
+
+
+def _async_agent(body: Body, n: int, prompt: str) -> Reply:
+    _, k, seconds = prompt.split()[:3]
+    if "tool_result" in json.dumps(body.get("messages", [])):
+        return [Pause(float(seconds)), *message(body, n, text(f"agent {k} reports 42"))]
+    return [*message(body, n, bash(f"inner{k}", "echo inner"))]
+
+
 def first_model_overloaded(body: Body, n: int) -> Reply:
     if "sonnet" in body.get("model", ""):
         return [*message(body, n, text("from the fallback"))]
@@ -497,6 +530,9 @@ _TABLE = (
     Scenario("big_tool_input", big_write(2_000_000), EDITS, recorded=False, note="2 MB: for live tests only"),
     Scenario("big_tool_input_40k", big_write(40_000), EDITS, note="reduced variant of big_tool_input"),
     Scenario("subagent", with_subagent, TOOLS),
+    Scenario("async_agent", with_async_agents(1), TOOLS),
+    Scenario("async_agent_fails", with_async_agents(1, then=FORBIDDEN), TOOLS),
+    Scenario("async_agents", with_async_agents(1, 4), TOOLS),
     Scenario("background_bash", BACKGROUND, TOOLS),
     Scenario(
         "background_bash_states",

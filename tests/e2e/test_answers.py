@@ -142,14 +142,29 @@ def test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text(
 
 
 @pytest.mark.fault(66)
-def test_a_follow_up_of_background_work_is_a_turn_of_its_own(lab: Callable[..., ClaudeLab]) -> None:
-    here = lab("background_bash")
+@pytest.mark.parametrize(
+    ("scenario", "text"),
+    [
+        ("background_bash", "It has finished."),
+        ("async_agent", "All agents reported."),
+        ("async_agents", "All agents reported."),
+    ],
+)
+def test_the_text_of_a_turn_with_background_work_is_the_clis_final_answer(
+    lab: Callable[..., ClaudeLab], scenario: str, text: str
+) -> None:
+    here = lab(scenario)
     turn = here.turn("Use your tools.", **BYPASS)
-    ended = here.wait_for(turn["session_id"], "turn_completed", turn_id="t2")
-    started = here.events(turn["session_id"], "turn_started")
-    assert [event["origin"] for event in started] == ["prompt", "backend"]
-    assert ended["outcome"] == "completed" and turn["outcome"] == "completed"
+    assert (turn["outcome"], turn["text"]) == ("completed", text)
+    assert [event["origin"] for event in here.events(turn["session_id"], "turn_started")] == ["prompt"]
+    reports = [event["report"] for event in here.events(turn["session_id"], "task") if "report" in event]
+    assert reports == [f"agent {k} reports 42" for k in range(scenario.count("agent") + scenario.count("agents"))]
     assert len(here.events(turn["session_id"], "process_exited")) == 1
+
+
+def test_a_turn_whose_answer_to_its_sub_agents_fails_has_failed(lab: Callable[..., ClaudeLab]) -> None:
+    turn = lab("async_agent_fails").turn("Use your tools.", **BYPASS)
+    assert (turn["outcome"], turn["text"], turn["error"]["kind"]) == ("failed", "", "permission")
 
 
 @pytest.mark.fault(65)

@@ -22,7 +22,19 @@ from clisup.llm.conversation.wire import to_wire_messages
 from clisup.llm.messages import Message
 from clisup.llm.models import Model, resolve
 from tests.e2e.lab import ClaudeLab
-from tests.e2e.scenarios import Body, Reply, Scenario, bash, in_turn, message, say, text, use, with_subagent
+from tests.e2e.scenarios import (
+    Body,
+    Reply,
+    Scenario,
+    bash,
+    in_turn,
+    message,
+    say,
+    text,
+    use,
+    with_async_agents,
+    with_subagent,
+)
 from tests.e2e.test_seeding import prompted, sent, transcript, vanilla
 
 pytestmark = pytest.mark.e2e
@@ -111,6 +123,30 @@ async def test_a_sub_agents_work_is_nested_and_its_report_is_cut_by_its_own_poli
             told = json.dumps(sent(here))
     assert "[Bash] inner" in told and "Its report: " in told
     assert conversation.chats_opened == 2
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+async def test_the_report_of_a_background_sub_agent_is_its_delegations_result_and_stays_after_an_edit(
+    lab: Callable[..., ClaudeLab], mode: str
+) -> None:
+    here = lab(Scenario("delegating", with_async_agents(1, 2)))
+    with trio.fail_after(BOUND_S):
+        async with Conversation(claude(here, mode=mode), policies=[]) as conversation:
+            turn = await conversation.send("Delegate.")
+            assert (turn.outcome, turn.text) == ("completed", "All agents reported.")
+            calls = [call for call in turn.calls if isinstance(call, SubAgentDelegation)]
+            results = [(call.state, call.result and call.result.text) for call in calls]
+            assert results == [("completed", "agent 0 reports 42"), ("completed", "agent 1 reports 42")]
+            assert [[inner.name for step in call.steps for inner in step.calls] for call in calls] == [
+                ["Bash"],
+                ["Bash"],
+            ]
+            conversation.edit(calls[1].id, include_in_context=False)
+            asked = len(here.api.main_requests)
+            await conversation.send("And now?")
+            told = json.dumps(here.api.main_requests[asked].body["messages"])
+    assert conversation.chats_opened == 2
+    assert "agent 0 reports 42" in told and "agent 1 reports 42" not in told and "Async agent launched" not in told
 
 
 async def test_a_hundred_turns_stay_below_the_size_by_what_the_api_is_sent(lab: Callable[..., ClaudeLab]) -> None:

@@ -118,9 +118,20 @@ def test_a_turn_with_much_in_it_is_whole_in_the_fork(lab: Callable[..., ClaudeLa
     assert sent(here, instead=("Another second.", "Second prompt.")) == expected
 
 
-def test_a_follow_up_of_the_clis_own_is_a_turn_to_fork_at_or_before(lab: Callable[..., ClaudeLab]) -> None:
+def test_a_fork_at_a_turn_with_background_work_has_the_answer_to_that_work(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("background_bash")
     source = here.turn("Use your tools.", **BYPASS)["session_id"]
+    here.turn("Third prompt.", session=source)
+    forked = fork(here, source, at_turn="t1")
+    here.turn("Another.", session=forked)
+    assert "task-notification" in sent(here) and "It has finished." in sent(here)
+    assert "Third prompt." not in sent(here)
+
+
+def test_a_follow_up_of_a_live_session_is_a_turn_to_fork_at_or_before(lab: Callable[..., ClaudeLab]) -> None:
+    here = lab("background_bash")
+    source = here.open(mode="live", **BYPASS)
+    here.turn("Use your tools.", session=source)
     here.wait_for(source, "turn_completed", turn_id="t2")
     here.turn("Third prompt.", session=source)
     with_it, without = fork(here, source, at_turn="t2"), fork(here, source, at_turn="t1")

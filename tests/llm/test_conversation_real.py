@@ -13,6 +13,7 @@ from harness import Harness
 
 from clisup.llm.chat import SessionBudget, TextDelta
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.conversation.nodes import SubAgentDelegation
 from clisup.llm.conversation.policies import DropCompletedToolCalls, TokenBudget, default_policies
 from clisup.llm.conversation.tokens import estimate_tokens, text_tokens
 from clisup.llm.failures import BudgetExhausted
@@ -161,3 +162,22 @@ async def test_a_kill_of_the_daemon_in_the_middle_of_a_turn_is_not_seen(daemon: 
     assert [call.essence[2] for call in turn.calls] == ["kept a"] and memory.get("a") == 1
     assert conversation.chats_opened == 1
     assert "After." in same.text
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+async def test_the_answer_of_a_turn_with_a_background_sub_agent_comes_after_the_report(
+    daemon: Harness, mode: str
+) -> None:
+    script = "@delegate 0.5 forty-two => It is forty-two.\nI wait."
+    with trio.fail_after(BOUND_S):
+        completion = await demo(daemon, mode=mode).complete([Message.user(script)])
+        async with Conversation(demo(daemon, mode=mode), policies=[]) as conversation:
+            turn = await conversation.send(script)
+            after = await conversation.send("What now?")
+    assert completion.text == turn.text == "It is forty-two."
+    (delegation,) = turn.calls
+    assert isinstance(delegation, SubAgentDelegation)
+    assert delegation.result is not None
+    assert (delegation.state, delegation.result.text) == ("completed", "forty-two")
+    assert [step.text for step in turn.steps] == ["", "I wait.", "It is forty-two."]
+    assert after.text == "You said: What now?"

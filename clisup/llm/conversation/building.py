@@ -212,11 +212,12 @@ class TurnBuilder:
 
     def _task(self, event: TaskChanged) -> None:
         call = self._calls.get(event.tool_use_id or "")
-        if call is not None:
-            call.state, call.description = (
-                event.state,
-                call.description or event.description,
-            )  # its last word is no name
+        if call is None:
+            return
+        call.state = event.state
+        call.description = call.description or event.description  # its last word is no name
+        if event.report is not None:  # the call itself had answered that the sub-agent was started
+            call.result, call.ended_at = ToolResultBlock(tool_use_id=call.id, content=event.report), event.at or None
 
     # -- the turn
 
