@@ -12,11 +12,13 @@ from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
-from clisup.core.events import EventBase
+from clisup.core.events import EventBase, PermissionDenied
 
-__all__ = ["asked", "withdrawn"]
+__all__ = ["asked", "declined", "withdrawn"]
 
 Frame = dict[str, Any]
+_NAME_CHARS = 200
+_REASON_CHARS = 2000
 REFUSED = "The user does not want this tool to be used now."
 
 
@@ -38,8 +40,7 @@ def asked(questions: Questions, frame: Frame) -> list[EventBase]:
     def word(answer: ApprovalAnswer) -> str | None:
         if answer.decision == "cancelled":
             return None  # an interrupt takes the question back
-        response = {"subtype": "success", "request_id": request_id, "response": _response(answer, suggestions)}
-        return json.dumps({"type": "control_response", "response": response}) + "\n"
+        return _control_response(subtype="success", request_id=request_id, response=_response(answer, suggestions))
 
     return [
         questions.ask(
@@ -47,6 +48,29 @@ def asked(questions: Questions, frame: Frame) -> list[EventBase]:
             tool_use_id=get_str(request, "tool_use_id"), reason=get_str(request, "decision_reason"),
         )
     ]  # fmt: skip
+
+
+def declined(frame: Frame) -> tuple[list[EventBase], str | None]:
+    """Return what to tell of a request that no approval is made of, and the answer: claude waits for one without a limit.
+
+    A question of an MCP server to its user is declined and told as a refusal. Any other request gets an error. Without an id
+    there is nothing to answer.
+    """
+    request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
+    if request_id is None:
+        return [], None
+    subtype = get_str(request, "subtype") or ""
+    if subtype != "elicitation":
+        words = f"clisup does not answer {subtype[:_NAME_CHARS]}"
+        return [], _control_response(subtype="error", request_id=request_id, error=words)
+    name = f"mcp__{(get_str(request, 'mcp_server_name') or '')[:_NAME_CHARS]}__elicitation"
+    reason = (get_str(request, "message") or "nobody is there to answer it")[:_REASON_CHARS]
+    reply = _control_response(subtype="success", request_id=request_id, response={"action": "decline"})
+    return [PermissionDenied(name=name, reason=reason)], reply
+
+
+def _control_response(**response: Any) -> str:
+    return json.dumps({"type": "control_response", "response": response}) + "\n"
 
 
 def _response(answer: ApprovalAnswer, suggestions: tuple[Frame, ...]) -> Frame:

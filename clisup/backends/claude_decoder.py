@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
-from clisup.backends.claude_approvals import asked, withdrawn
+from clisup.backends.claude_approvals import asked, declined, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report, explain_hook
 from clisup.backends.claude_frames import (
@@ -278,6 +278,8 @@ class ClaudeDecoder:
                 raise MalformedError("nested too deep")
             if key == "result":
                 return self._result(value)
+            if key == "control_request":
+                return self._request(value, line)
             if (stateful := _STATEFUL.get(key)) is not None:
                 return Decoded(stateful(self, value))
             return Decoded(RARE[key](value))
@@ -300,6 +302,16 @@ class ClaudeDecoder:
             live.initialised(frame)
         return None
 
+    def _request(self, frame: dict[str, Any], line: Line) -> Decoded:
+        """A request of a live process. What is no question for an approval is answered at once, or the turn would wait for ever."""
+        try:
+            return Decoded(asked(self._questions, frame))
+        except (LookupError, MalformedError, ValueError):
+            events, reply = declined(frame)
+        self._denials.see(events)
+        told = Decoded(events) if events else unparsed(line, "unknown_type")
+        return replace(told, replies=(reply,)) if reply is not None and self._live is not None else told
+
     def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
         event = rate_limit(frame)
         if event.status == "rejected":
@@ -320,6 +332,7 @@ class ClaudeDecoder:
     def _result(self, frame: dict[str, Any]) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
+        terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self._denials.unlisted))))
         events = [*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)]
         self._carried_usd = terminal.cost_total_usd
         if self._refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
@@ -337,7 +350,6 @@ _STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]]
     "system/informational": ClaudeDecoder._informed,
     "system/permission_denied": ClaudeDecoder._denied,
     "rate_limit_event": ClaudeDecoder._rate_limit,
-    "control_request": lambda decoder, frame: asked(decoder._questions, frame),
     "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),
 }
 """The rare frames that a decoder remembers something of. A table in each decoder would hold it, and keep it past its turn."""

@@ -142,10 +142,11 @@ class Denials:
     names, and what the model was told is the reason.
     """
 
-    __slots__ = ("_told", "_words")
+    __slots__ = ("_told", "_unlisted", "_words")
 
     def __init__(self) -> None:
         self._told: set[str | None] = set()
+        self._unlisted: dict[str, None] = {}  # refusals without a call, which no result lists
         self._words: dict[str, str] = {}
 
     def see(self, events: Iterable[EventBase]) -> None:
@@ -153,8 +154,15 @@ class Denials:
         for event in events:
             if isinstance(event, PermissionDenied):
                 self._told.add(event.tool_use_id)
+                if event.tool_use_id is None:
+                    self._unlisted[event.name] = None
             elif isinstance(event, ToolResult) and event.is_error:
                 self._words[event.tool_use_id] = event.content[: claude_blocks.DETAIL_CHARS]
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The names of the refusals that no result lists, each once."""
+        return tuple(self._unlisted)
 
     def rest(self, frame: dict[str, Any]) -> list[EventBase]:
         """Those of a result that nothing has told of yet. The turn is over: what was seen is forgotten."""
@@ -167,5 +175,6 @@ class Denials:
                 reason = self._words.get(tool_use_id or "")
                 events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))
         self._told.clear()
+        self._unlisted.clear()
         self._words.clear()
         return events

@@ -38,6 +38,16 @@ def hear(decoder: Decoder, *frames: Any) -> list[Any]:
     return events
 
 
+def live_claude() -> Decoder:
+    request = LaunchRequest(command=("claude",), prompt="", native_session_id=None, resume=False, cwd="/", live=True)
+    return get_adapter("claude").decoder(Carried(), request)
+
+
+def line_of(frame: Any) -> Line:
+    data = json.dumps(frame).encode()
+    return Line(0, len(data) + 1, data)
+
+
 def said(decoder: Decoder, approval_id: str, answer: ApprovalAnswer) -> Any:
     text = decoder.answer(approval_id, answer)
     assert text is not None and text.endswith("\n") and text.count("\n") == 1
@@ -306,6 +316,32 @@ def test_claude_takes_a_question_back_or_leaves_it_at_its_result() -> None:
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "", "total_cost_usd": 0}
     assert [event.approval_id for event in of(hear(own, CAN_USE, result), "approval_resolved")] == [ID]
     assert own.answer(ID, CANCELLED) is None
+
+
+@pytest.mark.parametrize(
+    "subtype", ["request_user_dialog", "host_auth_token_refresh", "remote_tool_call", "tomorrow", None]
+)
+def test_a_request_of_claude_that_nobody_here_answers_gets_an_error_at_once(subtype: str | None) -> None:
+    decoded = live_claude().decode(line_of({**CAN_USE, "request": {"subtype": subtype}}))
+    assert [event.type for event in decoded.events] == ["unparsed"]
+    (reply,) = [json.loads(str(reply)) for reply in decoded.replies]
+    assert (reply["type"], reply["response"]["subtype"]) == ("control_response", "error")
+    assert reply["response"]["request_id"] == CAN_USE["request_id"]
+
+
+def test_a_question_of_claude_that_is_broken_gets_an_error_at_once_too() -> None:
+    decoded = live_claude().decode(line_of(changed(tool_name=7)))
+    assert [json.loads(str(reply))["response"]["subtype"] for reply in decoded.replies] == ["error"]
+
+
+def test_what_an_mcp_server_asks_the_user_of_claude_is_declined_and_told_as_a_refusal() -> None:
+    recording = Recording.of("claude/live_elicitation")
+    (refusal,) = recording.events("permission_denied")
+    assert (refusal.name, refusal.reason) == ("mcp__good__elicitation", "Which colour?")
+    (reply,) = [json.loads(str(reply)) for decoded in recording.decode() for reply in decoded.replies]
+    said = [frame for way, frame in recording.dialogue() if way == "said" and frame["type"] == "control_response"]
+    assert [reply] == said  # what claude was told when this was recorded, and went on
+    assert recording.terminal().denied == ("mcp__good__elicitation",)
 
 
 @pytest.mark.parametrize("change", [{"tool_name": 7}, {"tool_name": None}])

@@ -32,7 +32,9 @@ __all__ = [
     "Wait",
     "after",
     "answer",
+    "answer_with",
     "ask",
+    "refuse",
     "say",
     "uuid_of",
 ]
@@ -101,6 +103,18 @@ def ask(subtype: str, request_id: str | None = None, **fields: Any) -> Say:
 def answer(behavior: str, **fields: Any) -> Say:
     """The answer to the CLI's latest question for a permission."""
     response = {"subtype": "success", "request_id": _REQUEST, "response": {"behavior": behavior, **fields}}
+    return Say(json.dumps({"type": "control_response", "response": response}))
+
+
+def answer_with(**response: Any) -> Say:
+    """Another answer to the CLI's latest control request."""
+    whole = {"subtype": "success", "request_id": _REQUEST, "response": response}
+    return Say(json.dumps({"type": "control_response", "response": whole}))
+
+
+def refuse(error: str) -> Say:
+    """An error as the answer to the CLI's latest control request."""
+    response = {"subtype": "error", "request_id": _REQUEST, "error": error}
     return Say(json.dumps({"type": "control_response", "response": response}))
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.e2e.dialogue import END, IDLE, Cue, Say, Send, Wait, after, answer, ask, say, uuid_of
+from tests.e2e.dialogue import END, IDLE, Cue, Say, Send, Wait, after, answer, answer_with, ask, refuse, say, uuid_of
 from tests.e2e.scenarios import (
+    ASKING_SERVER,
     BYPASS,
     FORBIDDEN,
     STALLED,
@@ -39,10 +40,10 @@ FIRST, SECOND, THIRD = say("First.", "one"), say("Second.", "two"), say("Third."
 NOW = say("Second.", "two", priority="now")
 DELTA = after("content_block_delta")
 TOOL_CALLED = after('"stop_reason":"tool_use"')
-RESULT = after('"type":"result"')
 ASKED = after('"can_use_tool"')
 ANSWERED = after('"type":"control_response"')
 RESULT = after('"type":"result"')
+REFUSED = refuse("clisup does not answer elicitation")
 INTERRUPT = ask("interrupt")
 NEXT = (SECOND, IDLE, END)
 MAKE = {"command": "mkdir made", "description": "run t1"}
@@ -84,10 +85,19 @@ def background(seconds: int) -> Respond:
     return use(bash("bg", ticks(seconds), run_in_background=True))
 
 
-def live(name: str, respond: Respond, *cues: Cue, bypass: bool = False, env: dict[str, str] | None = None) -> Scenario:
+def live(
+    name: str,
+    respond: Respond,
+    *cues: Cue,
+    bypass: bool = False,
+    args: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+) -> Scenario:
     """A scenario of one live process; `bypass` lets every tool run unasked."""
-    args, switches = (BYPASS, SANDBOX) if bypass else ((), STATES)
-    return Scenario(f"live_{name}", respond, (Run(args=args, env={**switches, **(env or {})}, dialogue=cues),))
+    more, switches = (BYPASS, SANDBOX) if bypass else ((), STATES)
+    return Scenario(
+        f"live_{name}", respond, (Run(args=(*more, *args), env={**switches, **(env or {})}, dialogue=cues),)
+    )
 
 
 def process(suffix: str, session: str, *cues: Cue) -> Run:
@@ -106,6 +116,7 @@ _MAKES = in_turn(use(bash("t1", MAKE["command"])), reply("Done."), reply("Next."
 _ONE_TWO = in_turn(slowly("One ", "two."), reply("Second."), reply("Third."))
 _STALLS = in_turn(partial(Stall()), reply("Next."))
 _SHORT_TOOL = in_turn(use(bash("t1", ticks(1))), reply("After the tool."), reply("Later."))
+_ASKS_ITS_USER = in_turn(use(tool("mcp__good__choose", "choose", {})), reply("Chosen."))
 _IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 _NO_FIRST = "grep -q First && { echo 'not today' >&2; exit 2; } || true"
 _DENIED_ONCE = in_turn(FORBIDDEN, reply("Next."))
@@ -160,6 +171,9 @@ _TABLE = (
     live("ask_sigterm", _MAKES, FIRST, ASKED, Send("SIGTERM")),
     live("question", in_turn(use(tool("AskUserQuestion", "q", QUESTION)), reply("Thanks.")), FIRST, ASKED,
          answer("allow", updatedInput={**QUESTION, "answers": {"Which?": "A"}}), IDLE, END),
+    # What an MCP server asks its user
+    live("elicitation", _ASKS_ITS_USER, FIRST, after('"elicitation"'), answer_with(action="decline"), IDLE, END, args=ASKING_SERVER),
+    live("elicitation_refused", _ASKS_ITS_USER, FIRST, after('"elicitation"'), REFUSED, IDLE, END, args=ASKING_SERVER),
     # Background tasks
     live("background", in_turn(background(2), reply("Started it."), reply("It has finished."), reply("Next.")), FIRST, IDLE, IDLE,
          *NEXT, bypass=True),

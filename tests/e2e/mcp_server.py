@@ -1,4 +1,7 @@
-"""The good MCP server of the `mcp` scenario: JSON-RPC on stdio, one tool, `add`. It ends when its stdin does."""
+"""The good MCP server of the `mcp` scenarios: JSON-RPC on stdio, with the tools `add` and `choose`. It ends when its stdin does.
+
+`choose` asks the user by an elicitation and gives the answer back.
+"""
 
 import json
 import sys
@@ -10,6 +13,26 @@ ADD = {
     "description": "Add two numbers.",
     "inputSchema": {"type": "object", "properties": {"a": NUMBER, "b": NUMBER}, "required": ["a", "b"]},
 }
+CHOOSE = {"name": "choose", "description": "Ask the user.", "inputSchema": {"type": "object", "properties": {}}}
+ASKED = "elicit-1"
+QUESTION = {
+    "message": "Which colour?",
+    "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]},
+}
+
+
+def send(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def choose() -> str:
+    """Ask, and wait for the answer to that."""
+    send(id=ASKED, method="elicitation/create", params=QUESTION)
+    for line in sys.stdin:
+        reply = json.loads(line)
+        if reply.get("id") == ASKED and "method" not in reply:
+            return json.dumps(reply.get("result") or reply.get("error"))
+    return "no answer"
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -17,7 +40,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         info = {"name": "good", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/list":
-        return {"tools": [ADD]}
+        return {"tools": [ADD, CHOOSE]}
+    if method == "tools/call" and params["name"] == "choose":
+        return {"content": [{"type": "text", "text": choose()}]}
     if method == "tools/call":
         total = params["arguments"]["a"] + params["arguments"]["b"]
         return {"content": [{"type": "text", "text": str(total)}]}
@@ -29,7 +54,7 @@ def main() -> None:
         request = json.loads(line)
         if "id" in request:  # a notification gets no answer
             result = answer(request["method"], request.get("params") or {})
-            print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+            send(id=request["id"], result=result)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
         "argv": ["claude", *argv],
         "environment": sorted(environment),
         "prompt": None if run.dialogue else run.prompt,
+        **({"launch": {"live": True}} if run.dialogue else {}),
         "exit_code": process.returncode if process.returncode >= 0 else None,
         "signal": signal.Signals(-process.returncode).name if process.returncode < 0 else None,
         "stderr": heard.stderr,

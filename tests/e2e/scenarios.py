@@ -277,6 +277,10 @@ MCP_CONFIG = json.dumps(
         }
     }
 )
+ASKING_SERVER = (
+    *("--mcp-config", json.dumps({"mcpServers": {"good": {"command": "python3", "args": ["HERE/mcp_server.py"]}}})),
+    *("--strict-mcp-config", "--allowedTools", "mcp__good__choose"),
+)
 # what the daemon gives a CLI where the session's client has tools: our server's name, a rule for it, and the same entry
 TOOLS_SERVER = {"command": "python3", "args": ["HERE/tool_server.py"], "alwaysLoad": True, "timeout": 720_000}
 WITH_TOOLS = (

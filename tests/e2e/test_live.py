@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.dialogues import DIALOGUES
 from tests.e2e.lab import ClaudeLab, poll
 from tests.e2e.scenarios import (
     Respond,
@@ -215,6 +218,17 @@ def test_a_prompt_that_is_steered_while_sub_agents_work_has_a_turn_of_its_own(ag
     here.wait_for(session, "turn_completed", turn_id=started["turn_id"])
     own = here.wait_for(session, "turn_started", origin="backend")
     assert here.wait_for(session, "turn_completed", turn_id=own["turn_id"])["text"] == "All agents reported."
+
+
+def test_what_an_mcp_server_asks_its_user_holds_no_turn_up(lab: Callable[..., ClaudeLab]) -> None:
+    here = lab(DIALOGUES["live_elicitation"], config=LIVE)
+    server = Path(__file__).with_name("mcp_server.py")
+    servers = {"good": {"type": "stdio", "command": sys.executable, "args": [str(server)]}}
+    session = here.open(mcp_config={"mcpServers": servers}, **BYPASS)
+    turn = here.turn("Ask.", session=session)
+    assert (turn["outcome"], turn["text"], turn["denied"]) == ("completed", "Chosen.", ["mcp__good__elicitation"])
+    (result,) = here.events(session, "tool_result")
+    assert json.loads(result["content"]) == {"action": "decline"}
 
 
 def test_a_tool_that_needs_a_permission_waits_for_it(live: Callable[..., ClaudeLab]) -> None:
