@@ -92,9 +92,17 @@ _BY_STATUS: dict[int, TurnErrorKind] = {
     413: "context_overflow", 429: "rate_limit", 529: "overloaded",
 }
 
-_BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
+# Texts that say more than every code beside them: a full context window has the codes of an output that was too long, a
+# revoked login those of an account without a permission, and some lost connections that of a server (2.1.330).
+_BY_EXACT_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"No conversation found"), "session_not_found"),
     (re.compile(r"requires a valid session ID"), "session_not_found"),
+    (re.compile(r"reached its context window limit"), "context_overflow"),
+    (re.compile(r"Unable to connect to API"), "network"),
+    (re.compile(r"OAuth (?:access )?token (?:has been )?revoked"), "authentication"),
+)
+
+_BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"Not logged in|Please run /login|Invalid API key|Authentication required"), "authentication"),
     (re.compile(r"Credit balance is too low|hit your .*limit"), "quota_exceeded"),
     (re.compile(r"[Pp]rompt is too long|exceeds? the context"), "context_overflow"),
@@ -149,21 +157,25 @@ def _message(report: Report) -> str:
 
 def explain_retry(*, code: str | None, status: int | None) -> TurnError:
     """The error behind one `api_retry`: 401 is told at the first one, long before the CLI gives up (177 s)."""
-    kind = _http_kind(Report(code=code, status=status)) or ("network" if status is None else "server")
+    report = Report(
+        code=code, status=None if code == "authentication_failed" else status
+    )  # it repeats a 403 of no other cause
+    kind = _http_kind(report) or ("network" if status is None else "server")
     message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
+    if kind == "authentication":
+        message += "; log in again with `claude auth login` as the daemon's user, or give a valid key"
     return TurnError(kind=kind, message=message, retryable=kind in RETRYABLE, http_status=status)
 
 
 def _kind_of(report: Report) -> TurnErrorKind:
     """Most exact word first: the CLI's subtype, the session's absence, its codes, the API's, then the text."""
-    by_text = _text_kind(report.text)
     found = (
         _BY_SUBTYPE.get(report.subtype or "")
-        or (by_text if by_text == "session_not_found" else None)
+        or _text_kind(report.text, _BY_EXACT_TEXT)
         or ("refusal" if report.stop_reason == "refusal" else None)  # its code says invalid_request
         or _BY_TERMINAL_REASON.get(report.terminal_reason or "")
         or _http_kind(report)
-        or by_text
+        or _text_kind(report.text)
     )
     return found or ("server" if report.terminal_reason in ("api_error", "model_error") else "crashed")
 
@@ -190,8 +202,8 @@ def _by_status_range(status: int | None) -> TurnErrorKind | None:
     return "server" if status >= 500 else "invalid_request" if status >= 400 else None
 
 
-def _text_kind(text: str) -> TurnErrorKind | None:
-    return next((kind for pattern, kind in _BY_TEXT if pattern.search(text)), None)
+def _text_kind(text: str, table: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = _BY_TEXT) -> TurnErrorKind | None:
+    return next((kind for pattern, kind in table if pattern.search(text)), None)
 
 
 class _Exit(NamedTuple):
@@ -243,7 +255,7 @@ def _rules() -> Iterator[ErrorRule]:
     for table in words:
         yield from (ErrorRule("code", word, kind) for word, kind in table.items())
     yield from (ErrorRule("status", str(status), kind) for status, kind in _BY_STATUS.items())
-    yield from (ErrorRule("text", pattern.pattern, kind) for pattern, kind in _BY_TEXT)
+    yield from (ErrorRule("text", pattern.pattern, kind) for pattern, kind in (*_BY_EXACT_TEXT, *_BY_TEXT))
     yield from (ErrorRule("stderr", known.pattern.pattern, known.kind, known.advice) for known in _EXITS)
 
 

@@ -13,6 +13,7 @@ from clisup.backends.claude import ClaudeAdapter
 from clisup.backends.claude_errors import Report, explain_report, explain_retry
 from clisup.backends.registry import get_adapter
 from clisup.core.events import TurnError
+from tests.backends.recorded import Recording
 
 ADAPTER = ClaudeAdapter()
 METAS = sorted((Path(__file__).parents[1] / "recordings" / "claude").glob("*/*.meta.json"))
@@ -99,6 +100,7 @@ def test_the_way_to_recover_is_told_from_the_exit_and_from_the_error() -> None:
     ("report", "kind"),
     [
         (Report(status=503), "server"),
+        (Report(code="server_error", terminal_reason="api_error", text="Unable to connect to API (ENOENT)"), "network"),
         (Report(status=418), "invalid_request"),
         (Report(code="unknown", api_error="connection_failed"), "network"),
         (Report(code="invalid_request", status=400, text="Prompt is too long"), "context_overflow"),
@@ -114,6 +116,27 @@ def test_the_way_to_recover_is_told_from_the_exit_and_from_the_error() -> None:
 )
 def test_the_most_exact_word_decides_the_kind(report: Report, kind: str) -> None:
     assert explain_report(report).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("context_window", "context_overflow"),
+        ("oauth_revoked", "authentication"),
+        ("http_403", "permission"),
+        ("connection_lost", "network"),
+    ],
+)
+def test_a_recorded_failure_has_the_kind_that_says_what_to_do(name: str, kind: str) -> None:
+    error = Recording.of(f"claude/{name}").terminal().error
+    assert error is not None and error.kind == kind
+
+
+def test_a_revoked_login_says_at_the_first_retry_to_log_in_again() -> None:
+    first, *_ = Recording.of("claude/oauth_revoked").events("retry")
+    assert first.error is not None
+    assert (first.error.kind, first.error.http_status) == ("authentication", 403)
+    assert "log in again" in first.error.message
 
 
 @pytest.mark.fault(64)

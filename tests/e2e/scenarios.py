@@ -455,6 +455,11 @@ _TABLE = (
     Scenario("http_401_oauth", fail(401, "authentication_error", "Invalid bearer token"), auth="oauth"),
     Scenario("http_403", FORBIDDEN),
     Scenario(
+        "oauth_revoked",
+        fail(403, "permission_error", "OAuth token has been revoked. Please obtain a new token."),
+        auth="oauth",
+    ),
+    Scenario(
         "http_404", fail(404, "not_found_error", "model: no-such-model"), (Run(args=("--model", "no-such-model")),)
     ),
     Scenario("http_429_short", in_turn(LIMITED, LIMITED, say("At last."))),
@@ -502,6 +507,7 @@ _TABLE = (
     ),
     Scenario("http_400_other", fail(400, "invalid_request_error", "messages.0: something is wrong")),
     Scenario("http_413", fail(413, "request_too_large", "Request exceeds the maximum size")),
+    Scenario("connection_lost", say("never"), (Run(env={"ANTHROPIC_UNIX_SOCKET": "/nowhere/socket", **ONE_RETRY}),)),
     Scenario("connection_refused", say("never"), (Run(env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", **ONE_RETRY}),)),
     Scenario(
         "stall_before_headers",
@@ -527,6 +533,7 @@ _TABLE = (
     Scenario("sse_error_event", in_turn(broken_stream, say("The whole answer."))),
     Scenario("refusal", in_turn(stopped("refusal", "I"), say("Something else."))),
     Scenario("refusal_final", stopped("refusal", "I")),
+    Scenario("context_window", stopped("model_context_window_exceeded", "A long ans")),
     Scenario("max_tokens", in_turn(stopped("max_tokens", "A long ans"), say("wer."))),
     Scenario("empty_message", in_turn(use(), say("After all."))),
     Scenario("big_text", big_text(3_000_000), recorded=False, note="3 MB: for live tests only"),
