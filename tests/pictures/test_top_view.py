@@ -8,10 +8,12 @@ import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
 from clisup.cli.top.app import Top
@@ -275,6 +277,88 @@ def test_a_thousand_rows_are_drawn_as_far_as_they_are_seen(scene: Scene) -> None
         await until(pilot, lambda: top.rows.table.lines[0].session_id[:8] in screen(top), "the first is seen")
 
     play(scene, look, (80, 24))
+
+
+def chosen_is_seen(top: Top) -> bool:
+    """Is the one marked row of the screen that of the chosen session? The scroll bar has reversed cells, too."""
+    pieces = (piece for strip in top.screen._compositor.render_strips() for piece in strip)
+    marked = [piece.text for piece in pieces if piece.style and piece.style.reverse and len(piece.text) > 1]
+    return [text[:8] for text in marked] == [str(top.rows.selected)[:8]]
+
+
+async def crowd(scene: Scene, pilot: Pilot[Any]) -> str:
+    """More sessions than the screen has lines for; the last of them, whose id this gives, runs a turn."""
+    for _ in range(20):
+        scene.daemon.call("session/new", backend="demo", cwd="/")
+    last = scene.open("hanging", "@stall")
+    await see(pilot, "turns 1/")
+    await until(pilot, lambda: len(pilot.app.rows.table.lines) == 21, "all are there")
+    return last
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_the_chosen_row_is_seen_after_each_key_and_its_session_is_the_one_that_is_interrupted(
+    scene: Scene, columns: int
+) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        last = await crowd(scene, pilot)
+        keys = ["down", "down", "pagedown", "up", "pageup", "end", "home", "j", "G", "g", *["down"] * 20]
+        for key in keys:
+            before = top.rows.selected
+            await pilot.press(key)
+            assert top.rows.selected != before, key
+            await until(pilot, lambda: chosen_is_seen(top), key)
+        assert top.rows.selected == last, "twenty rows further down is the last of them"
+        await pilot.press("i")
+        await see(pilot, f"End t1 of {last[:8]} (demo)?")
+        await pilot.press("y")
+        await until(pilot, lambda: ended(scene, last) == ["interrupted"], "it ends")
+
+    play(scene, look, (columns, 14), sort="age")
+
+
+def test_the_chosen_row_stays_seen_when_the_wheel_turns_the_rows_move_or_the_screen_gets_smaller(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        last = await crowd(scene, pilot)
+        seen = partial(chosen_is_seen, top)
+        first = top.rows.selected
+        for _ in range(12):
+            await pilot._post_mouse_events([MouseScrollDown], top.rows, button=0)
+            await until(pilot, seen, "it is seen after the wheel")
+        assert top.rows.selected not in (first, last), "the wheel chooses"
+        await pilot.press("end")
+        await pilot.resize_terminal(100, 12)
+        await until(pilot, seen, "it is seen on a smaller screen")
+        await pilot.press("f")
+        await until(pilot, lambda: top.pane.display and seen(), "it is seen above its events")
+        await pilot.press("f", "s")
+        while top._sort != "attention":
+            await pilot.press("s")
+        assert top.rows.selected == last == top.rows.table.lines[0].session_id
+        await until(pilot, seen, "it is seen where it is the first")
+
+    play(scene, look, (100, 20), sort="age")
+
+
+def test_no_key_acts_on_a_question_or_a_row_that_the_screen_has_no_line_for(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        session_id = await ask_in(scene, pilot)
+        await pilot.resize_terminal(80, 5)
+        await until(pilot, lambda: top.rows.region.bottom > 5, "there is no line for a row, nor for the question")
+        for key in ("a", "A", "d", "i"):
+            top.clear_notifications()
+            await until(pilot, lambda: not top._notifications, "nothing is said")
+            await pilot.press(key)
+            await until(pilot, lambda: [n for n in top._notifications if "too few lines" in n.message], key)
+        assert type(top.screen).__name__ == "Screen", "no dialog came"
+        await pilot.resize_terminal(80, 24)
+        await see(pilot, "git push --force-with-lease origin main")
+        await pilot.press("d")
+        await see(pilot, f"Bash of {session_id[:8]} is denied.")
+        await pilot.press("enter")
+        await until(pilot, lambda: ended(scene, session_id), "it was denied")
+
+    play(scene, look)
 
 
 def test_another_daemon_in_its_place_is_followed_from_now_on(scene: Scene) -> None:

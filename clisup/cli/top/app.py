@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widget import Widget
 from textual.widgets import Footer
 from textual.worker import Worker
 
 from clisup.cli.approval_words import question_lines
+from clisup.cli.terminal import plain
 from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
 from clisup.cli.top.following import start_after
 from clisup.cli.top.head import Span, head_lines
@@ -40,7 +42,7 @@ class Top(App[int]):
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "clisup top"
-    CSS = "Screen { layout: vertical; } ToastRack { align: right top; }"
+    CSS = "Screen { layout: vertical; overflow: hidden; } ToastRack { align: right top; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,f", "follow", "follow", key_display="f"),
         Binding("i", "interrupt", "interrupt"),
@@ -71,7 +73,8 @@ class Top(App[int]):
 
     def compose(self) -> ComposeResult:
         self.head, self.rows, self.question, self.pane = HeadPane(), SessionsPane(), ApprovalPane(), FollowPane()
-        yield from (self.head, self.rows, self.pane, self.question, Footer(show_command_palette=False, compact=True))
+        self.footer = Footer(show_command_palette=False, compact=True)
+        yield from (self.head, self.rows, self.pane, self.question, self.footer)
 
     def on_mount(self) -> None:
         self.rows.focus()
@@ -207,6 +210,8 @@ class Top(App[int]):
         if session is None or not session.get("turn_id"):
             self._say("nothing runs in this session", bad=True)
             return
+        if self._is_hidden(self.rows):
+            return
         session_id, turn_id = session["session_id"], session["turn_id"]
 
         def done(mode: str | None) -> None:
@@ -225,6 +230,13 @@ class Top(App[int]):
     def action_deny(self) -> None:
         self._answer("deny")
 
+    def _is_hidden(self, part: Widget) -> bool:
+        """Tell whether the screen is too small for all of `part`, and say so: no key acts on an unseen thing."""
+        hidden = part.region.bottom > self.footer.region.y
+        if hidden:
+            self._say("the terminal has too few lines to show what this key acts on: make it taller", bad=True)
+        return hidden
+
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answer(self, word: str) -> None:
@@ -232,6 +244,8 @@ class Top(App[int]):
         event = self.board.approvals.get(self._pinned) if self._pinned else None
         if event is None:
             self._say("no approval waits", bad=True)
+        elif self._is_hidden(self.question):
+            pass
         elif monotonic() - self._pinned_at < ARMED_AFTER_S:
             self._say("this question has just come: look, and press again")
         elif word != "deny" and not self.question.whole:
@@ -241,7 +255,8 @@ class Top(App[int]):
 
     def _respond(self, event: _Event, word: str | None) -> None:
         if word == "deny":
-            asked = "What is the model told? (claude alone hands it on)"
+            named = f"{plain(event['tool_name'])} of {event['session_id'][:8]} is denied."
+            asked = f"{named} What is the model told? (claude alone hands it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
         elif word is not None:
             more = {"remember": True} if word == "always" else {}

@@ -52,7 +52,7 @@ class HeadPane(Static):
 
 
 class SessionsPane(ScrollView, can_focus=True):
-    """The table. It draws the rows that are seen, so that a thousand sessions cost no more than twenty."""
+    """Table of the sessions. It draws only the rows on the screen, and the chosen row is always one of them."""
 
     DEFAULT_CSS = """
     SessionsPane { height: 1fr; min-height: 4; padding: 0 1; overflow-x: hidden; background: $background;
@@ -69,6 +69,11 @@ class SessionsPane(ScrollView, can_focus=True):
         self.selected: str | None = None
 
     @property
+    def allow_vertical_scroll(self) -> bool:
+        """Return False: Textual's own keys, wheel and bar would move the view away from the chosen row."""
+        return False
+
+    @property
     def _at(self) -> int:
         return next((at for at, line in enumerate(self.table.lines) if line.session_id == self.selected), -1)
 
@@ -79,6 +84,7 @@ class SessionsPane(ScrollView, can_focus=True):
         if self._at < 0:
             self.selected = table.lines[min(before, len(table.lines) - 1)].session_id if table.lines else None
         self.virtual_size = Size(len(table.head), len(table.lines) + 1)
+        self._reveal()
         self.refresh()
 
     def move(self, by: int) -> None:
@@ -88,10 +94,17 @@ class SessionsPane(ScrollView, can_focus=True):
 
     def _choose(self, at: int) -> None:
         self.selected = self.table.lines[at].session_id
-        # The head stands on the first line of the screen, over a row: one more than the row itself has to be seen.
-        self.scroll_to_region(Region(0, at, 1, 2), animate=False, force=True, x_axis=False)
+        self._reveal()
         self.refresh()
         self.post_message(self.Chosen())
+
+    def _reveal(self) -> None:
+        """Scroll to the chosen row. Rows change places, and the pane its height, without a key."""
+        # The head stands on the first line of the screen, over a row: one more than the row itself has to be seen.
+        self.scroll_to_region(Region(0, max(0, self._at), 1, 2), animate=False, force=True, x_axis=False)
+
+    def on_resize(self) -> None:
+        self._reveal()
 
     def render_line(self, y: int) -> Strip:
         text, style = self._line(y)
@@ -114,6 +127,12 @@ class SessionsPane(ScrollView, can_focus=True):
         return line.text, Style.parse(_STYLES[line.tone] or "none") + Style(
             reverse=chosen, dim=False if chosen else None
         )
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-1)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(1)
 
     def on_click(self, event: events.Click) -> None:
         at = event.y - 1 + self.scroll_offset.y
