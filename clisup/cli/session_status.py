@@ -11,6 +11,7 @@ from clisup.cli.describe import event_line
 from clisup.cli.lookup import find_session
 from clisup.cli.status import render
 from clisup.cli.status_arguments import StatusArguments
+from clisup.cli.status_columns import outcome
 from clisup.cli.terminal import Ink, cost, cut, duration, plain, size, tokens, width_of
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
@@ -48,6 +49,7 @@ def _page(s: dict[str, Any], ink: Ink, *, from_disk: bool) -> str:
         "Directory": s["cwd"],
         "Labels": " ".join(f"{k}={v}" for k, v in s["labels"].items()) or "-",
         "Turn": f"{s.get('turn_id') or '-'} (pid {s.get('pid') or '-'}), {s['turns']} in all, {len(s['queue'])} queued",
+        "Outcome": outcome(s),
         "Memory": size(s.get("rss_bytes")),
         "Idle": f"{duration(s.get('idle_s'))}, open for {duration(s.get('age_s'))}",
         "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{_surely(s)}",

@@ -9,14 +9,14 @@ import click
 
 from clisup.cli.lookup import all_sessions
 from clisup.cli.parameters import labels_of, utf8
-from clisup.cli.status import short_ids
-from clisup.cli.terminal import cost, duration, table
+from clisup.cli.status_columns import outcome, short_ids, tinted
+from clisup.cli.terminal import Ink, cost, duration, table
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["command"]
 
-_HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
+_HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
 
 
@@ -42,7 +42,8 @@ def command(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
             print(json.dumps(summary, ensure_ascii=False))
         return code
     short = short_ids([s["session_id"] for s in found])
-    print(table(_HEAD, [_row(s, short[s["session_id"]]) for s in found]) if found else "No sessions.")
+    text = table(_HEAD, [_row(s, short[s["session_id"]]) for s in found])
+    print(tinted(text, found, Ink()) if found else "No sessions.")
     return code
 
 
@@ -63,4 +64,4 @@ def _found(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str, An
 def _row(s: dict[str, Any], short: str) -> list[str]:
     labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
     numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
-    return [short, s["backend"], s.get("model") or "-", s["state"], *numbers, labels or "-", s["cwd"]]
+    return [short, s["backend"], s.get("model") or "-", s["state"], outcome(s), *numbers, labels or "-", s["cwd"]]

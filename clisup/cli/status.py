@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from clisup.cli.status_columns import chosen, fitting, limited_accounts, session_rows, short_ids
+from clisup.cli.status_columns import chosen, fitting, limited_accounts, session_rows, short_ids, tinted
 from clisup.cli.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
 from clisup.client.sync import Client
 from clisup.client.transport import write_json
@@ -95,7 +95,7 @@ def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int
     if wanted.columns is not None:
         names = chosen(wanted.columns)
         text = table(names, session_rows(status["sessions"], names))
-        return cut(_bold_head(text, ink), width) + "\n"
+        return cut(tinted(text, status["sessions"], ink), width) + "\n"
     return cut(page(status, ink, width), width) + "\n"
 
 
@@ -183,7 +183,7 @@ def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> st
         return "No sessions."
     text, gone = fitting(sessions, width)
     note = f"(no room for {', '.join(gone)}; choose with -o)"
-    return _bold_head(text, ink) + (f"\n{ink('dim', note)}" if gone else "")
+    return tinted(text, sessions, ink) + (f"\n{ink('dim', note)}" if gone else "")
 
 
 def _backend_table(backends: list[dict[str, Any]]) -> str:

@@ -9,9 +9,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from clisup.cli.terminal import Ink
+
     _Row = dict[str, Any]
 
-__all__ = ["COLUMNS", "DEFAULT", "GO_FIRST", "chosen", "fitting", "limited_accounts", "session_rows", "short_ids"]
+__all__ = [
+    "COLUMNS",
+    "DEFAULT",
+    "GO_FIRST",
+    "chosen",
+    "failed",
+    "fitting",
+    "limited_accounts",
+    "outcome",
+    "session_rows",
+    "short_ids",
+    "tinted",
+]
 
 GAP = 2  # spaces between two columns
 
@@ -35,11 +49,26 @@ def _last(s: _Row) -> str:
     return f"{last['type']}, {duration(max(last['age_s'], 0))} ago" if "age_s" in last else str(last["type"])
 
 
+def outcome(s: _Row) -> str:
+    """How the session's last turn ended, as `failed: authentication`; `-` while the next one runs."""
+    last = s.get("last_turn")
+    if not last or s.get("turn_id"):
+        return "-"
+    kind = last["error_kind"] if last["outcome"] == "failed" else None
+    return f"{last['outcome']}: {kind}" if kind else str(last["outcome"])
+
+
+def failed(s: _Row) -> bool:
+    """Tell whether the session rests after a turn that failed or that the watchdog ended."""
+    return outcome(s).startswith(("failed", "timed_out"))
+
+
 # fmt: off
 COLUMNS: dict[str, Callable[[_Row], str]] = {
     "SESSION":    lambda s: str(s["session_id"]),
     "BACKEND":    lambda s: str(s["backend"]),
     "STATE":      lambda s: str(s["state"]),
+    "OUTCOME":    outcome,
     "PHASE":      _phase,
     "TURN":       lambda s: s.get("turn_id") or "-",
     "IDLE":       lambda s: duration(s.get("idle_s")),
@@ -60,7 +89,21 @@ COLUMNS: dict[str, Callable[[_Row], str]] = {
 # fmt: on
 """Every column by its name. SESSION is cut to what tells the rows apart, ID is whole."""
 
-DEFAULT = ("SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST")
+DEFAULT = (
+    "SESSION",
+    "BACKEND",
+    "STATE",
+    "OUTCOME",
+    "PHASE",
+    "TURN",
+    "IDLE",
+    "AGE",
+    "PID",
+    "MEM",
+    "TOKENS",
+    "COST",
+    "LAST",
+)
 GO_FIRST = ("LAST", "PID", "COST", "AGE", "MEM", "TOKENS", "BACKEND", "IDLE", "TURN", "PHASE")
 """Where the terminal is too narrow, these are left out, from the first on. What is left then is cut at the edge."""
 
@@ -101,6 +144,14 @@ def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]
         gone.append(name)
     kept = [DEFAULT.index(name) for name in names]
     return table(names, [[row[at] for at in kept] for row in cells]), gone
+
+
+def tinted(text: str, sessions: Sequence[_Row], ink: Ink) -> str:
+    """The table of these sessions with a bold head, and in red the rows of sessions whose last turn failed."""
+    head, *rows = text.split("\n")
+    return "\n".join(
+        [ink("bold", head), *(ink("red", row) if failed(s) else row for row, s in zip(rows, sessions, strict=True))]
+    )
 
 
 def limited_accounts(status: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ __all__ = ["Ink", "clip", "cost", "count", "cut", "duration", "plain", "size", "
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 # A model, a tool or a label must not be able to drive the reader's terminal; line ends and tabs stay.
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+_SPACES = {9: " ", 10: " "}
 
 
 class Ink:
@@ -114,8 +115,8 @@ def tokens(usage: dict[str, Any] | None) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns as wide as their cells; the last one runs free."""
-    cells = [head, *[[plain(cell) or "-" for cell in row] for row in rows]]
+    """Columns as wide as their cells; the last one runs free. A line end in a cell becomes a space."""
+    cells = [head, *[[plain(cell).translate(_SPACES) or "-" for cell in row] for row in rows]]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
     widths[-1] = 0
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)

@@ -109,6 +109,7 @@ class Ledger(Struct):
     resolved: dict[str, dict[str, Any]] = field(default_factory=dict)
     watchdog_fired: int = 0
     last_error: str | None = None
+    last_turn: dict[str, Any] | None = None  # the one that ended last: turn_id, outcome, error_kind, ended_at
     closed: bool = False
     last_event: dict[str, Any] | None = None
 
@@ -228,7 +229,8 @@ _TURN_MEMOS = ("live", "background", "ending", "transcript_at")
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
     "usage_total", "transcript", "settings", "steers", "cost_source", "turns_begun", "tokens", "wall_s", "unpriced", "budget",
-    "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "closed", "last_event",
+    "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "last_turn", "closed",
+    "last_event",
 )  # fmt: skip
 
 
@@ -387,7 +389,8 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.queue = [turn for turn in ledger.queue if turn.id != turn_id]
     ledger.outcomes[outcome] = ledger.outcomes.get(outcome, 0) + 1
     ledger.completed += outcome == "completed"
-    ledger.last_error = (event.get("error") or {}).get("kind")
+    ledger.last_error = kind = (event.get("error") or {}).get("kind")
+    ledger.last_turn = {"turn_id": turn_id, "outcome": outcome, "error_kind": kind, "ended_at": event["ts"]}
     ledger.usage = ledger.usage + usage
     ledger.tokens += usage.total_tokens or 0
     _add_cost(ledger, event, usage)

@@ -215,6 +215,7 @@ def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
         "idle_s": since if current else None,
         "age_s": clock.age_of(spec.created_at),
         "turns": ledger.turns,
+        "last_turn": ledger.last_turn,
         "held": None,
         "approvals": len(current.approvals) if current else 0,
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],

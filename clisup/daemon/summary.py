@@ -59,6 +59,7 @@ def summary_of(session: Session) -> dict[str, Any]:
         "idle_s": run.guard.idle_s if run else None,
         "age_s": clock.age_of(session.spec.created_at),
         "turns": ledger.turns,
+        "last_turn": ledger.last_turn,
         "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
         "approvals": len(session.approvals.open),
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],

@@ -196,6 +196,7 @@ class SessionSummary(Result):
     idle_s: float | None
     age_s: float | None
     turns: int
+    last_turn: dict[str, Any] | None
     held: dict[str, Any] | None
     approvals: int
     queue: list[dict[str, Any]]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from clisup.core.events import TurnOutcome
 from clisup.rpc.models import BackendInfo, Result, SessionSummary
 
 __all__ = [
@@ -78,6 +79,15 @@ class LastEvent(Result):
     age_s: float
 
 
+class LastTurn(Result):
+    """The turn of a session that ended last. `error_kind` is null where it had no error."""
+
+    turn_id: str
+    outcome: TurnOutcome
+    error_kind: str | None
+    ended_at: str
+
+
 class NextTimer(Result):
     """The watchdog's timer that fires first."""
 
@@ -99,6 +109,7 @@ class SessionRow(SessionSummary):
     """A session. To typed clients these are dicts, as in `session/list`; the schema says what is in them."""
 
     queue: list[QueuedTurn]  # type: ignore[assignment]  # see above
+    last_turn: LastTurn | None  # type: ignore[assignment]  # see above
     last_event: LastEvent | None  # type: ignore[assignment]  # see above
     next_timer: NextTimer | None  # type: ignore[assignment]  # see above
 

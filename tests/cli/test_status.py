@@ -46,6 +46,7 @@ SUMMARY = {
 IDLE = SUMMARY | {
     "session_id": SESSION[:8] + "-1111-4000-8000-000000000002", "state": "idle", "phase": None, "turn_id": None, "pid": None,
     "idle_s": None, "queue": [], "tokens": {}, "cost_usd": None, "next_timer": None, "rss_bytes": None, "last_event": None,
+    "last_turn": {"turn_id": "t2", "outcome": "failed", "error_kind": "rate_limit", "ended_at": "2026-01-01T00:00:00Z"},
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "schema_version": 1, "daemon": DAEMON, "backends": [CLAUDE, DEMO], "sessions": [SUMMARY, IDLE],
@@ -110,13 +111,27 @@ def cells(text: str) -> list[list[str]]:
 def test_every_cell_of_a_session_has_a_value(clisup: Run) -> None:
     rows = cells(clisup("status").out.split("\n\n")[2])
     assert rows[0] == [
-        "SESSION", "BACKEND", "STATE", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST",
+        "SESSION", "BACKEND", "STATE", "OUTCOME", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST",
     ]  # fmt: skip
     assert rows[1] == [
-        SESSION[:12], "demo", "running", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "210.0 MiB", "12.3k", "$0.0123",
+        SESSION[:12], "demo", "running", "-", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "210.0 MiB", "12.3k", "$0.0123",
         "tool_use, 3 min ago",
     ]  # fmt: skip
-    assert rows[2] == ["3f2a0000-111", "demo", "idle", "-", "-", "-", "1 h 2 min", "-", "-", "-", "-", "-"]
+    assert rows[2] == [
+        "3f2a0000-111",
+        "demo",
+        "idle",
+        "failed: rate_limit",
+        "-",
+        "-",
+        "-",
+        "1 h 2 min",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize("args", [("-o", "session,next-timer,QUEUE,id"), ("-osession,next_timer,queue,id",),
@@ -169,6 +184,19 @@ def test_what_the_light_parser_cannot_read_is_explained(clisup: Run, args: tuple
     assert "--help" in ran.err
 
 
+def test_a_session_whose_last_turn_failed_is_red_and_no_cell_can_make_a_row(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = SUMMARY | {"labels": {"job": "one\ntwo\tthree"}}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": [labelled, IDLE]}
+    on_a_terminal(monkeypatch, 200)
+    monkeypatch.delenv("NO_COLOR")
+    rows = clisup("status", "-o", "session,labels,outcome").out.splitlines()
+    assert len(rows) == 3
+    assert rows[1] == "3f2a0000-000  job=one two three  -"
+    assert rows[2].startswith("\033[31m3f2a0000-111") and rows[2].endswith("failed: rate_limit\033[0m")
+
+
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -176,7 +204,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "gone"), [
-    (200, []), (110, ["LAST"]), (80, ["LAST", "PID", "COST"]),
+    (200, []), (120, ["LAST"]), (80, ["LAST", "PID", "COST", "AGE", "MEM"]),
 ])  # fmt: skip
 def test_a_narrow_terminal_loses_the_least_important_columns_and_is_told(
     clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int, gone: list[str]

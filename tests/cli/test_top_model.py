@@ -151,13 +151,13 @@ def test_the_filter_wants_all_words_and_knows_labels() -> None:
     assert one.shown("session", "claude ticket", 100.0) == []
 
 
-@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("width", [40, 80, 130, 200])
 def test_every_row_is_exactly_as_wide_as_the_screen_and_narrow_ones_leave_columns_out(width: int) -> None:
     one = board(session(ONE, phase="tool", queue=[{}], next_timer={"phase": "tool", "fires_in_s": 42.0}), session(TWO))
     made = table(one, one.shown("session", "", 100.0), width, 100.0)
     assert {len(text) for text in (made.head, *(line.text for line in made.lines))} == {width}
     assert made.head.startswith("SESSION ") and made.lines[0].text.startswith("1aaaaaaa ")
-    assert ("NEXT TIMER" in made.head) == (width >= 120)
+    assert ("NEXT TIMER" in made.head) == (width >= 130)
     assert "PHASE" in made.head and "LAST EVENT" in made.head
     if width > 40:
         assert "t1 +1" in made.lines[0].text
@@ -174,6 +174,25 @@ def test_rows_say_who_asks_who_works_who_waits_and_who_rests() -> None:
     tones = {line.session_id: (line.tone, line.text) for line in table(one, one.sessions, 120, 100.0).lines}
     assert [tone for tone, _ in tones.values()] == ["asking", "running", "waiting"]
     assert "approval (1)" in tones[ONE][1] and " held " in tones[THREE][1]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "said", "tone"),
+    [
+        ("completed", None, "completed", "resting"),
+        ("failed", "authentication", "failed: authentication", "failed"),
+        ("timed_out", "idle_timeout", "timed_out", "failed"),
+        ("interrupted", "cancelled", "interrupted", "resting"),
+    ],
+)
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_session_that_rests_says_how_its_last_turn_ended(
+    outcome: str, kind: str | None, said: str, tone: str, width: int
+) -> None:
+    last = {"turn_id": "t1", "outcome": outcome, "error_kind": kind, "ended_at": "2026-01-01T00:00:00Z"}
+    one = board(session(ONE, turn_id=None, phase=None, state="idle", last_turn=last))
+    (line,) = table(one, one.sessions, width, 100.0).lines
+    assert said in line.text and line.tone == tone
 
 
 def test_the_next_timer_counts_down_between_two_looks() -> None:

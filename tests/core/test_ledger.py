@@ -232,9 +232,16 @@ def test_closing_is_for_good_and_other_notices_close_nothing() -> None:
 def test_the_last_error_is_that_of_the_last_turn() -> None:
     journal = written(["accept", "start", "fail"])
     assert folded(journal.records).last_error == "crashed"
+    failed = {"turn_id": "t1", "outcome": "failed", "error_kind": "crashed", "ended_at": "ts5"}
+    assert folded(journal.records).last_turn == failed
     for step in (journal.accept, journal.start, journal.finish):
         step()
-    assert folded(journal.records).last_error is None
+    ledger = folded(journal.records)
+    assert ledger.last_error is None
+    assert ledger.last_turn == {"turn_id": "t2", "outcome": "completed", "error_kind": None, "ended_at": "ts10"}
+    again = Ledger()
+    again.restore(ledger.snapshot())
+    assert again.last_turn == ledger.last_turn
 
 
 def test_a_native_session_that_was_lost_is_found_again_by_the_next_init() -> None:

@@ -32,7 +32,7 @@ def unknown(model: type[BaseModel], value: dict[str, Any]) -> Iterator[str]:
     yield from (f"{model.__name__}.{name}" for name in value.keys() - model.model_fields.keys())
     rows = {"daemon": "DaemonInfo", "storage": "StorageStatus", "sessions": "SessionRow", "backends": "BackendRow",
             "accounts": "AccountRow", "clients": "ClientRow", "totals": "Totals", "last_event": "LastEvent",
-            "next_timer": "NextTimer"}  # fmt: skip
+            "last_turn": "LastTurn", "next_timer": "NextTimer"}  # fmt: skip
     for name, below in value.items():
         for row in below if isinstance(below, list) else [below]:
             if isinstance(row, dict) and name in rows and model is not status_models.BackendRow:
@@ -114,6 +114,49 @@ def test_without_a_daemon_the_files_tell_of_turns_that_go_on_and_of_those_that_w
     (tmp_path / "go").touch()
     assert goes_on.end_of("t2")["outcome"] == "completed"
     cut.end_of("t2")
+
+
+def test_each_list_says_how_the_last_turn_ended_with_a_daemon_and_without(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    fresh, good, bad, slow, cut = (daemon.new(timeouts={"model_idle": 0.5} if at == 3 else None) for at in range(5))
+    for session, script in ((good, "hello"), (bad, "@error authentication"), (slow, "@stall")):
+        session.prompt(script)
+        session.end_of("t1")
+    cut.prompt("@stall")
+    until(lambda: cut.get()["phase"] == "model")
+    daemon.call("session/interrupt", session_id=cut.id)
+    cut.end_of("t1")
+    wanted = {fresh: "-", good: "completed", bad: "failed: authentication", slow: "timed_out", cut: "interrupted"}
+    kinds = {fresh: None, good: None, bad: "authentication", slow: "idle_timeout", cut: "cancelled"}
+    for code in (0, 3):
+        rows = run(daemon, "status", "-o", "id,outcome").stdout.splitlines()[1:]
+        assert dict(row.split(maxsplit=1) for row in rows) == {s.id: word for s, word in wanted.items()}
+        listed = run(daemon, "sessions")
+        assert listed.returncode == code
+        for session, word in wanted.items():
+            assert any(line.startswith(session.id[:8]) and f"  {word}  " in line for line in listed.stdout.splitlines())
+            assert f"Outcome: {word}\n" in run(daemon, "status", session.id).stdout
+        for row in map(json.loads, run(daemon, "sessions", "--json").stdout.splitlines()):
+            last = row["last_turn"] or {"error_kind": None}
+            assert last["error_kind"] == next(kind for s, kind in kinds.items() if s.id == row["session_id"])
+        if code == 0:
+            daemon.stop()
+
+
+def test_while_a_turn_runs_the_outcome_of_the_one_before_is_for_programs_alone(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt("@crash")
+    session.end_of("t1")
+    session.prompt(f"@wait-file {tmp_path}/go")
+    until(lambda: session.get()["turn_id"] == "t2")
+    assert run(daemon, "status", "-o", "outcome").stdout.splitlines() == ["OUTCOME", "-"]
+    (last,) = [row["last_turn"] for row in valid(daemon.call("daemon/status"))["sessions"]]
+    assert (last["turn_id"], last["outcome"], last["error_kind"]) == ("t1", "failed", "crashed")
+    (tmp_path / "go").touch()
+    session.end_of("t2")
 
 
 def test_a_look_from_disk_changes_no_byte_and_no_time_and_takes_no_lock(

@@ -33,6 +33,7 @@ s                 sort by the next: attention, session, idle,
 q Ctrl-C          leave; what runs goes on
 
 yellow: waits for a word   green: works   cyan: waits for a slot
+red: its last turn failed
 """
 
 

@@ -32,7 +32,7 @@ _NOBODY = "No sessions: clisup run -b BACKEND PROMPT opens one."
 _LEAST_ROOM = 40
 _STYLES = {
     "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red",
-    "asking": "bold yellow", "running": "green", "waiting": "cyan", "resting": "dim",
+    "asking": "bold yellow", "running": "green", "waiting": "cyan", "failed": "red", "resting": "dim",
     "text": "", "tool": "cyan", "alarm": "red", "turn": "bold", "note": "dim",
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from clisup.cli.status import short_ids
+from clisup.cli.status_columns import failed, outcome, short_ids
 from clisup.cli.terminal import clip, cost, plain, tokens
 from clisup.cli.top.model import Board
 
@@ -16,13 +16,13 @@ LEAST_LAST = 22
 
 _GAP = "  "
 _GIVE_WAY = ("NEXT TIMER", "MODEL", "PID", "AGE", "COST", "MEM", "TOKENS", "TURN", "BACKEND", "IDLE")
-_NARROW = {"BACKEND": 12, "PHASE": 14, "MODEL": 18, "TURN": 7, "NEXT TIMER": 18}
+_NARROW = {"BACKEND": 12, "PHASE": 14, "OUTCOME": 22, "MODEL": 18, "TURN": 7, "NEXT TIMER": 18}
 _RIGHT = ("IDLE", "AGE", "PID", "MEM", "TOKENS", "COST")
 _Session = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """A session's row, cut to the table's width. `tone` is one of asking, running, waiting, resting."""
+    """A session's row, cut to the table's width. `tone` is one of asking, running, waiting, failed, resting."""
 
     session_id: str
     text: str
@@ -67,7 +67,9 @@ def _joined(row: dict[str, str], widths: dict[str, int]) -> str:
 def _tone(s: _Session) -> str:
     if s.get("approvals"):
         return "asking"
-    return "running" if s.get("turn_id") else "waiting" if s.get("queue") else "resting"
+    if s.get("turn_id"):
+        return "running"
+    return "waiting" if s.get("queue") else "failed" if failed(s) else "resting"
 
 
 def brief(seconds: float | None) -> str:
@@ -118,6 +120,7 @@ CELLS: dict[str, Callable[[Board, _Session, float], str]] = {
     "SESSION": lambda board, s, now: s["session_id"][:8],
     "BACKEND": lambda board, s, now: s["backend"],
     "PHASE": lambda board, s, now: _phase(s),
+    "OUTCOME": lambda board, s, now: outcome(s),
     "TURN": lambda board, s, now: _turn(s),
     "IDLE": lambda board, s, now: brief(board.idle_s(s, now)),
     "AGE": lambda board, s, now: brief(board.age_s(s, now)),
