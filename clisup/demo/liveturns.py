@@ -163,7 +163,7 @@ class LiveTurns:
         if self._origin is not None:
             fields["origin"] = self._origin
 
-    def _ask(self, name: str, arguments: Frame, start: Start | None) -> AskedCall:
+    def _ask(self, name: str, arguments: Frame, start: Start) -> AskedCall:
         if self._desk is None:
             from clisup.demo.permission import Desk  # with the first tool that needs it: it brings subprocess
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clisup.demo.session import new_id
-from clisup.demo.tools import Answer, Call, ReadyCall, ShellCall, edit_file, is_allowed
+from clisup.demo.tools import Answer, Call, is_allowed
 from clisup.demo.wire import Interrupted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class AskedCall(Call):
 
     asked = True
 
-    def __init__(self, desk: Desk, name: str, arguments: Frame, start: Start | None) -> None:
+    def __init__(self, desk: Desk, name: str, arguments: Frame, start: Start) -> None:
         super().__init__()
         self._desk, self.name, self.arguments, self._start = desk, name, arguments, start
         self.request_id: str | None = None
@@ -63,17 +63,10 @@ class AskedCall(Call):
             self._real.kill()
 
     def carry_out(self, arguments: Frame) -> None:
-        """From here on it runs: a Bash, a Write and an Edit really, others only in name."""
+        """Let the tool begin."""
         self.waits = False
-        if self._start is not None:
-            self._real = self._start(arguments)
-            self._real.tool_id, self.is_task = self.tool_id, self._real.is_task
-        elif self.name == "Bash" and "command" in arguments:
-            self._real = ShellCall(str(arguments["command"]))
-        elif self.name in _FILE_TOOLS:
-            self._real = edit_file(self.name, arguments)
-        else:
-            self._real = ReadyCall("ok")
+        self._real = self._start(arguments)
+        self._real.tool_id, self.is_task = self.tool_id, self._real.is_task
 
 
 class Desk:
@@ -84,8 +77,8 @@ class Desk:
         self._line: list[AskedCall] = []
         self._rules: list[Frame] = []
 
-    def call(self, name: str, arguments: Frame, start: Start | None) -> AskedCall:
-        """A call that will ask, after those that are in the line before it. `start` carries it out where it is of an MCP server."""
+    def call(self, name: str, arguments: Frame, start: Start) -> AskedCall:
+        """A call that will ask, after those that are in the line before it. `start` carries it out."""
         call = AskedCall(self, name, arguments, start)
         self._line.append(call)
         return call

@@ -203,6 +203,7 @@ PLAYS: dict[str, Callable[[Player, Step], None]] = {
     "bash": lambda player, step: player.tools.play((step,)),
     "denied": lambda player, step: player.tools.play((step,)),
     "ask": lambda player, step: player.tools.play((step,)),
+    "run": lambda player, step: player.tools.play((step,)),
     "mcp": lambda player, step: player.tools.play((step,)),
     "parallel": lambda player, step: player.tools.play(step.inner),
     "heartbeat": _heartbeat,

@@ -12,7 +12,7 @@ __all__ = ["ECHO", "PARALLEL_TOOLS", "BadScript", "Step", "parse_script"]
 ECHO = "echo"
 """The one step of a prompt without directives."""
 
-PARALLEL_TOOLS = ("tool", "bash", "denied", "ask", "mcp")
+PARALLEL_TOOLS = ("tool", "bash", "denied", "ask", "run", "mcp")
 
 # `@path/to/file` and `@someone, ...` are no directives: a prompt that mentions a file must reach the model as text.
 _DIRECTIVE = re.compile(r"@([a-z][a-z-]*)(?:[ \t]+(.*))?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.demo.signals import nap
@@ -49,7 +50,7 @@ class ToolPlayer:
         self._turn, self._session_id = turn, session_id
         self.wait: Callable[[float], None] = nap
         self.after_answers: Callable[[], None] = lambda: None
-        self.ask: Callable[[str, dict[str, Any], Start | None], Call] | None = None
+        self.ask: Callable[[str, dict[str, Any], Start], Call] | None = None
         self.servers: Servers | None = None
         self.running: list[Call] = []
         self.background: list[Background] = []
@@ -164,13 +165,12 @@ class ToolPlayer:
 
             mode = self._turn.permission_mode
             return self.servers.start(name, arguments, mode, self.ask) if self.servers else mcp.unknown(name)
+        start = partial(tools.carry_out if step.name == "run" else tools.pretend, name)
         if self.ask is not None and self._turn.permission_mode != "dontAsk":
-            return self.ask(name, arguments, None)
+            return self.ask(name, arguments, start)
         if not tools.is_allowed(name, arguments, self._turn.permission_mode):
             return tools.deny(name, arguments)
-        if step.name == "ask" and name == "Bash" and "command" in arguments:
-            return tools.ShellCall(str(arguments["command"]))
-        return tools.edit_file(name, arguments)
+        return start(arguments)
 
     def _look(self, call: Call) -> None:
         with (

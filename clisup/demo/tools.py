@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["Answer", "Call", "ReadyCall", "ShellCall", "deny", "edit_file", "is_allowed"]
+__all__ = ["Answer", "Call", "ReadyCall", "ShellCall", "carry_out", "deny", "is_allowed", "pretend"]
 
 _OUTPUT_LIMIT = 30_000  # characters of a command's output that reach the model, claude's own default
 _FILE_TOOLS = ("Edit", "Write")
@@ -139,11 +139,24 @@ def deny(name: str, arguments: dict[str, Any]) -> ReadyCall:
     return ReadyCall(message, is_error=True, meta=_REJECTED)
 
 
-def edit_file(name: str, arguments: dict[str, Any]) -> ReadyCall:
-    """Really carry out a Write or an Edit; any other tool is only pretended."""
+def pretend(name: str, arguments: dict[str, Any]) -> Call:
+    """Answer what the tool would have done. A prompt is a script: its words run and write nothing by themselves."""
+    if name == "Bash":
+        return ReadyCall(f"The demo only pretends. It would have run: {arguments.get('command', '')}")
+    if name in _FILE_TOOLS:
+        return ReadyCall(f"The demo only pretends. It would have written: {arguments.get('file_path', '')}")
+    return ReadyCall("ok")
+
+
+def carry_out(name: str, arguments: dict[str, Any]) -> Call:
+    """Run a Bash, or make the change of a Write or an Edit. Any other tool is pretended."""
+    if name == "Bash" and "command" in arguments:
+        return ShellCall(str(arguments["command"]))
+    return _edit_file(name, arguments) if name in _FILE_TOOLS else pretend(name, arguments)
+
+
+def _edit_file(name: str, arguments: dict[str, Any]) -> ReadyCall:
     actions: dict[str, Callable[[str, dict[str, Any]], str]] = {"Write": _write, "Edit": _edit}
-    if name not in actions:
-        return ReadyCall("ok")
     path = os.path.abspath(str(arguments.get("file_path", "")))
     try:
         said = actions[name](path, arguments)

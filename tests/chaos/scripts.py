@@ -145,7 +145,7 @@ _POLITE = {"int_grace": 60.0, "term_grace": 1.0}
 _ON: dict[str, Any] = {"exit": None}
 _CALM = "@heartbeat 1000\n"
 """How long a tool takes here is the matter of the machine and of the kills: it is not to tell of it."""
-_ASK = '@ask Bash {"command": "echo NUMBER >> ran-NUMBER"}'
+_ASK = '@run Bash {"command": "echo NUMBER >> ran-NUMBER"}'
 
 LIVE = Kind(
     "live",

@@ -410,7 +410,7 @@ def test_a_tool_of_the_session_cannot_answer_for_it(agent: Callable[..., Harness
 
 # A live process: claude's own words, as the demo speaks them
 
-MADE = '@ask Bash {"command": "echo made > made.txt"}'
+MADE = '@run Bash {"command": "echo made > made.txt"}'
 
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])

@@ -21,7 +21,7 @@ from clisup.cli.attach import last_start
 from clisup.client.sync import Client
 
 QUESTION = "[d]eny with a message: "
-ASK = '@ask Bash {"command": "echo made > made.txt"}'
+ASK = '@run Bash {"command": "echo made > made.txt"}'
 
 
 @pytest.fixture

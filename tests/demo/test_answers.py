@@ -133,9 +133,9 @@ def test_an_unanswered_permission_is_a_denial_and_no_failure(demo: Demo) -> None
 
 
 def test_accept_edits_really_writes_below_the_directory_only(demo: Demo) -> None:
-    script = '@denied Write {"file_path": "yes.txt", "content": "old"}\n'
-    script += '@denied Edit {"file_path": "yes.txt", "old_string": "old", "new_string": "new"}\n'
-    script += '@denied Write {"file_path": "../out.txt", "content": "x"}\n@denied Deploy'
+    script = '@run Write {"file_path": "yes.txt", "content": "old"}\n'
+    script += '@run Edit {"file_path": "yes.txt", "old_string": "old", "new_string": "new"}\n'
+    script += '@run Write {"file_path": "../out.txt", "content": "x"}\n@denied Deploy'
     run = demo.run(script, "--permission-mode", "acceptEdits")
     assert (demo.cwd / "yes.txt").read_text() == "new"
     assert not (demo.cwd.parent / "out.txt").exists()

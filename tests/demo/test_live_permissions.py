@@ -9,8 +9,8 @@ import pytest
 
 from tests.demo.conftest import Demo, Talk
 
-MAKES = '@ask Bash {"command": "touch made"}\nDone.'
-WRITES = '@ask Write {"file_path": "new.txt", "content": "old"}\nDone.'
+MAKES = '@run Bash {"command": "touch made"}\nDone.'
+WRITES = '@run Write {"file_path": "new.txt", "content": "old"}\nDone.'
 
 
 def tool_results(talk: Talk) -> list[dict[str, Any]]:
@@ -41,6 +41,35 @@ def test_what_is_allowed_really_happens(demo: Demo) -> None:
     assert (result["permission_denials"], result["result"]) == ([], "Done.")
     assert (demo.cwd / "made").exists()
     assert (demo.cwd / "new.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("directive", ["ask", "denied"])
+def test_a_pretended_tool_that_is_allowed_says_what_it_would_have_done_and_does_nothing(
+    demo: Demo, directive: str
+) -> None:
+    path = demo.cwd.parent / "written"
+    talk = demo.live()
+    talk.say(f'@{directive} Bash {{"command": "touch made"}}\n@{directive} Write {{"file_path": "{path}"}}')
+    talk.asked()
+    talk.answer("allow", updatedInput={"command": "touch made; touch more"})
+    talk.asked()
+    talk.answer("allow")
+    talk.until("result")
+    assert [result["content"] for result in tool_results(talk)] == [
+        "The demo only pretends. It would have run: touch made; touch more",
+        f"The demo only pretends. It would have written: {path}",
+    ]
+    assert not path.exists() and not [*demo.cwd.glob("m*")]
+
+
+@pytest.mark.parametrize("directive", ["ask", "denied"])
+def test_a_pretended_tool_does_nothing_in_a_run_that_may_do_everything(demo: Demo, directive: str) -> None:
+    demo.env["IS_SANDBOX"] = "1"
+    script = f'@{directive} Bash {{"command": "touch made"}}\n@{directive} Write {{"file_path": "made"}}'
+    run = demo.run(script, "--permission-mode", "bypassPermissions")
+    results = [frame["message"]["content"][0] for frame in run.of("user")]
+    assert ["only pretends" in result["content"] for result in results] == [True, True]
+    assert not (demo.cwd / "made").exists()
 
 
 def test_the_input_of_the_answer_is_what_happens(demo: Demo) -> None:
@@ -115,7 +144,7 @@ def test_a_mode_that_was_remembered_lets_edits_pass(demo: Demo) -> None:
 
 def test_tools_of_one_message_ask_one_after_the_other(demo: Demo) -> None:
     talk = demo.live()
-    talk.say('@parallel\n@ask Bash {"command": "touch a"}\n@ask Bash {"command": "test -e a && touch b"}\n@end')
+    talk.say('@parallel\n@run Bash {"command": "touch a"}\n@run Bash {"command": "test -e a && touch b"}\n@end')
     assert talk.asked()["input"]["command"] == "touch a"
     talk.answer("allow")
     assert talk.asked()["input"]["command"] == "test -e a && touch b"
@@ -124,8 +153,8 @@ def test_tools_of_one_message_ask_one_after_the_other(demo: Demo) -> None:
     assert (demo.cwd / "b").exists()
 
 
-@pytest.mark.parametrize("directive", ["ask", "denied"])
-def test_both_directives_ask_where_somebody_can_answer_and_are_refused_elsewhere(demo: Demo, directive: str) -> None:
+@pytest.mark.parametrize("directive", ["ask", "denied", "run"])
+def test_each_directive_asks_where_somebody_can_answer_and_is_refused_elsewhere(demo: Demo, directive: str) -> None:
     script = f'@{directive} Write {{"file_path": "new.txt", "content": "x"}}'
     talk = demo.live()
     talk.say(script)
@@ -157,7 +186,7 @@ def test_nobody_left_to_answer_is_a_denial_and_the_turn_is_finished(demo: Demo) 
 
 def test_a_tool_that_was_allowed_is_killed_by_an_interrupt(demo: Demo) -> None:
     talk = demo.live()
-    talk.say('@ask Bash {"command": "touch began; sleep 600"}')
+    talk.say('@run Bash {"command": "touch began; sleep 600"}')
     talk.asked()
     talk.answer("allow")
     assert Demo.eventually((demo.cwd / "began").exists)
