@@ -39,7 +39,7 @@ def command(dry_run: bool, older_than: float, as_json: bool) -> int:
     """Remove what is of no use any more, and say how much room it took.
 
     That is: closed sessions, events that are older or more than retention keeps, what a crash left behind (half written
-    files, run directories without a run, secrets of closed sessions, deleted sessions, sockets nobody listens at) and
+    files, run directories without a run, secrets of closed sessions, deleted sessions, sockets of its own that nobody listens at) and
     empty cgroups. A session that works, waits or rests is never touched, nor are the CLIs' own transcripts, nor a session
     that cannot be read.
 

@@ -126,7 +126,7 @@ def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Gar
     yield from garbage.temporary(facts.state_dir)
     yield from garbage.empty_cgroups(facts.cgroups, facts.runs, frozenset(s.dir.id for s in facts.sessions))
     yield from garbage.around_sockets(facts.socket, served=facts.served)
-    yield from garbage.cli_sockets()
+    yield from garbage.cli_sockets(session.dir for session in facts.sessions)
 
 
 def result_of(params: GcParams, items: Iterable[Garbage], failed: dict[str, str], more: int) -> GcResult:

@@ -12,10 +12,11 @@ import re
 import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clisup.core.retention import Part
+from clisup.errors import WorldError
 from clisup.host import cgroups, clock
 from clisup.host.locks import lock_holder
 from clisup.host.peers import is_gone
@@ -37,7 +38,10 @@ TEMPORARY_AGE_S = 3600.0
 """Writing a file takes milliseconds; one that is half written after so long belongs to a process that died."""
 
 CLI_SOCKETS = "/tmp/cc-socks"
-"""Where claude keeps a socket for each process, and leaves it after a SIGKILL (2.1.329)."""
+"""Directory of all claude processes of a user, where each has a socket and leaves it after a SIGKILL (2.1.329)."""
+
+_SLACK_S = 1.0
+"""How far the times of files may differ from those of the process that they tell of."""
 
 _STARTED = frozenset({"start.json", "exit.json"})  # either shows that a process was started
 _TEMPORARY = re.compile(r".+\.([0-9]+)\.tmp")
@@ -123,8 +127,14 @@ def empty_cgroups(
 
 
 def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
-    """A daemon's socket that nobody listens at (unless it is `served`), and those that were never put in its place."""
+    """A daemon's socket that nobody listens at (unless it is `served`), and those that were never put in its place.
+
+    A daemon takes the lock beside its socket first. Without that lock these are sockets of some other program.
+    """
     folder, base = os.path.split(path)
+    lock = _lstat(f"{path}.lock")
+    if lock is None or not stat.S_ISREG(lock.st_mode) or lock.st_uid != os.geteuid():
+        return
     for name in _names(folder):
         pid = name.removeprefix(f"{base}.")
         own = not served and name == base
@@ -134,12 +144,30 @@ def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
             yield Garbage("socket", found, 0, "nobody listens there any more")
 
 
-def cli_sockets() -> Iterator[Garbage]:
-    """Sockets of claude processes that are gone. Another user's are left alone, and so is all that is no socket."""
+def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Garbage]:
+    """Sockets of claude processes that were runs of these sessions. Other programs of the user keep theirs beside them."""
+    dead = {}
     for name in _names(CLI_SOCKETS):
         path = os.path.join(CLI_SOCKETS, name)
         if (match := _PID_SOCKET.fullmatch(name)) and is_gone(int(match[1])) and _is_dead(path):
-            yield Garbage("socket", path, 0, f"claude's, whose process {match[1]} is gone")
+            dead[int(match[1])] = path
+    runs = (directory.run(number) for directory in sessions for number in directory.run_numbers())
+    for run in runs if dead else ():
+        try:
+            pid = (run.start_record() or {}).get("pid")
+            if isinstance(pid, int) and pid in dead and _made_by_run(run, dead[pid]):
+                yield Garbage("socket", dead.pop(pid), 0, f"of this run's claude, whose process {pid} is gone")
+        except WorldError:  # what cannot be read proves nothing
+            continue
+
+
+def _made_by_run(run: RunDir, path: str) -> bool:
+    """Tell whether the file was made while the run's process had its pid: before and later it is that of a stranger."""
+    lived = (run.exit_record() or {}).get("duration_s")
+    if (run.start_record() or {}).get("stage") != "main_exited" or not isinstance(lived, float | int):
+        return False
+    ended, made = _lstat(run.started), _lstat(path)  # the keeper wrote that file last when the process ended
+    return bool(ended and made and -_SLACK_S <= ended.st_mtime - made.st_mtime <= lived + _SLACK_S)
 
 
 def remove(item: Garbage) -> str | None:

@@ -278,8 +278,12 @@ class RunDir:
         """Another value for a part of it. Raises `WorldError(storage_failed)`."""
         write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed})
 
+    @property
+    def started(self) -> str:
+        return os.path.join(self.path, "start.json")
+
     def start_record(self) -> dict[str, Any] | None:
-        return read_json(os.path.join(self.path, "start.json"))
+        return read_json(self.started)
 
     def exit_record(self) -> dict[str, Any] | None:
         return read_json(os.path.join(self.path, "exit.json"))

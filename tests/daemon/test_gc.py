@@ -16,12 +16,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from commands import Done, run
+from commands import Done, environment, run
 from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.daemon.clearing import Clearing
+from clisup.daemon.clearing_alone import clear_alone
 from clisup.errors import ClisupError
+from clisup.host import garbage
 from clisup.host.garbage import Garbage
 
 OLD = time.time() - 40 * 86_400
@@ -146,6 +148,28 @@ def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_
     (tmp_path / "go").touch()
     assert working.end_of("t1")["text"] == "bye" and working.end_of("t2")["outcome"] == "completed"
     assert resting.ask("again")["outcome"] == "completed"
+
+
+def test_of_the_sockets_of_claudes_only_those_of_its_own_runs_go(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = serve()
+    session, folder = daemon.new(), tmp_path / "cc-socks"
+    folder.mkdir()
+    session.prompt(f"@wait-file {tmp_path}/go\nbye")
+    mine, foreign = folder / f"{session.cli()}.sock", folder / f"{dead_pid()}.sock"
+    for path in (mine, foreign):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(path))
+    (tmp_path / "go").touch()
+    session.end_of("t1")
+    daemon.stop()
+    monkeypatch.setattr(garbage, "CLI_SOCKETS", str(folder))
+    for name, value in environment(daemon).items():
+        monkeypatch.setenv(name, value)
+    done = clear_alone(dry_run=False, older_than_s=1e9)
+    assert [item["path"] for item in done["items"] if item["kind"] == "socket"] == [str(mine)]
+    assert foreign.exists() and not mine.exists()
 
 
 def test_what_retention_would_remove_goes_without_a_daemon_too_but_never_the_last_segment(serve: Serve) -> None:
