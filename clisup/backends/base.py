@@ -53,6 +53,7 @@ __all__ = [
     "fork_rules",
     "given_up_by",
     "is_idle",
+    "login_keys",
     "login_question",
     "passes_on",
     "presence_rules",
@@ -267,6 +268,7 @@ class Adapter(Protocol):
       `parse_login(output: str, exit_code: int) -> bool | None` for stdout and stderr together; and, where the command is
       only then silent on the network, `login_env: Mapping[str, str]` to set for it. `login_elsewhere: str` says what else can
       stand in for a login that the command knows nothing of. Default: cannot tell.
+    - `login_keys: tuple[str, ...]`, the variables with which the CLI logs in. Default: any of its scrub lists' pairs.
     - `refused_as_root(env: Mapping[str, str]) -> tuple[str, ...]`: the permission modes and flags that the CLI refuses where
       it runs as root with this environment. Default: none.
     - `fork: ForkRules`, where its capabilities have `fork`; `seed: SeedRules`, where they have `history`;
@@ -327,6 +329,12 @@ def login_question(adapter: Adapter) -> LoginQuestion:
     env: Mapping[str, str] = getattr(adapter, "login_env", {})
     elsewhere: str = getattr(adapter, "login_elsewhere", "")
     return LoginQuestion(args, env, elsewhere, getattr(adapter, "parse_login", lambda output, exit_code: None))
+
+
+def login_keys(adapter: Adapter) -> tuple[str, ...] | None:
+    """Return the variables with which the CLI logs in; None where the adapter does not say."""
+    keys: tuple[str, ...] | None = getattr(adapter, "login_keys", None)
+    return keys
 
 
 def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class ClaudeAdapter:
     default_versions = ">=2.1.197,<3"
     version_args: tuple[str, ...] = ("--version",)
     login_args: tuple[str, ...] = ("auth", "status")
+    login_keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     fork = ClaudeFork()

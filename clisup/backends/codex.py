@@ -69,6 +69,7 @@ class CodexBase:
     default_versions = ">=0.169.0,<0.170"
     version_args: tuple[str, ...] = ("--version",)
     login_args: tuple[str, ...] = ("login", "status")
+    login_keys: tuple[str, ...] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
 

@@ -53,6 +53,7 @@ class CodexExecAdapter(CodexBase):
     """`codex exec --json`, which only signals can interrupt."""
 
     kind = "codex-exec"
+    login_keys = ("CODEX_API_KEY",)
     capabilities = Capabilities(
         deltas=False,
         images=True,

@@ -63,6 +63,7 @@ class GeminiAdapter:
     default_command: tuple[str, ...] = ("gemini",)
     default_versions = ">=0.61,<0.62"
     version_args: tuple[str, ...] = ("--version",)
+    login_keys = ("GEMINI_API_KEY",)
     capabilities = Capabilities(
         thinking=False,
         images=True,

@@ -64,6 +64,7 @@ class QwenAdapter:
     default_command: tuple[str, ...] = ("qwen",)
     default_versions = ">=0.24,<0.25"
     version_args: tuple[str, ...] = ("--version",)
+    login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
     capabilities = Capabilities(
         history=True,
         structured=True,

@@ -31,11 +31,14 @@ class Answer:
         self._last = "\n"
         self._empty = True
         self._message: str | None = None
+        self._aside = ""
 
     def take(self, event: _Event) -> None:
         """Show what the event adds to the answer. The text of subagents is not part of it."""
         if event.get("parent_tool_use_id"):
             return
+        if event["type"] in ("content_delta", "message"):
+            self._tell_aside()
         match event["type"]:
             case "content_delta" if event["kind"] == "text" and self._stream:
                 self._delta(event)
@@ -61,9 +64,7 @@ class Answer:
         """The message is right: show what the deltas did not, or say that they were wrong."""
         text = "".join(self._whole(block) for block in event.get("blocks") or () if block["kind"] == "text")
         if event.get("synthetic"):
-            if text:
-                self.end_line()
-                self._note(text)
+            self._aside = text
             return
         id_ = event.get("message_id")
         shown = self._pending.get(id_, "")
@@ -86,9 +87,19 @@ class Answer:
         """Text that no message ever confirmed does not count; an answer that no message brought is in the turn's end."""
         for id_ in list(self._pending):
             self._withdraw(id_)
+        if self._aside.strip() == ((event.get("error") or {}).get("message") or "").strip():
+            self._aside = ""  # who shows the end says it as the error
+        self._tell_aside()
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
         self.end_line()
+
+    def _tell_aside(self) -> None:
+        """Show what the CLI itself said in the model's place. It is never part of the answer."""
+        text, self._aside = self._aside, ""
+        if text:
+            self.end_line()
+            self._note(text)
 
     def _begin(self, id_: str | None) -> None:
         """Each message begins on a line of its own."""

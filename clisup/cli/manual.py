@@ -24,7 +24,7 @@ _FILES = {
 }
 _EXIT = {
     "0": "done", "1": "the turn failed", "2": "usage", "3": "no daemon runs", "4": "no such session",
-    "69": "the backend is not available", "75": "busy: try again", "77": "a tool was denied", "78": "configuration",
+    "69": "the backend is not available, or not logged in", "75": "busy: try again", "77": "a tool was denied", "78": "configuration",
     "124": "timed out", "130": "interrupted",
 }  # fmt: skip
 

@@ -119,7 +119,7 @@ def command(
     A pipe gets only text that the CLI does not take back.
 
     \b
-    Exit codes: 0 done, 1 the turn failed, 77 a tool was denied, 124 timed out, 130 interrupted;
+    Exit codes: 0 done, 1 the turn failed, 69 the CLI is not logged in, 77 a tool was denied, 124 timed out, 130 interrupted;
     before the turn: 2 usage, 3 no daemon, 4 no such session, 69 no such backend, 75 busy.
     Where the answer cannot be written the turn goes on: 74 stdout cannot be written, 141 its reader has left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,16 @@ from clisup.cli.showing import Screen, Showing
 from clisup.cli.terminal import clip
 from clisup.client.coming_back import RECONNECT_S, prompt_surely
 from clisup.client.following import Follower
-from clisup.errors import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED
+from clisup.client.sync import Client
+from clisup.errors import (
+    EXIT_DENIED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_TIMED_OUT,
+    EXIT_TURN_FAILED,
+    EXIT_UNAVAILABLE,
+    ClisupError,
+)
 from clisup.explained import TURN_ERRORS, doctor_hint
 
 __all__ = ["Turn", "exit_code_of_turn"]
@@ -23,6 +33,7 @@ _Event = dict[str, Any]
 _ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_completed")
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
+_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 _HINTS = {
     "authentication": "log in with the CLI itself ({command}), or set its key in [backends.{backend}] env; then try again",
     "permission": "the account may not use this model: choose another with --model",
@@ -37,6 +48,8 @@ _HINTS = {
 
 def exit_code_of_turn(end: _Event) -> int:
     """What `clisup run` ends with, from a turn's `turn_completed`."""
+    if end["outcome"] == "failed" and (end.get("error") or {}).get("kind") == "authentication":
+        return EXIT_UNAVAILABLE
     if end["outcome"] != "completed":
         return _EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED)
     return EXIT_DENIED if end.get("denied") else EXIT_OK
@@ -127,9 +140,29 @@ class Turn:
         kind = str((error or {}).get("kind", ""))
         hint = _HINTS.get(kind, "")
         hint = hint.format(backend=self.backend, command=self.backend, session_id=self.session_id)
+        hint = self._held_back(reason) + hint if kind == "authentication" else hint
         raise TurnEnded(f"cannot give the whole answer, because the turn {_DID[end['outcome']]}: {reason}",
-                        code=_EXIT_CODES[end["outcome"]], hint=hint,
+                        code=exit_code_of_turn(end), hint=hint,
                         doctor=doctor_hint(TURN_ERRORS.get(kind), self.backend))  # fmt: skip
+
+    def _held_back(self, reason: str) -> str:
+        """The beginning of a hint that names the keys which the daemon has and the CLI did not get; empty without one."""
+        try:
+            with Client.connect(self.path, name="clisup-run") as client:
+                report = client.call("backend/env", name=self.backend)
+        except ClisupError:
+            return ""
+        names = list(report.get("held_back") or [])
+        dropped = {item["name"] for item in report.get("dropped") or [] if ".deny:" not in item["rule"]}
+        # The CLI may itself name the variable that it misses, as codex does with that of a provider of one's own.
+        names += [name for name in dict.fromkeys(_NAME.findall(reason)) if name in dropped and name not in names]
+        if not names:
+            return ""
+        listed, it = ", ".join(f'"{name}"' for name in names), "it" if len(names) == 1 else "them"
+        return (
+            f"the daemon has {' and '.join(names)} and holds {it} back: to pass {it} on, set pass_env = [{listed}] in "
+            f"[backends.{self.backend}], then clisup daemon reload; or "
+        )
 
     def _print_value(self, end: _Event) -> None:
         """The answer by the schema, alone on stdout. Raises `TurnEnded` where the model gave none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from clisup.core.drift import DriftEntry
 from clisup.core.finding import Finding, Verdict, examine, fail, ok, warn
-from clisup.core.scrub import EnvReport, Pair, Stamp
+from clisup.core.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
 from clisup.core.versions import version_key
 
 __all__ = ["BACKEND_CHECKS", "BackendFacts", "check_backend"]
@@ -21,7 +21,8 @@ class BackendFacts:
     """What is known of one backend. `optional`: nobody configured or named it, so that it may as well not be there.
 
     `problem` is the reason and the way out of what keeps it from being started, under the name of the check that it belongs
-    to: executable, version, argv or environment. `login` is None where the CLI cannot tell.
+    to: executable, version, argv or environment. `login` is None where the CLI cannot tell; `keys` are the variables with
+    which it logs in, None where that is not known.
     """
 
     name: str
@@ -38,6 +39,7 @@ class BackendFacts:
     environment: EnvReport | None = None
     inherited: frozenset[str] = frozenset()
     pairs: tuple[Pair, ...] = ()
+    keys: tuple[str, ...] | None = None
     pass_env: tuple[str, ...] = ()
     root: bool = False
     refused_as_root: tuple[str, ...] = ()
@@ -86,10 +88,6 @@ def _login(facts: BackendFacts) -> Verdict:
     return fail(f"not logged in, says {facts.login_asked}", own + passed)
 
 
-_ADAPTERS = (
-    "backend",
-    "marker",
-)  # set by the adapter or clisup itself, perhaps to nothing: no key and no endpoint of anybody's
 _NO_WAY = "this CLI has no command that says it without a request to its API"
 
 
@@ -104,7 +102,7 @@ def _environment(facts: BackendFacts) -> Verdict:
     if report is None:
         return fail(*facts.problem["environment"])
     counts = f"{len(report.kept)} kept, {len(report.set)} set, {len(report.dropped)} dropped"
-    there = {name for name, how in (*report.kept, *report.set) if how not in _ADAPTERS}
+    there = {name for name, how in (*report.kept, *report.set) if how not in ADAPTERS}
     lonely = [pair.endpoint for pair in facts.pairs if pair.endpoint in there and not there & set(pair.credentials)]
     if lonely:
         detail = f"{counts}; {_list(lonely)} goes in without a key: the CLI would send its own login there"
@@ -119,13 +117,7 @@ def _environment(facts: BackendFacts) -> Verdict:
 
 
 def _held_keys(facts: BackendFacts) -> list[str]:
-    """Keys and endpoints of this kind that the daemon has and the CLI does not get."""
-    if facts.environment is None:
-        return []
-    put = {name for name, how in facts.environment.set if how not in _ADAPTERS}
-    dropped = {name for name, _ in facts.environment.dropped} - put
-    wanted = dict.fromkeys(name for pair in facts.pairs for name in (*pair.credentials, pair.endpoint))
-    return [name for name in wanted if name in dropped]
+    return held_back(facts.environment, facts.pairs, facts.keys) if facts.environment else []
 
 
 def _root(facts: BackendFacts) -> Verdict:

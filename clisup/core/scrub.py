@@ -33,6 +33,7 @@ __all__ = [
     "Stamp",
     "build_environment",
     "check_configuration",
+    "held_back",
 ]
 
 RuleKind = Literal["allow", "scrub", "deny"]
@@ -120,6 +121,22 @@ class EnvReport(Struct, frozen=True):
     kept: Named
     dropped: Named
     set: Named
+
+
+ADAPTERS = ("backend", "marker")
+"""Rules of names that the adapter or clisup itself sets, perhaps to nothing: no key and no endpoint of anybody's."""
+
+
+def held_back(report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | None) -> list[str]:
+    """Return the keys, and their endpoints, that the daemon has and its CLI does not get.
+
+    `keys` are the variables with which the CLI logs in; None stands for all keys of the pairs.
+    """
+    pairs = [pair for pair in pairs if keys is None or {*keys} & {*pair.credentials}]
+    known = keys if keys is not None else [key for pair in pairs for key in pair.credentials]
+    put = {name for name, how in report.set if how not in ADAPTERS}
+    dropped = {name for name, _ in report.dropped} - put
+    return [name for name in dict.fromkeys([*known, *(pair.endpoint for pair in pairs)]) if name in dropped]
 
 
 class _Index:

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from clisup.backends.base import LaunchRequest, login_question, refused_as_root
+from clisup.backends.base import LaunchRequest, login_keys, login_question, refused_as_root
 from clisup.core.doctor_backend import BackendFacts, check_backend
 from clisup.core.doctor_machine import DirectoryFacts, MachineFacts, check_machine
 from clisup.core.drift import DriftEntry
@@ -142,6 +142,7 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
         supported=backend.versions,
         inherited=frozenset(around.env),
         pairs=backend.rules.pairs,
+        keys=login_keys(backend.adapter),
         pass_env=tuple(backend.config.pass_env),
         root=is_root(),
         refused_as_root=refused_as_root(backend.adapter, env),

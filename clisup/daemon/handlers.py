@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.backends.base import ApprovalAnswer
+from clisup.backends.base import ApprovalAnswer, login_keys
 from clisup.core.journal import event_type
 from clisup.core.lifecycle import SessionState
+from clisup.core.scrub import held_back
 from clisup.core.tool_calls import MAX_OPEN_CALLS
 from clisup.daemon.approvals import find_asking
 from clisup.daemon.clearing import Clearing
@@ -130,8 +131,9 @@ class _Handlers:
         groups = {
             name: [m.NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
         }
+        held = held_back(report, backend.rules.pairs, login_keys(backend.adapter))
         lists = [m.CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
-        return _json(m.BackendEnvResult(**groups, lists=lists))
+        return _json(m.BackendEnvResult(**groups, lists=lists, held_back=held))
 
     async def backend_check(self, connection: Connection, params: m.BackendCheckParams) -> bytes:
         found = await self._daemon.diagnose(params.name, params.cwd)

@@ -104,6 +104,7 @@ class BackendEnvResult(Result):
     dropped: list[NameRule]
     set: list[NameRule]
     lists: list[CheckedList] = []
+    held_back: list[str] = []
 
 
 class BackendCheckParams(Params):

@@ -113,6 +113,10 @@ def test_thinking_is_not_the_answer() -> None:
 def test_words_of_the_cli_itself_go_beside_the_answer() -> None:
     failed = completed("API Error") | {"outcome": "failed"}
     assert show(message("API Error", synthetic=True), failed, stream=False) == ([], ["API Error"])
+    both = [message("one", synthetic=True), message("two", synthetic=True), completed()]
+    assert show(*both, stream=False)[1] == ["one", "two"]
+    failed["error"] = {"kind": "server", "message": "API Error"}
+    assert show(message("API Error", synthetic=True), failed, stream=False) == ([], []), "the end says it"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -154,11 +154,19 @@ def test_a_denied_tool_is_exit_77(service: Service) -> None:
     assert "not allowed to use: Write" in ran.stderr
 
 
-@pytest.mark.parametrize(("script", "said"), [("@error authentication", "authentication"), ("@crash", "crashed")])
+@pytest.mark.parametrize(("script", "said"), [("@error overloaded", "overloaded"), ("@crash", "crashed")])
 def test_a_failed_turn_is_exit_1_and_says_why(service: Service, script: str, said: str) -> None:
     ran = service.run("run", "-b", "demo", script)
     assert ran.returncode == 1
     assert f"because the turn failed: {said}: " in ran.stderr
+
+
+def test_a_cli_without_a_login_is_exit_69_and_an_error_on_stderr(service: Service) -> None:
+    ran = service.run("run", "-b", "demo", "@error login")
+    assert (ran.returncode, ran.stdout) == (69, "")
+    assert "because the turn failed: authentication: Not logged in" in ran.stderr
+    session = json.loads(service.run("sessions", "--json").stdout)["session_id"]
+    assert service.run("wait", session).returncode == 69
 
 
 def test_ctrl_c_interrupts_a_turn_that_says_nothing(service: Service) -> None:

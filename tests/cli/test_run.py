@@ -378,7 +378,7 @@ def test_a_large_answer_is_fetched_by_pages(clisup: Run, daemon: FakeDaemon) -> 
 @pytest.mark.parametrize(
     ("kind", "outcome", "code", "hint"),
     [
-        ("authentication", "failed", 1, "log in with the CLI itself (demo), or set its key in [backends.demo] env"),
+        ("authentication", "failed", 69, "log in with the CLI itself (demo), or set its key in [backends.demo] env"),
         ("crashed", "failed", 1, f"clisup logs {SESSION}"),
         ("idle_timeout", "timed_out", 124, ""),
         ("cancelled", "interrupted", 130, ""),
@@ -392,6 +392,44 @@ def test_the_exit_code_is_the_outcome(
     assert (ran.code, ran.out) == (code, "")
     assert f"{kind}: it went wrong" in ran.err
     assert hint in ran.err
+
+
+def test_a_key_that_the_daemon_holds_back_is_named_with_the_way_to_pass_it(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, lambda daemon: end(daemon, "failed", error={"kind": "authentication", "message": "Not logged in"}))
+    daemon.handlers["backend/env"] = lambda peer, params: {"held_back": ["DEMO_KEY", "DEMO_URL"]}
+    ran = clisup("run", "-b", "demo", "hi")
+    assert ran.err.splitlines()[-1] == (
+        "  hint: the daemon has DEMO_KEY and DEMO_URL and holds them back: to pass them on, set pass_env = "
+        '["DEMO_KEY", "DEMO_URL"] in [backends.demo], then clisup daemon reload; or log in with the CLI itself (demo), '
+        "or set its key in [backends.demo] env; then try again; see clisup doctor demo (login, environment)"
+    )
+
+
+def test_a_variable_that_the_cli_misses_by_name_and_the_daemon_holds_back_is_named(
+    clisup: Run, daemon: FakeDaemon
+) -> None:
+    error = {"kind": "authentication", "message": "Missing environment variable: `MY_KEY`, LD_PRELOAD or NOT_THERE."}
+    plays(daemon, lambda daemon: end(daemon, "failed", error=error))
+    dropped = [("MY_KEY", "unlisted"), ("OTHER_KEY", "unlisted"), ("LD_PRELOAD", "common.deny:LD_*")]
+    report = {"held_back": [], "dropped": [{"name": name, "rule": rule} for name, rule in dropped]}
+    daemon.handlers["backend/env"] = lambda peer, params: report
+    err = clisup("run", "-b", "demo", "hi").err
+    assert 'the daemon has MY_KEY and holds it back: to pass it on, set pass_env = ["MY_KEY"]' in err
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_what_the_cli_says_in_the_models_place_is_no_answer_and_said_once(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tty: bool
+) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m", synthetic=True, blocks=[{"kind": "text", "text": "Not logged in"}])
+        end(daemon, "failed", error={"kind": "authentication", "message": "Not logged in"})
+
+    plays(daemon, scene)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (69, "")
+    assert ran.err.count("Not logged in") == 1
 
 
 def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: FakeDaemon) -> None:

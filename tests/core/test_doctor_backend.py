@@ -63,6 +63,12 @@ def test_a_missing_login_names_the_key_that_is_there_and_held_back() -> None:
     assert "UNHEARD_OF" not in found.fix
 
 
+def test_a_key_of_another_cli_is_none_that_is_held_back() -> None:
+    held = EnvReport((), (("API_KEY", "x.scrub:API_KEY"), ("API_TOKEN", "x.scrub:API_*"), ("API_URL", "x")), ())
+    assert "API_TOKEN, API_URL is in" in finding("login", login=False, environment=held, keys=("API_TOKEN",)).fix
+    assert "held back" not in finding("login", login=False, environment=held, keys=()).fix
+
+
 def test_a_missing_login_only_warns_where_something_else_may_stand_in_for_it() -> None:
     found = finding("login", login=False, login_elsewhere="a provider of its own")
     assert found.status == "warn" and "a provider of its own" in found.detail and found.fix

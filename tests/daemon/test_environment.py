@@ -91,6 +91,19 @@ def test_what_is_set_or_passed_on_purpose_arrives(serve: Callable[..., Harness])
     assert "value-123" not in str(report) and "purpose-value-123" not in daemon.log.read_text()
 
 
+def test_the_keys_that_a_backend_would_log_in_with_are_told_where_they_are_held_back(
+    serve: Callable[..., Harness],
+) -> None:
+    keys = {
+        "ANTHROPIC_API_KEY": "sk-key-value",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:1",
+        "OPENAI_API_KEY": "sk-other",
+    }
+    daemon = serve(env=keys)
+    assert daemon.call("backend/env", name="demo")["held_back"] == ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]
+    assert daemon.call("backend/env", name="codex")["held_back"] == [], "its app-server takes no key from a variable"
+
+
 @pytest.mark.fault(77)
 def test_a_pattern_brings_no_scrubbed_name_back(serve: Callable[..., Harness]) -> None:
     daemon = serve(env={"ANTHROPIC_API_KEY": "sk-key-value"}, demo={"pass_env": ["ANTHROPIC_*"]}, start=False)

@@ -67,6 +67,7 @@ class Lab:
     """
 
     backend = "claude"
+    daemon_env: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="clisup-e2e-")
@@ -95,7 +96,7 @@ class Lab:
         """Start the daemon and wait until it serves."""
         argv = [sys.executable, "-m", "clisup", "serve", "--config", str(self.root / "config.toml")]
         argv += ["--socket", self.socket, "--state-dir", str(self.state)]
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8"}
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8", **self.daemon_env}
         with (self.root / "daemon.log").open("ab") as log:
             self.daemon = subprocess.Popen(argv, env=env, stderr=log, cwd=self.root)
         poll(self._serves, "the daemon's start", START_LIMIT_S)
@@ -158,6 +159,12 @@ class Lab:
                 after = page["next_seq"] - 1
                 if page["eof"]:
                     return [event for event in events if not kinds or event["type"] in kinds]
+
+    def command(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a `clisup` command to its end."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8", "CLISUP_SOCKET": self.socket}
+        return subprocess.run([sys.executable, "-m", "clisup", *args], env=env, cwd=self.cwd, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=WAIT_LIMIT_S, check=False)  # fmt: skip
 
     def wait_for(self, session: str, kind: str, **fields: Any) -> dict[str, Any]:
         """Wait for an event of this type with these fields."""

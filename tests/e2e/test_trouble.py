@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lab import ClaudeLab, marked, poll
+from tests.e2e.fake_messages_api import FAKE_KEY
+from tests.e2e.lab import QUIET, ClaudeLab, claude_binary, marked, poll, running
 
 pytestmark = pytest.mark.e2e
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -61,6 +62,25 @@ def test_retries_of_the_cli_are_events_and_the_turn_succeeds(lab: Callable[..., 
 def test_nobody_logged_in_is_said_as_authentication(lab: Callable[..., ClaudeLab]) -> None:
     turn = lab("not_logged_in", auth="none").turn()
     assert turn["outcome"] == "failed" and turn["error"]["kind"] == "authentication"
+
+
+def test_a_key_that_was_held_back_is_named_and_the_hint_leads_to_an_answer() -> None:
+    lab = ClaudeLab("text", auth="none")
+    # Without its endpoint claude would look for the real one: what leaves for it ends at a port where nobody listens.
+    quiet = {**QUIET, "HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    lab.configure(command=[str(claude_binary())], env=quiet)
+    lab.daemon_env = {"ANTHROPIC_API_KEY": FAKE_KEY, "ANTHROPIC_BASE_URL": lab.api.url}
+    with running(lab):
+        failed = lab.command("run", "-b", "claude", "Say hello.")
+        assert (failed.returncode, failed.stdout) == (69, "")
+        assert failed.stderr.count("Not logged in") == 1 and "failed: authentication: Not logged in" in failed.stderr
+        setting = 'pass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]'
+        assert f"set {setting} in [backends.claude], then clisup daemon reload" in failed.stderr
+        assert FAKE_KEY not in failed.stderr
+        lab.configure(command=[str(claude_binary())], env=quiet, extra=setting)
+        assert lab.command("daemon", "reload").returncode == 0
+        answered = lab.command("run", "-b", "claude", "Say hello.")
+        assert answered.returncode == 0 and answered.stdout.startswith("Hello"), answered.stderr
 
 
 @pytest.mark.fault(67)
