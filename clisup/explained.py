@@ -63,7 +63,7 @@ ERRORS: dict[str, Explained | None] = {
     "service_manager": _machine("systemd"),
     "usage": NOTHING,
 }
-"""By the kinds of `clisup.errors`."""
+"""By the kinds of `clisup.errors`. An error whose `data` names a `check` is explained by that one."""
 
 TURN_ERRORS: dict[str, Explained | None] = {
     "authentication": _backend("login", "environment"),

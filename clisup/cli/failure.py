@@ -9,7 +9,7 @@ import click
 
 from clisup.cli.terminal import plain
 from clisup.errors import EXIT_INTERRUPTED, ClisupError, UsageError, WorldError
-from clisup.explained import ERRORS, doctor_hint
+from clisup.explained import ERRORS, Explained, doctor_hint
 from clisup.locations import state_dir_for_client
 
 __all__ = ["TurnEnded", "exit_code_of", "usage"]
@@ -77,12 +77,11 @@ def _doctor(error: ClisupError) -> str:
     """What of `clisup doctor` explains it, where anything does and its own hint does not say so already."""
     if "clisup doctor" in error.hint:
         return ""
-    backend = error.data.get("backend")
-    return (
-        error.doctor
-        if isinstance(error, TurnEnded)
-        else doctor_hint(ERRORS.get(error.kind), backend if isinstance(backend, str) else None)
-    )
+    if isinstance(error, TurnEnded):
+        return error.doctor
+    backend, check = error.data.get("backend"), error.data.get("check")
+    explained = Explained((check,)) if isinstance(check, str) else ERRORS.get(error.kind)
+    return doctor_hint(explained, backend if isinstance(backend, str) else None)
 
 
 def _from_click(error: click.ClickException) -> ClisupError:

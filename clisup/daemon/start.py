@@ -68,7 +68,7 @@ def serve(flags: Flags) -> int:
     if flags.check:
         Backends(config, env)
         check_safe_dir(place.state_dir, "keep state in", entries=True)
-        check_safe_dir(os.path.dirname(place.socket), "listen in")
+        check_safe_dir(os.path.dirname(place.socket), "listen in", check="socket")
         return EXIT_OK
     configure_logging(config.daemon.log_level, flags.log_format, env)
     arm(env.get(VARIABLE, ""))

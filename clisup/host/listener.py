@@ -42,14 +42,15 @@ def claim_socket(path: str, inherited: int | None = None) -> FileLock:
     """
     _check_length(path)
     try:
-        make_safe_dir(os.path.dirname(path), "listen in")
+        make_safe_dir(os.path.dirname(path), "listen in", check="socket")
         return take_lock(f"{path}.lock", "socket", inherited)
     except WorldError as error:
         if error.kind != "storage_failed":
             raise
         raise ConfigurationError(
             f"cannot listen on {path}, because its directory cannot be used: {error.message}",
-            hint="give another --socket, in a directory of your own; see clisup doctor (socket)",
+            hint="give another --socket, in a directory of your own",
+            check="socket",
         ) from error
 
 
@@ -63,7 +64,7 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
     _check_length(path)
     if inherited is not None:
         return socket.socket(fileno=inherited)
-    make_safe_dir(os.path.dirname(path), "listen in")
+    make_safe_dir(os.path.dirname(path), "listen in", check="socket")
     _check_place(path)
     _check_nobody_listens(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -94,6 +95,7 @@ def _check_length(path: str) -> None:
         raise ConfigurationError(
             f"cannot listen on {path}, because the path has more than {SOCKET_PATH_LIMIT} bytes",
             hint="use a shorter --socket",
+            check="socket",
         )
 
 
@@ -107,6 +109,7 @@ def _check_place(path: str) -> None:
         raise ConfigurationError(
             f"cannot listen on {path}, because something that is no socket is there",
             hint="move it away, or give another --socket",
+            check="socket",
         )
 
 
@@ -127,6 +130,7 @@ def _check_nobody_listens(path: str) -> None:
     raise ConfigurationError(
         f"cannot listen on {path}, because another process does (systemd, for clisup.socket?){who}",
         hint="systemctl --user start clisup, or stop clisup.socket first; or give another --socket",
+        check="socket",
     )
 
 

@@ -40,8 +40,10 @@ class _Step(NamedTuple):
     last: bool
 
 
-def make_safe_dir(path: str, use: str) -> None:
+def make_safe_dir(path: str, use: str, *, check: str = "state directory") -> None:
     """Check the way to `path`, and make what is missing of it as 0700. `use` begins the error: "listen in".
+
+    `check` is what `clisup doctor` calls its look at the same path.
 
     Raises `ConfigurationError` for a path that others can change, `WorldError(storage_failed)` where the system refuses.
     """
@@ -49,15 +51,15 @@ def make_safe_dir(path: str, use: str) -> None:
         problem = _first_problem(path, make=True)
     except OSError as error:
         raise storage_error("make the directory", path, error) from None
-    _refuse(use, path, problem)
+    _refuse(use, path, problem, check)
 
 
-def check_safe_dir(path: str, use: str, *, entries: bool = False) -> None:
+def check_safe_dir(path: str, use: str, *, entries: bool = False, check: str = "state directory") -> None:
     """Check it as `make_safe_dir` does, and make nothing. With `entries` one of another user in it is refused, too.
 
     Such an entry was put there while the directory was open. Raises `ConfigurationError`.
     """
-    _refuse(use, path, problem_of(path, entries=entries))
+    _refuse(use, path, problem_of(path, entries=entries), check)
 
 
 def check_safe_file(path: str, use: str) -> None:
@@ -66,12 +68,12 @@ def check_safe_file(path: str, use: str) -> None:
         problem = _first_problem(path, make=False, file=True)
     except OSError:
         return  # whoever opens it says why that cannot be
-    _refuse(use, path, problem)
+    _refuse(use, path, problem, "configuration")
 
 
-def _refuse(use: str, path: str, problem: UnsafePath | None) -> None:
+def _refuse(use: str, path: str, problem: UnsafePath | None, check: str) -> None:
     if problem is not None:
-        raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix)
+        raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix, check=check)
 
 
 def problem_of(path: str, *, entries: bool = False) -> UnsafePath | None:

@@ -52,6 +52,12 @@ def test_a_hint_that_names_the_doctor_is_enough(told: Any) -> None:
     assert told(WorldError("cannot", kind="storage_failed", hint=same)) == [f"  hint: {same}"]
 
 
+def test_an_error_that_names_its_check_is_explained_by_it(told: Any) -> None:
+    error = ConfigurationError("cannot", hint="chmod", check="state directory")
+    assert told(error) == ["  hint: chmod; see clisup doctor (state directory)"]
+    assert told(ConfigurationError("cannot", hint="mend it")) == ["  hint: mend it; see clisup doctor (configuration)"]
+
+
 def test_a_turn_has_the_doctors_word_on_its_own_error(told: Any) -> None:
     error = TurnEnded("cannot", code=1, hint="log in", doctor="clisup doctor claude (login, environment)")
     assert told(error) == ["  hint: log in; see clisup doctor claude (login, environment)"]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import run
 from harness import Harness, until
 
 from clisup.daemon.start import Flags, place_of
@@ -190,3 +191,23 @@ def test_a_relative_place_in_a_directory_that_was_removed_is_refused_in_words(
     (tmp_path / "gone").rmdir()
     with pytest.raises(ConfigurationError, match="relative and the working directory is gone"):
         place_of(flags, "", "", {})
+
+
+@cold
+@pytest.mark.parametrize("which", ["state directory", "socket"])
+def test_a_refused_directory_is_explained_by_the_check_that_the_hint_names(
+    serve: Callable[..., Harness], which: str
+) -> None:
+    daemon = serve(start=False)
+    place = daemon.root / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    if which == "socket":
+        daemon.socket = str(place / "s")
+    else:
+        daemon.state = place / "state"
+    code, words = daemon.refusal()
+    assert code == 78 and f"others may write to {place}" in words
+    assert words.rstrip().endswith(f"see clisup doctor ({which})")
+    found = json.loads(run(daemon, "doctor", "--json", "demo").stdout)
+    assert [f["check"] for f in found if f["status"] == "fail" and str(place) in f["detail"]] == [which]
