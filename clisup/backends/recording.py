@@ -143,10 +143,11 @@ def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
             last = sum_of(words)
             ended = _end(last, ExitRecord(reason="exit"), None, TurnError(kind="crashed", message=""), None)
             carried = _after(carried, last, decoder.background)
-            decoder, words = adapter.decoder(carried, request), []
+            decoder, words, over = adapter.decoder(carried, request), [], False
             decoded = decoder.decode(line)
         words += [decoded.terminal] if decoded.terminal else []
-        over = bool(words) and request.live and (is_idle(decoder) or not ends_when_idle(decoder))
+        if words and request.live and (is_idle(decoder) or not ends_when_idle(decoder)):
+            over = True
         yield Played(line, decoded, ended)
     terminal = sum_of(words) if words else None
     meta, explained = recording.meta, adapter.explain_exit(recording.run_end)

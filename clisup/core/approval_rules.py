@@ -26,7 +26,7 @@ __all__ = [
     "Asked",
     "Decision",
     "Judgement",
-    "command_of",
+    "commands_of",
     "judge",
     "lexical",
     "paths_of",
@@ -42,6 +42,7 @@ _SHELL = re.compile(r"[;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 _CUT = re.compile(r"&&|\|\||[;&|\n\r()`{}]|\$\(|<\(|>\(")
 _COMMAND_KEYS = ("command", "cmd")
+_WORD_KEYS = ("args", "arguments", "argv")
 _PATH_KEYS = (
     "file_path", "path", "notebook_path", "absolute_path", "dir_path", "directory", "filePath", "old_path", "new_path",
     "move_path", "grant_root",
@@ -129,33 +130,36 @@ def _matches(rule: ApprovalRule, asked: Asked) -> bool:
 # Commands
 
 
-def command_of(arguments: Mapping[str, Any]) -> str | None:
-    """The command line in a tool's input: a text, or a list of words. None where there is none.
+def commands_of(arguments: Mapping[str, Any]) -> list[str]:
+    """Return each text in a tool's input that may be its command line: of a list of words, the line that they make.
 
-    Raises ValueError for one that is neither.
+    Which member a tool reads is its own affair, so all of them are here. Words in a member of their own are told with each
+    command and without. Raises ValueError for a member that is no command.
     """
-    for key in _COMMAND_KEYS:
-        value = arguments.get(key)
-        if value is None:
-            continue
-        if isinstance(value, str):
-            return value
-        if isinstance(value, list) and all(isinstance(word, str) for word in value):
-            return shlex.join(value)
-        raise ValueError(f"{key} is no command")
-    return None
+    commands = [_line(key, arguments[key]) for key in _COMMAND_KEYS if arguments.get(key) is not None]
+    words = [_line(key, arguments[key]) for key in _WORD_KEYS if commands and arguments.get(key)]
+    return commands + [f"{command} {more}" for command in commands for more in words]
+
+
+def _line(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return shlex.join(value)
+    raise ValueError(f"{key} is no command")
 
 
 def _command_matches(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
     strict = rule.decision == "allow"
     try:
-        command = command_of(asked.input)
+        commands = commands_of(asked.input)
     except ValueError:
         return not strict
-    if command is None:
-        return False
     if not strict:
-        return any(_glob(pattern).fullmatch(piece) for piece in _pieces(command))
+        return any(_glob(pattern).fullmatch(piece) for command in commands for piece in _pieces(command))
+    if len(commands) != 1:  # a second one may be what the tool runs
+        return False
+    (command,) = commands
     if any(asked.input.get(name) for name in _MORE_RIGHTS) or (not rule.shell and _SHELL.search(command)):
         return False
     return _glob(pattern).fullmatch(command) is not None

@@ -60,9 +60,14 @@ def test_json_is_what_check_compares_with(clisup: Callable[..., Any], fixture: P
     assert "the decoder now says something else" in ran.err
 
 
-def test_two_turns_of_one_process_have_two_ends(clisup: Callable[..., Any]) -> None:
+def test_each_turn_of_a_live_process_has_its_end(clisup: Callable[..., Any]) -> None:
+    out = clisup("replay", str(SHIPPED / "live_background.jsonl")).out
+    assert out.count("turn_completed") == 3
+
+
+def test_a_one_shot_process_with_background_work_has_one_end(clisup: Callable[..., Any]) -> None:
     out = clisup("replay", str(SHIPPED / "background_bash.jsonl")).out
-    assert out.count("turn_completed") == 2
+    assert out.count("turn_completed") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clisup.core.approval_rules import ApprovalRule, Asked, Judgement, command_of, judge, lexical, paths_of
+from clisup.core.approval_rules import ApprovalRule, Asked, Judgement, commands_of, judge, lexical, paths_of
 
 CWD = "/home/me/app"
 
@@ -105,10 +105,32 @@ def test_a_deny_for_a_command_is_enough_in_one_piece_of_it(command: str) -> None
 
 
 def test_a_command_may_be_a_list_of_words_and_its_blanks_are_quoted_then() -> None:
-    assert command_of({"command": ["git", "status"]}) == "git status"
+    assert commands_of({"command": ["git", "status"]}) == ["git status"]
     assert word({"command": ["git", "status"]}, rule("allow", command="git status")) == "allow"
     assert word({"command": ["git status"]}, rule("allow", command="git status")) == "ask"
     assert word({"cmd": "git status"}, rule("allow", command="git status")) == "allow"
+
+
+DECOYS = [
+    {"cmd": "rm -rf /srv", "command": "git status"},
+    {"cmd": "rm -rf /srv", "command": ""},
+    {"command": "rm -rf /srv", "cmd": "git status"},
+    {"command": "rm", "args": ["-rf", "/srv"]},
+    {"command": "git status", "args": "; rm -rf /srv"},
+]
+
+
+@pytest.mark.parametrize("given", DECOYS)
+def test_a_decoy_beside_the_command_turns_no_rule_round(given: dict[str, Any]) -> None:
+    rules = (rule("deny", command="rm *"), rule("allow", command="git status*"))
+    assert word(given, *rules) == "deny"
+    assert word(given, rule("allow", command="*")) == "ask"
+    assert word(given, rule("ask", command="rm *"), rule("allow")) == "ask"
+
+
+def test_words_without_a_command_beside_them_are_no_command() -> None:
+    assert word({"args": {"a": 1}}, rule("deny", command="*"), rule("allow")) == "allow"
+    assert word({"command": "rm", "args": {"a": 1}}, rule("deny", command="ls"), rule("allow")) == "deny"
 
 
 def test_a_command_that_is_none_matches_no_allow_and_every_deny() -> None:
