@@ -7,6 +7,7 @@ confirms is believed: a living process of this user, of this PID namespace, with
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024
 ANCESTORS_LIMIT = 64
 _PIECE = 8192
+_UIDS = re.compile(rb"^Uid:\t(\d+\t\d+\t\d+)\t", re.MULTILINE)  # real, effective, saved
 _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
 
@@ -152,10 +154,11 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def _is_of_this_user(pid: int) -> bool:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    except OSError:
-        return False
+    """Is it this user's by its real, effective and saved uid? /proc belongs to the effective one alone, so a set-uid program
+    that another user has started would pass for root's.
+    """
+    uids = _UIDS.search(_proc(pid, "status", 4096))
+    return uids is not None and set(map(int, uids[1].split())) == {os.geteuid()}
 
 
 def _namespace() -> str:

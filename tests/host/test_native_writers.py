@@ -107,6 +107,21 @@ def test_a_process_of_the_session_itself_is_no_stranger(tmp_path: Path, start: S
     assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=2**22)) == pid
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start what looks like a set-uid program of another user")
+@pytest.mark.parametrize("uids", [(65534, 0, 0), (0, 0, 65534), (65534, 0, 65534)])
+def test_a_set_uid_program_of_another_user_is_no_writer_whatever_its_command_line(
+    tmp_path: Path, uids: tuple[int, int, int]
+) -> None:
+    code = f"import os, sys; os.setresuid{uids}; print(flush=True); sys.stdin.read()"
+    argv = ["claude", "-I", "-S", "-c", code, "--resume", NATIVE]
+    with subprocess.Popen(argv, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        assert writer(tmp_path) is None
+        say(tmp_path, process.pid)
+        assert writer(tmp_path) is None
+        process.kill()
+
+
 def test_the_command_line_of_what_the_daemon_has_launched_itself_is_not_read_but_its_file_is(
     tmp_path: Path, start: Start
 ) -> None:
