@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
         "clisup.core.config_keys",
         "clisup.core.config_schema",
+        "clisup.core.plain_text",
         "clisup.recordings",
         "clisup.installing",
         "clisup.bundle",

@@ -199,7 +199,7 @@ class _Printer:
         if not native or (native == self._before.get(session_id) and event["type"] not in _ONE_A_LINE):
             return None
         self._before[session_id] = native
-        return plain(native) if self._ink.on else str(native)
+        return plain(native) if sys.stdout.isatty() else str(native)
 
     def _coloured(self, event: _Event) -> str:
         line = event_line(event)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from clisup.core.plain_text import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Ink", "clip", "cost", "count", "cut", "duration", "plain", "size", "table", "tokens", "width_of"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-# A model, a tool or a label must not be able to drive the reader's terminal; line ends and tabs stay.
-_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 _SPACES = {9: " ", 10: " "}
 
 
@@ -55,11 +55,6 @@ def cut(text: str, width: int | None) -> str:
 def _bare(line: str) -> str:
     first, *rest = line.split("\033[")
     return first + "".join(part.partition("m")[2] for part in rest)
-
-
-def plain(text: str) -> str:
-    """The text without control characters."""
-    return text.translate(_CONTROLS)
 
 
 def clip(text: str, width: int = 120) -> str:

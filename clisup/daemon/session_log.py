@@ -6,6 +6,7 @@ Nothing that a CLI or a client wrote is in a line: no text, no input, no path; n
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,8 @@ __all__ = ["NOTICES", "TOLD", "SessionLog"]
 
 Level = Literal["debug", "info", "warning", "error"]
 Line = tuple[Level, str, dict[str, Any]]
+_WORD = re.compile(r"[a-z_]{1,64}")
+"""A stop reason is the CLI's own text: the log has it only where it is a word of an API."""
 _log = structlog.get_logger()
 
 
@@ -75,7 +78,7 @@ def _turn_completed(event: ev.TurnCompleted) -> Line:
         "outcome": event.outcome,
         "kind": event.error.kind if event.error else None,
         "delivery": event.delivery,
-        "stop_reason": event.stop_reason,
+        "stop_reason": event.stop_reason if _WORD.fullmatch(event.stop_reason or "") else None,
         "duration_s": event.duration_s,
         "input_tokens": event.usage.total_input_tokens,
         "output_tokens": event.usage.output_tokens,

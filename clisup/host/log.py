@@ -22,6 +22,7 @@ from clisup.core.journald_entry import encode_entry, entry_of
 from clisup.core.log_events import LOG_EVENTS
 from clisup.core.log_rate import LogRate
 from clisup.core.log_record import cleaned, traceback_text
+from clisup.core.plain_text import plain
 from clisup.core.redact import Redactor, redacted
 from clisup.errors import ConfigurationError
 from clisup.host import clock
@@ -184,13 +185,24 @@ def _outlet(form: LogForm, env: Mapping[str, str]) -> Outlet:
         console = structlog.dev.ConsoleRenderer(
             colors=_coloured(env), exception_formatter=structlog.dev.plain_traceback
         )
-        return Outlet(StderrSender(), lambda record: str(console(None, "", dict(record))).encode("utf-8", "replace"))
+        return Outlet(StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace"))
     return Outlet(StderrSender(), _as_json)
 
 
 def _coloured(env: Mapping[str, str]) -> bool:
     """As the commands have it: on a terminal that is not dumb, and unless NO_COLOR says something."""
     return sys.stderr.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    """The record with nothing in it that drives the terminal; only a traceback has lines."""
+    return {name: plain(value) if name == "exception" else _one_line(value) for name, value in record.items()}
+
+
+def _one_line(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    return plain(str(value)).replace("\n", " ").replace("\t", " ")
 
 
 def _as_json(record: Record) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,19 @@ def test_raw_logs_are_the_lines_of_the_cli(clisup: Run, daemon: FakeDaemon) -> N
     daemon.emit("stderr", text="again", native="again")
     assert clisup("logs", "--raw", "3f2a").out == '{"type":"assistant"}\nagain\nagain\n'
     assert daemon.calls("session/events")[0]["raw"] is True
+
+
+@pytest.mark.parametrize("tty", [True, False])
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
+def test_raw_lines_drive_no_terminal_and_are_verbatim_elsewhere(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tty: bool, env: dict[str, str]
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty)
+    daemon.emit("stderr", text="x", native="a\x1b]52;c;aGk=\x07b")
+    out = clisup("logs", "--raw", "3f2a").out
+    assert ("\x1b]" in out, "\x07" in out) == (not tty, not tty)
 
 
 def hangs_up_after(daemon: FakeDaemon, *comes: str) -> None:

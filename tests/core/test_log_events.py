@@ -99,6 +99,15 @@ def test_what_the_journal_makes_a_line_of_is_in_the_table_and_has_no_word_of_any
     assert "secret words" not in str(fields)
 
 
+@pytest.mark.parametrize(
+    ("said", "logged"),
+    [("end_turn", "end_turn"), ("\x1b]52;c;aGk=\x07", None), ("A prompt of mine", None), (None, None)],
+)
+def test_the_log_has_a_stop_reason_only_where_it_is_a_word_of_an_api(said: str | None, logged: str | None) -> None:
+    event = ev.TurnCompleted(outcome="completed", stop_reason=said)
+    assert TOLD[ev.TurnCompleted](event)[2]["stop_reason"] == logged
+
+
 def test_every_event_of_the_table_is_logged_somewhere_and_every_kind_of_line_is_tried_here() -> None:
     told = {TOLD[type(event)](event)[1] for event in EVENTS}
     assert set(LOG_EVENTS) == {call.event for call in CALLS} | told | {"log lines dropped"}  # that one is the outlet's

@@ -92,6 +92,17 @@ def test_the_console_is_for_people(lines: Callable[[LogForm], Any]) -> None:
     assert "ready" in text and "Traceback" in text and text.count(MASK) == 2 and "client gone" not in text
 
 
+@pytest.mark.parametrize("hostile", ["\x1b]52;c;aGk=\x07", "a\x9b31m", "two\nready lines", "\u202egnp.exe"])
+def test_no_text_of_others_drives_the_console_or_makes_a_line_of_its_own(
+    lines: Callable[[LogForm], Any], hostile: str
+) -> None:
+    read = lines("console")
+    structlog.get_logger().info("turn ended", session=hostile, reasons=[hostile])
+    (line,) = read().splitlines()
+    assert "turn ended" in line
+    assert not {char for char in line if not char.isprintable()} - set(" ")
+
+
 @pytest.mark.parametrize(
     ("env", "coloured"),
     [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
