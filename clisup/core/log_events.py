@@ -37,6 +37,11 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "file changed needs_stop_and_start",
         "the keys that are other than before are named; apart from them those that wait for a stop and a start",
     ),
+    "trust changed": _event(
+        "warning",
+        "file changed",
+        "a reload changed what a CLI may do or gets: these keys; a model's tool can write your configuration file, too",
+    ),
     "configuration not reloaded": _event("error", "file kind error", "a SIGHUP changed nothing"),
     "reload failed inside the daemon": _event("error", "exception", "a fault of its own; nothing has changed"),
     "stopped": _event("info", "uptime_s restarts", "it is about to leave, or to execute itself anew"),

@@ -6,6 +6,7 @@ change itself awaits nothing and cannot fail. When each key takes effect says `c
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,6 +31,10 @@ __all__ = ["Hangups", "reload"]
 READ_LIMIT_S = 30.0  # for the file and the scrub lists, on a disk that may hang
 NAMED = 10  # sessions in an error's data
 TOLD = 3  # sessions in its message
+# What a CLI may do, what is run for it, and what it gets from the daemon's environment.
+_TRUST = re.compile(
+    r"backends\.[^.]+\.(?:approvals\.|command$|args|env\b|env_files|pass_env|permission_mode)|daemon\.scrub_lists$"
+)
 _log = structlog.get_logger()
 
 
@@ -85,6 +90,8 @@ def _log_changes(file: str, found: list[Change]) -> None:
     waits = [change.key for change in found if change.effect == "start"]
     changed = [change.key for change in found if change.effect != "start"]
     _log.info("configuration reloaded", file=file, changed=changed, needs_stop_and_start=waits or None)
+    if trusted := [key for key in changed if _TRUST.match(key)]:
+        _log.warning("trust changed", file=file, changed=trusted)
 
 
 def _check_serving(daemon: Daemon) -> None:

@@ -327,6 +327,17 @@ def test_the_socket_and_the_state_directory_stay_and_are_told_each_time(
     assert not (tmp_path / "s").exists() and not (tmp_path / "state").exists()
 
 
+def test_a_hangup_that_changes_what_a_cli_may_do_is_a_warning_in_the_log(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    reload(daemon, daemon={"max_queue": 1})
+    rule = '[backends.demo.env]\nA = "1"\n[[backends.demo.approvals.rules]]\ntool = "*"\ndecision = "allow"\n'
+    daemon.configure(daemon={"max_queue": 2}, raw=rule)
+    daemon.signal(signal.SIGHUP)
+    until(lambda: log_of(daemon, "trust changed"))
+    (warned,) = log_of(daemon, "trust changed")
+    assert (warned["level"], warned["changed"]) == ("warning", ["backends.demo.env.A", "backends.demo.approvals.rules"])
+
+
 def test_a_dry_run_tells_and_changes_nothing(serve: Callable[..., Harness]) -> None:
     daemon = serve(daemon={"max_running": 1})
     daemon.configure(daemon={"max_running": 2})
