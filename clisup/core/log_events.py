@@ -101,6 +101,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "live process failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
     "live process not ended inside the daemon": _event("error", "session backend exception", "and it could not be ended, either"),
     "keeper hung": _event("error", "session run", "it did not report an end in time: its tree is killed"),
+    "homeless run ended": _event("warning", "session run", "the daemon stops, and the session's backend is not configured"),
     "leftover ended": _event("warning", "session run pid comm", "what a dead keeper left behind is ended at the start"),
     "stale lock removed": _event("info", "path", "a lock of a CLI that nobody can hold any more"),
     "foreign writes": _event("warning", "session turn backend", "somebody else wrote to the CLI's transcript"),

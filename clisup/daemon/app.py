@@ -23,7 +23,7 @@ from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.handlers import make_handlers
 from clisup.daemon.lag import watch_lag
 from clisup.daemon.manager import Manager
-from clisup.daemon.reloading import Hangups, reload
+from clisup.daemon.reloading import Hangups, check_restart, reload
 from clisup.daemon.retention import Retention
 from clisup.daemon.server import Server
 from clisup.daemon.succession import Succession
@@ -252,12 +252,16 @@ class Daemon:
                 self._nursery.start_soon(self._announcer.ready)
 
     async def restart(self) -> None:
-        """Begin a restart in place, where a successor would start. Raises `UsageError(unsupported)`, `WorldError(shutting_down)`."""
+        """Begin a restart in place, where a successor would start and have the backend of every open session.
+
+        Raises `UsageError`: unsupported, session_busy; `ConfigurationError`; `WorldError(shutting_down)`.
+        """
         if self._stop_mode is not None:
             raise WorldError(
                 "cannot restart, because the daemon is stopping", kind="shutting_down", hint="start it anew"
             )
         await self.succession.prepare()
+        await check_restart(self)
         if self._stop_mode is None:
             self.succession.due = True
             self.notifier.reloading()  # to the manager it is one: the successor says that it is over
@@ -288,6 +292,7 @@ class Daemon:
         if mode != "detach":
             with trio.move_on_after(KILL_LIMIT_S):
                 await self._end_all("kill")
+                await self.manager.end_homeless()
         for session in self.manager:
             session.shutdown.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):

@@ -101,16 +101,27 @@ class Manager:
                 self._nursery.start_soon(session.serve)
 
     async def _set_aside(self, session_id: str, error: Exception) -> None:
-        """It is reported and its files stay as they are; a CLI of it that still runs is ended, for nobody could watch it."""
-        reason = why_unreadable(error)
-        ended = await end_unsupervised(self.state_dir, session_id)
+        """It is reported and its files stay as they are. A CLI of it that still runs is ended, for nobody could watch it.
+
+        Where only its backend is missing, its CLI goes on: it is adopted when the backend is configured again, and the lease and
+        the run's own limits bound it until then.
+        """
+        reason, ended = why_unreadable(error), list[int]()
+        if getattr(error, "kind", "") == "backend_not_found":
+            self._homeless.add(session_id)
+        else:
+            ended = await end_unsupervised(self.state_dir, session_id)
         if ended:
             reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
-        if getattr(error, "kind", "") == "backend_not_found":
-            self._homeless.add(session_id)
         fault = None if isinstance(error, ClisupError) else error
         _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
+
+    async def end_homeless(self) -> None:
+        """End what still runs of sessions whose backend is not configured, because the daemon stops."""
+        for session_id in sorted(self._homeless):
+            for number in await end_unsupervised(self.state_dir, session_id):
+                _log.warning("homeless run ended", session=session_id, run=number)
 
     async def _end_leftovers(self) -> None:
         """Processes of runs whose keeper died while no daemon lived. A running turn's own are left to its adoption."""

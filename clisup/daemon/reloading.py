@@ -26,7 +26,7 @@ from clisup.host.otlp import check_installed
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
 
-__all__ = ["Hangups", "reload"]
+__all__ = ["Hangups", "check_restart", "reload"]
 
 READ_LIMIT_S = 30.0  # for the file and the scrub lists, on a disk that may hang
 NAMED = 10  # sessions in an error's data
@@ -49,12 +49,21 @@ async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
         config, backends = await _read(daemon)
         async with daemon.manager.opening:  # no session of a backend that goes comes to be meanwhile
             _check_serving(daemon)
-            _check_in_use(daemon.manager, config)
+            _check_in_use(daemon.manager, config, "reload")
             found = _differences(daemon, config, backends)
             if not dry_run:
                 _take_up(daemon, kept_back(daemon.config, config), backends)
                 _log_changes(daemon.config_file.path, found)
             return found
+
+
+async def check_restart(daemon: Daemon) -> None:
+    """Make sure that a daemon with the configuration file as it is now could follow every open session.
+
+    Raises `ConfigurationError`, and `UsageError(session_busy)` where a backend in use would go or become another kind.
+    """
+    config, _ = await _read(daemon)
+    _check_in_use(daemon.manager, config, "restart")
 
 
 class Hangups:
@@ -119,7 +128,7 @@ async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     )
 
 
-def _check_in_use(manager: Manager, config: Config) -> None:
+def _check_in_use(manager: Manager, config: Config, what: str) -> None:
     """A session goes on with the backend that it was opened with, so that one has to be there."""
     for backend in manager.backends:
         stays = config.backends.get(backend.name)
@@ -127,9 +136,9 @@ def _check_in_use(manager: Manager, config: Config) -> None:
             continue
         users = [s.id for s in manager if s.spec.backend == backend.name and s.state is not SessionState.CLOSED]
         if users:
-            what = "is not there any more" if stays is None else f"would be of another kind ({stays.kind})"
+            fate = "is not there any more" if stays is None else f"would be of another kind ({stays.kind})"
             raise UsageError(
-                f"cannot reload, because backend {backend.name!r} {what} and {_users(users)}; nothing has changed",
+                f"cannot {what}, because backend {backend.name!r} {fate} and {_users(users)}; nothing has changed",
                 kind="session_busy",
                 hint=f"close what uses it (clisup close), or give the new one another name than {backend.name!r}",
                 key=f"backends.{backend.name}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from wire import PATIENCE_S, Wire
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
+OTHER = f'[backends.other]\nkind = "demo"\ncommand = ["{sys.executable}", "-m", "clisup.demo"]\n'
 pytestmark = pytest.mark.cold  # the first daemon, like its successors, is one that was executed
 
 
@@ -118,6 +120,56 @@ def test_a_configuration_that_would_not_start_changes_nothing(serve: Callable[..
     daemon.config.write_text(good)
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"
+
+
+def test_a_restart_that_would_leave_a_running_turn_without_its_backend_is_refused(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(raw=OTHER)
+    session = daemon.new(backend="other")
+    session.prompt(f"@wait-file {tmp_path}/go\ndone")
+    session.cli()
+    daemon.configure()
+    with pytest.raises(ClisupError) as refused:
+        daemon.call("daemon/restart")
+    assert refused.value.kind == "session_busy" and "cannot restart, because backend 'other'" in refused.value.message
+    (tmp_path / "go").touch()
+    assert session.end_of("t1")["text"] == "done"
+
+
+@pytest.mark.fault(1)
+def test_a_turn_whose_backend_is_gone_after_a_crash_goes_on_and_is_adopted_when_the_backend_is_back(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(raw=OTHER)
+    session = daemon.new(backend="other")
+    session.prompt(f"@wait-file {tmp_path}/go\ndone")
+    cli = session.cli()
+    daemon.kill()
+    daemon.configure()
+    daemon.start()
+    assert session.id in daemon.call("daemon/status")["damaged_sessions"]
+    assert Path(f"/proc/{cli}").exists()
+    daemon.configure(raw=OTHER)
+    daemon.call("daemon/reload")
+    until(lambda: not daemon.call("daemon/status")["damaged_sessions"])
+    (tmp_path / "go").touch()
+    assert (session.end_of("t1")["outcome"], session.end_of("t1")["text"]) == ("completed", "done")
+    assert [event["pid"] for event in session.events("process_started")] == [cli]
+
+
+def test_a_stop_ends_the_turn_of_a_session_whose_backend_is_not_configured(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve(raw=OTHER)
+    session = daemon.new(backend="other")
+    session.prompt(f"@wait-file {tmp_path}/go\ndone")
+    cli = session.cli()
+    daemon.kill()
+    daemon.configure()
+    daemon.start()
+    daemon.stop()
+    until(lambda: not Path(f"/proc/{cli}").exists())
 
 
 @pytest.mark.parametrize("where", ["state", "."])
