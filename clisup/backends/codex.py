@@ -133,6 +133,7 @@ class CodexAdapter(CodexBase):
         interrupt="request",
         approvals=True,
         structured=True,
+        running_usage=True,
         tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
@@ -158,8 +159,8 @@ class CodexAdapter(CodexBase):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
-        """A decoder for one turn. Nothing is carried: each model call's usage is told by itself."""
-        return CodexDecoder(request)
+        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        return CodexDecoder(carried.usage, request)
 
 
 def check(request: LaunchRequest) -> None:

@@ -44,14 +44,14 @@ class CodexDecoder:
 
     passes_on = staticmethod(codex_passes_on)
 
-    def __init__(self, request: LaunchRequest) -> None:
+    def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         self._request = request
         self._thread: str | None = None
         self._turn: str | None = None
         self._messages = Messages()
         self._calls = Calls()
         self._limits = RateLimits()
-        self._tokens = Tokens()
+        self._tokens = Tokens(carried, resumed=request.resume)
         self._usage = Usage()
         self._denied: dict[str, None] = {}
         self._failure: Report | None = None
@@ -179,9 +179,9 @@ class CodexDecoder:
         return events
 
     def _used(self, params: Frame) -> list[EventBase]:
-        """One model call's tokens. After a resume codex repeats those of the turn before: it has another turn's id."""
-        used, context = self._tokens.see(params)
+        """One model call's tokens. What codex repeats under the id of the turn before is none of this turn."""
         is_foreign = self._is_foreign(params)
+        used, context = self._tokens.see(params, main=not is_foreign)
         if not is_foreign and (self._turn is None or get_str(params, "turnId") != self._turn):
             return []
         context = None if is_foreign else context
@@ -222,6 +222,7 @@ class CodexDecoder:
             is_error=error is not None,
             text="" if error else self._messages.last_text,
             usage=self._usage,
+            usage_total=self._tokens.total,
             error=error,
             interrupted=interrupted,
             denied=tuple(self._denied),

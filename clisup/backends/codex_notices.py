@@ -42,22 +42,39 @@ _SNAKE = (
 
 
 class Tokens:
-    """The tokens of each model call. With news of a limit, or of how full the context is, codex repeats those of the call before."""
+    """The tokens of each model call. With news of a limit, or of how full the context is, codex repeats those of the call before.
 
-    __slots__ = ("_told",)
+    In a resumed thread it repeats those of the turn before first, under the old turn's id or, before a compaction, under the
+    new one (0.169.0). So the first total is compared with `carried`, the one that the turn before ended with.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_carried", "_told", "total")
+
+    def __init__(self, carried: Usage | None, *, resumed: bool) -> None:
         self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and its last call's
+        self._carried = (carried or Usage()) if resumed else None
+        self.total = carried
 
-    def see(self, params: Frame) -> tuple[Usage | None, int | None]:
-        """What is new: a call's usage, and how full the context is. A thread's total grows with each call that was made."""
+    def see(self, params: Frame, *, main: bool) -> tuple[Usage | None, int | None]:
+        """Return what is new: a call's usage, and how full the context is. A thread's total grows with each call that was made.
+
+        `main`: it is the session's own thread, and not a sub-agent's.
+        """
         thread, told = get_str(params, "threadId"), get_dict(params, "tokenUsage")
         total, last = get_dict(told, "total"), get_dict(told, "last")
         total_before, last_before = self._told.get(thread, ({}, {}))
         self._told[thread] = total, last
         is_call = not total or total != total_before
+        if main and total:
+            is_call = is_call and not self._is_repeated(usage_of(total))
+            self.total = usage_of(total)
         usage = usage_of(last) if is_call else None
         return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
+
+    def _is_repeated(self, total: Usage) -> bool:
+        """Is it the thread's total before this turn? Where that is not known, the first total of a resumed thread counts as it."""
+        before, self._carried = self._carried, None
+        return before is not None and before.total_tokens in (None, total.total_tokens)
 
 
 class RateLimits:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clisup.backends.base import Carried
+from clisup.core.usage import Usage
 from tests.backends.recorded import PATHS, Recording, name_of
 
 CODEX = [path for path in PATHS if path.parents[1].name == "codex"]
@@ -43,3 +45,19 @@ def test_an_estimate_after_a_compaction_tells_the_context_and_no_tokens() -> Non
     events = Recording.of("codex/compacting").events("usage")
     assert [event.usage.total_tokens for event in events] == [1040, 1042, None, 1044]
     assert events[2].context_tokens > events[1].context_tokens
+
+
+@pytest.mark.parametrize("kind", ["codex", "codex-exec"])
+def test_a_turn_that_compacts_before_it_begins_has_used_its_own_tokens_alone(kind: str) -> None:
+    names = ["compacting_resumed", "compacting_resumed_again", "compacting_resumed_third"]
+    used = [Recording.of(f"{kind}/{name}").terminal().usage.total_tokens for name in names]
+    assert used == [1040 + 1042 + 1044, 1046 + 1048, 1050 + 1052]  # as the loopback API counted them
+
+
+def test_a_resumed_thread_whose_total_is_not_known_begins_with_what_it_repeats() -> None:
+    """So after a daemon or a CLI that died before the total was told."""
+    recording = Recording.of("codex/compacting_resumed_again")
+    decoder = recording.adapter.decoder(Carried(usage=Usage()), recording.request)
+    (terminal,) = [one.terminal for one in map(decoder.decode, recording.lines()) if one.terminal]
+    assert terminal.usage.total_tokens == 1046 + 1048
+    assert terminal.usage_total is not None and terminal.usage_total.total_tokens == 5220

@@ -288,6 +288,15 @@ _SCENARIOS = (
         (Run(args=("-c", "model_auto_compact_token_limit=1010")),),
         SERVER,
     ),
+    Scenario(
+        "compacting_resumed",
+        lambda body, n: said(n, call("exec_command", cmd="true")) if n < 2 else said(n, message(f"answer {n}")),
+        (
+            Run(args=("-c", "model_auto_compact_token_limit=1010")),
+            Run("_again", "And now?", "resume", args=("-c", "model_auto_compact_token_limit=1010")),
+            Run("_third", "And then?", "resume", args=("-c", "model_auto_compact_token_limit=1010")),
+        ),
+    ),
     Scenario("no_quota", fail(429, "You exceeded your quota", type="insufficient_quota", code="insufficient_quota")),
     Scenario("http_500", fail(500, "boom")),
     Scenario("http_503", fail(503, "overloaded", code="server_is_overloaded")),
