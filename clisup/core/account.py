@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from clisup.core.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
 from clisup.core.times import rfc3339
 
-__all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso"]
+__all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso", "with_wait"]
 
 SAME_S = 60.0
 """Seconds in which the same limit, told again, is no news. A hold lasts for hours."""
@@ -85,6 +85,21 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
     if until is None and known.state == "limited":
         return known  # what was said before the end says more
     return AccountLimit(state="limited", until=until, limit_type=error.kind, message=_first_line(error), said_at=now)
+
+
+def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
+    """Return a turn's end whose error says how long to wait for a limit. CLIs tell a time, or told of it before the error.
+
+    `limit` is what is known of the account after this end, so the next turn is refused for the same time.
+    """
+    error = done.error
+    if error is None or error.kind not in _LIMITING or error.retry_after_s is not None:
+        return done
+    until = _end(error.resets_at, None, now) or (limit.until if limit.state == "limited" else None)
+    if until is None:
+        return done
+    told = {"retry_after_s": round(max(0.0, until - now), 3), "resets_at": error.resets_at or iso(until)}
+    return done.model_copy(update={"error": error.model_copy(update=told)})
 
 
 def _first_line(error: TurnError) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 import trio
 
+from clisup.core.account import with_wait
 from clisup.core.events import Actor, TurnCompleted, TurnError
 from clisup.core.figures import Meter
 from clisup.core.ladder import LadderKind, ladder_for
@@ -37,6 +38,7 @@ from clisup.daemon.tool_calls import ToolDesk
 from clisup.daemon.turn import TurnRunner
 from clisup.daemon.wake import Wake
 from clisup.errors import UsageError, WorldError
+from clisup.host import clock
 from clisup.host.journal_store import JournalStore
 from clisup.host.leftovers import end_run
 from clisup.host.log import LOG
@@ -177,7 +179,9 @@ class Session:
         turn = turn_id or (current.id if current else None)
         done, memo = self.budgets.settled(done, memo, current if current and current.id == turn else None)
         done = with_denied(self._spilled(done, current.run if current else 0), turn, current)
-        self.gate.account.see(done)
+        account = self.gate.account
+        account.see(done)
+        done = with_wait(done, account.limit, clock.wall())
         return Item(done, turn, memo=memo or None)
 
     def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:

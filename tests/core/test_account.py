@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.account import AccountLimit, describe, epoch, fold_limit, iso
+from clisup.core.account import AccountLimit, describe, epoch, fold_limit, iso, with_wait
 from clisup.core.events import (
     AssistantMessage,
     ContentDelta,
@@ -98,3 +98,21 @@ def test_times_are_shown_in_utc_and_an_impossible_one_is_none() -> None:
     assert describe(LIMITED)["until"] == "2027-01-15T09:00:00Z"
     assert epoch("2027-01-15T09:00:00") == RESET
     assert iso(1e300) is None
+
+
+def wait_of(done: TurnCompleted, limit: AccountLimit = LIMITED, now: float = NOW) -> float | None:
+    error = with_wait(done, limit, now).error
+    return error.retry_after_s if error is not None else None
+
+
+def test_the_error_of_a_limit_says_the_seconds_until_its_reset() -> None:
+    assert wait_of(failed(kind="quota_exceeded", resets_at=iso(NOW + 90)), AccountLimit()) == 90
+    assert wait_of(failed(kind="rate_limit"), LIMITED, NOW + 8) == 3592
+    assert wait_of(failed(kind="rate_limit", retry_after_s=37.0), LIMITED) == 37
+    assert wait_of(failed(kind="quota_exceeded", resets_at=iso(NOW - 5)), AccountLimit()) == 0
+
+
+def test_an_error_says_no_seconds_where_nobody_knows_them_or_it_is_none_of_a_limit() -> None:
+    assert wait_of(failed(kind="rate_limit"), AccountLimit(state="limited", said_at=NOW)) is None
+    assert wait_of(failed(kind="server")) is None
+    assert wait_of(TurnCompleted(outcome="completed")) is None

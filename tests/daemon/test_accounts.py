@@ -26,6 +26,7 @@ def account(daemon: Harness, name: str = "demo") -> dict[str, Any]:
 def use_up(daemon: Harness, seconds: float = 3600, **session: Any) -> None:
     end = daemon.new(**session).ask(f"@limit {seconds}")
     assert (end["outcome"], end["error"]["kind"]) == ("failed", "quota_exceeded")
+    assert seconds - 60 < end["error"]["retry_after_s"] <= seconds
 
 
 def test_a_limit_of_one_session_holds_the_new_turns_of_the_others_in_a_line(serve: Callable[..., Harness]) -> None:
