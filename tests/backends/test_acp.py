@@ -9,6 +9,7 @@ import pytest
 
 from clisup.backends.acp import AcpAdapter
 from clisup.backends.acp_dialogue import AcpDecoder
+from clisup.backends.acp_tools import TERMINAL_CHARS
 from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.core.events import TurnError
 from clisup.core.framing import Line
@@ -225,6 +226,29 @@ def test_a_tool_with_one_single_update_is_told_whole() -> None:
     )
     assert (use.name, use.input) == ("search", {"title": "Look"})
     assert (result.content, result.is_error) == ("nothing there", True)
+
+
+def test_a_call_without_arguments_has_an_empty_input() -> None:
+    (use,) = prompted().update("tool_call", toolCallId="t", title="List", rawInput={}, status="in_progress")
+    assert use.input == {}
+
+
+def test_the_output_of_a_terminal_is_kept_up_to_its_limit() -> None:
+    talk = prompted()
+    talk.update("tool_call", toolCallId="t", content=[{"type": "terminal", "terminalId": "t"}], status="in_progress")
+    for piece in ("x" * TERMINAL_CHARS, "lost"):
+        talk.update("tool_call_update", toolCallId="t", _meta={"terminal_output_delta": {"data": piece}})
+    (result,) = talk.update("tool_call_update", toolCallId="t", status="completed")
+    assert (len(result.content), result.blocks, result.truncated) == (TERMINAL_CHARS, None, True)
+
+
+def test_a_command_without_output_has_an_empty_result() -> None:
+    talk = prompted()
+    talk.update("tool_call", toolCallId="t", content=[{"type": "terminal", "terminalId": "t"}], status="in_progress")
+    (result,) = talk.update(
+        "tool_call_update", toolCallId="t", status="completed", _meta={"terminal_exit": {"exit_code": 0}}
+    )
+    assert (result.content, result.blocks, result.truncated) == ("", None, False)
 
 
 def test_a_tool_that_never_ends_gets_no_result_and_one_that_never_ran_is_told_at_the_end() -> None:
