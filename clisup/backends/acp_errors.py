@@ -22,7 +22,8 @@ _MESSAGE_MAX = 4096
 _STATUS_NAMES = ("status", "statusCode", "status_code", "httpStatus", "http_status", "code")
 _WAIT_NAMES = ("retryAfter", "retry_after", "retryAfterSeconds", "retry_after_s")
 _STATUS_IN_TEXT = re.compile(
-    r"(?:^|\b(?:status(?: code)?|HTTP|API Error|code)\b[\"':= ]{0,4})([45]\d\d)\b", re.IGNORECASE
+    r"(?:^(?:Error: )?|\b(?:status(?: code)?|HTTP|API Error|Last error|code)\b[\"':= ]{0,4}|\bRequest rejected \()([45]\d\d)\b",
+    re.IGNORECASE,
 )
 _HOLLOW = ("Internal error", "Invalid params", "Invalid request")  # the SDKs' own words, where `data` says more
 _STARTS_SESSION = ("session/load", "session/resume")

@@ -353,6 +353,8 @@ def test_a_turns_cost_is_told_where_it_is_known_what_the_agent_sums_up(
         ((-32603, "Internal error", {"status": 429, "message": "insufficient_quota"}), "quota_exceeded", 429),
         ((-32603, "maximum context length is 8192 tokens", {"status": 400}), "context_overflow", 400),
         ((-32603, "fetch failed: ECONNREFUSED"), "network", None),
+        ((-32603, "Internal error: API Error: Request rejected (429) · Slow down."), "rate_limit", 429),
+        ((-32603, "Internal error: the answer has too many lines (500)"), "server", None),
         ((99999, "?"), "server", None),
     ],
 )
