@@ -5,6 +5,7 @@ The protocol leaves open how a tool's name, a turn's tokens and a provider's err
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from clisup.backends.acp_errors import ERRORS, explain_error
@@ -13,7 +14,28 @@ from clisup.backends.taxonomy import ErrorRule
 from clisup.core.events import TurnError
 from clisup.core.usage import Usage
 
-__all__ = ["AcpDialect"]
+__all__ = ["AcpDialect", "Habits"]
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Ways of one agent that its frames do not show, so that its name has to tell them."""
+
+    pending_input: Literal["whole", "later", "grows"] = "whole"
+    """What the input of a pending call is: all of it; none of the model's, and then the title is the tool's name; or a part,
+    to which each update of the call adds until something else is told."""
+    usage_of_last_request: bool = False
+    """The turn's `usage` counts its last model request alone."""
+    error_prefix: str = ""
+    """How the last chunk begins where a failed request ends the turn with `end_turn`."""
+
+
+_HABITS = {
+    "opencode": Habits(pending_input="later", usage_of_last_request=True),  # 1.18.34
+    "claude-agent-acp": Habits(pending_input="grows"),  # 0.101.0
+    "copilot": Habits(error_prefix="Error: "),  # 1.0.102; a model's text comes in smaller pieces
+}
+"""By `agentInfo.name` in lower case and without its npm scope, as measured."""
 
 
 class AcpDialect:
@@ -23,6 +45,10 @@ class AcpDialect:
     cost_spans: Literal["session", "process"] | None = None
     """What the cost of `usage_update` is the sum of. The schema says the session; claude-agent-acp 0.49.0 begins anew with each
     process. None: not known, so that only a session's first turn has a cost."""
+
+    def habits(self, agent: str | None) -> Habits:
+        """The ways of the agent with this name."""
+        return _HABITS.get((agent or "").rpartition("/")[2].lower(), Habits())
 
     def tool_name(self, call: dict[str, Any]) -> str:
         """The tool's name: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
@@ -45,7 +71,7 @@ class AcpDialect:
             return told
         quota = get_dict(get_dict(get_dict(result, "_meta"), "quota"), "token_count")
         counts = {name: get_int(quota, name) for name in ("input_tokens", "output_tokens")}
-        return Usage(**counts, source="reported") if None not in counts.values() else None
+        return Usage(**counts, source="reported") if None not in counts.values() and any(counts.values()) else None
 
     def failure(self, error: dict[str, Any], method: str) -> TurnError:
         """A JSON-RPC error by the rules of `errors`."""
@@ -59,7 +85,7 @@ def _usage(told: dict[str, Any]) -> Usage | None:
     part of the output; the total shows which. clisup counts input without cached ones, and output with the thoughts.
     """
     read, output = get_int(told, "inputTokens"), get_int(told, "outputTokens")
-    if read is None or output is None:
+    if read is None or output is None or not (read or output):  # opencode 1.18.34 says 0 of a cancelled request
         return None
     thought, cached, created = (
         get_int(told, name) for name in ("thoughtTokens", "cachedReadTokens", "cachedWriteTokens")

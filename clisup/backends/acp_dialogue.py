@@ -192,7 +192,9 @@ class AcpDecoder:
                 f"cannot talk to the agent, because it speaks version {version} of the Agent Client Protocol and clisup "
                 f"speaks {PROTOCOL_VERSION}; take a version of the agent that speaks it",
             )
-        self._version = get_str(get_dict(result, "agentInfo"), "version")
+        agent = get_dict(result, "agentInfo")
+        self._version = get_str(agent, "version")
+        self._updates.habits = self._dialect.habits(get_str(agent, "name"))
         can = get_dict(result, "agentCapabilities")
         for server in self._mcp_servers:
             transport = server.get("type")
@@ -265,12 +267,24 @@ class AcpDecoder:
 
     def _prompted(self, result: dict[str, Any]) -> Decoded:
         reason = get_str(result, "stopReason")
-        usage = self._dialect.usage(result)
+        usage = self._usage(result)
         if reason is None:
             return self._fail("protocol", "the agent's answer to session/prompt has no stopReason")
         kind, message = _STOPS.get(reason, (None, ""))
-        error = TurnError(kind=kind, message=message) if kind else None
-        return self._end(error, reason, usage)
+        if kind:
+            return self._end(TurnError(kind=kind, message=message), reason, usage)
+        events = self._updates.finish()
+        words = self._updates.failure
+        error = self._dialect.failure({"message": words}, "session/prompt") if words else None
+        ended = self._end(error, reason, usage)
+        return replace(ended, events=(*events, *ended.events))
+
+    def _usage(self, result: dict[str, Any]) -> Usage | None:
+        """The turn's tokens. Where the agent counts its last request alone, those after a tool are too few."""
+        usage = self._dialect.usage(result)
+        if usage and self._updates.habits.usage_of_last_request and self._updates.ran_tools:
+            return usage.model_copy(update={"source": "estimated"})
+        return usage
 
     def _fail(self, kind: TurnErrorKind, message: str) -> Decoded:
         return self._end(TurnError(kind=kind, message=message))

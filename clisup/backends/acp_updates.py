@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from clisup.backends.acp_dialect import AcpDialect
+from clisup.backends.acp_dialect import AcpDialect, Habits
 from clisup.backends.acp_tools import Tool, block_of, result_of
 from clisup.backends.claude_frames import MalformedError, get_dict, get_int, get_number, get_str, join_halves
 from clisup.core.events import (
@@ -38,7 +38,6 @@ SILENT = frozenset(
         "user_message_chunk",  # an echo of the prompt, which is known
         "available_commands_update",  # for menus
         "config_option_update",  # the settings of a person's screen; the model is asked for before the prompt
-        "session_info_update",  # a title for lists
         "compaction_summary_chunk",  # a piece of what the later compaction_update tells
     }
 )
@@ -73,7 +72,7 @@ class _Message:
 class Updates:
     """One turn's conversation, in the words of one agent (`dialect`).
 
-    `text` is the turn's final text, `usage` the sum of what single chunks told.
+    `text` is the turn's final text, `usage` the sum of what single chunks told. `habits` are known from `initialize` on.
     """
 
     def __init__(self, dialect: AcpDialect) -> None:
@@ -82,6 +81,9 @@ class Updates:
         self._message: _Message | None = None
         self._count = 0
         self._tools: dict[str, Tool] = {}
+        self.habits = Habits()
+        self._last_chunk = ""
+        self._system_error = False
         self.text = ""
         self.usage: Usage | None = None
         self.cost_usd: float | None = None
@@ -89,9 +91,11 @@ class Updates:
     def take(self, update: dict[str, Any]) -> list[EventBase]:
         """The events of one update. Raises LookupError for a kind that is not known, MalformedError for a broken one."""
         name = get_str(update, "sessionUpdate") or ""
-        if name in CHUNKS:
-            return self._chunk(CHUNKS[name], update)
-        return [] if name in SILENT else _HANDLERS[name](self, update)
+        if name in SILENT:
+            return []
+        handler = None if name in CHUNKS else _HANDLERS[name]
+        events = self._grown(update) if self.habits.pending_input == "grows" else []
+        return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
 
     def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
         """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
@@ -99,6 +103,19 @@ class Updates:
         events = [] if tool.announced else self._announce(tool)
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
         return events, use, get_str(tool.fields, "title")
+
+    @property
+    def failure(self) -> str | None:
+        """The agent's words for the failed request that ended its turn, where it answers one with `end_turn`."""
+        if self._system_error:
+            return self.text.strip() or "the agent ended in a system error"
+        prefix = self.habits.error_prefix
+        return self._last_chunk if prefix and self._last_chunk.startswith(prefix) else None
+
+    @property
+    def ran_tools(self) -> bool:
+        """Whether a tool ended, after which the model is asked again."""
+        return any(tool.ended for tool in self._tools.values())
 
     def finish(self) -> list[EventBase]:
         """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""
@@ -121,6 +138,7 @@ class Updates:
         usage = self._dialect.chunk_usage(meta)
         events: list[EventBase] = []
         if text != "":  # an empty chunk only carries what is beside it
+            self._last_chunk = text or ""
             message = self._begin(get_str(update, "messageId"), events)
             if block is None:
                 events += message.add(kind, text or "")
@@ -177,36 +195,60 @@ class Updates:
             raise MalformedError("a tool call without toolCallId")
         tool = self._tools.setdefault(tool_id, Tool(tool_id))
         tool.learn(update)
+        if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
+            tool.fields.setdefault("name", tool.fields.get("title"))
         return tool
 
     def _tool(self, update: dict[str, Any]) -> list[EventBase]:
-        """A call is told once its input is known: with it, or with the news that the tool runs."""
+        """A call is told once its input is known: with it, or with the news that the tool runs.
+
+        A pending call is not waited for in general: Copilot CLI 1.0.102 never says that a tool runs.
+        """
         tool = self._known(update)
         status = get_str(update, "status") or "pending"
         if tool.ended:
             return []
         was_announced = tool.announced
         events: list[EventBase] = []
-        if not tool.announced and (tool.fields.get("rawInput") or status != "pending"):
+        has_input = tool.fields.get("rawInput") and self.habits.pending_input == "whole"
+        if not tool.announced and (has_input or status != "pending"):
             events += self._announce(tool)
         if status in _ENDED:
             tool.ended = True
-            self.text = ""  # what was said before a tool's end is not the last word
+            self.text = self._last_chunk = ""  # what was said before a tool's end is not the last word
             return [*events, result_of(tool, is_error=status == "failed")]
         if was_announced:
             events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
         return events
+
+    def _grown(self, update: dict[str, Any]) -> list[EventBase]:
+        """The calls whose input is whole by now, because `update` adds to that of none or of another."""
+        still = get_str(update, "toolCallId") if "rawInput" in update else None
+        waiting = [tool for tool in self._tools.values() if not tool.announced and tool.fields.get("rawInput")]
+        return [event for tool in waiting if tool.id != still for event in self._announce(tool)]
 
     def _announce(self, tool: Tool) -> list[EventBase]:
         tool.announced = True
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
         return [*self._end_message(), use]
 
+    def _session_info(self, update: dict[str, Any]) -> list[EventBase]:
+        """A title for lists; with codex-acp 2.6.0 also the thread's state, whose `systemError` a final text explains."""
+        state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
+        if state is None:
+            return []
+        self._system_error = state == "systemError"
+        if not self._system_error:
+            return []
+        events, self.text = self._end_message(), ""
+        return events
+
     def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
             self.cost_usd = get_number(cost, "amount")
-        return [UsageReport(usage=Usage(), context_tokens=get_int(update, "used"))]
+        used = get_int(update, "used")
+        return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 
 
 def _status(status: str, detail: str | None) -> list[EventBase]:
@@ -227,6 +269,7 @@ _HANDLERS: dict[str, Callable[[Updates, dict[str, Any]], list[EventBase]]] = {
     "plan": lambda _, update: _plan(update),
     "current_mode_update": lambda _, update: _status("permission_mode", get_str(update, "currentModeId")),
     "usage_update": Updates._usage_update,
+    "session_info_update": Updates._session_info,
     "notice": lambda _, update: _status("notice", get_str(update, "description") or get_str(update, "title")),
     "compaction_update": lambda _, update: _status("compaction", get_str(update, "status")),
 }
