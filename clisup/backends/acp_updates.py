@@ -81,6 +81,7 @@ class Updates:
         self._message: _Message | None = None
         self._count = 0
         self._tools: dict[str, Tool] = {}
+        self._growing: Tool | None = None
         self.habits = Habits()
         self._last_chunk = ""
         self._system_error = False
@@ -94,7 +95,7 @@ class Updates:
         if name in SILENT:
             return []
         handler = None if name in CHUNKS else _HANDLERS[name]
-        events = self._grown(update) if self.habits.pending_input == "grows" else []
+        events = self._grown(update)
         return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
 
     def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
@@ -138,7 +139,7 @@ class Updates:
         usage = self._dialect.chunk_usage(meta)
         events: list[EventBase] = []
         if text != "":  # an empty chunk only carries what is beside it
-            self._last_chunk = text or ""
+            self._last_chunk = text or "" if kind == "text" else ""
             message = self._begin(get_str(update, "messageId"), events)
             if block is None:
                 events += message.add(kind, text or "")
@@ -210,9 +211,11 @@ class Updates:
             return []
         was_announced = tool.announced
         events: list[EventBase] = []
-        has_input = tool.fields.get("rawInput") and self.habits.pending_input == "whole"
-        if not tool.announced and (has_input or status != "pending"):
+        has_input = bool(tool.fields.get("rawInput"))
+        if not tool.announced and (status != "pending" or (has_input and self.habits.pending_input == "whole")):
             events += self._announce(tool)
+        elif has_input and self.habits.pending_input == "grows":
+            self._growing = tool
         if status in _ENDED:
             tool.ended = True
             self.text = self._last_chunk = ""  # what was said before a tool's end is not the last word
@@ -222,10 +225,12 @@ class Updates:
         return events
 
     def _grown(self, update: dict[str, Any]) -> list[EventBase]:
-        """The calls whose input is whole by now, because `update` adds to that of none or of another."""
-        still = get_str(update, "toolCallId") if "rawInput" in update else None
-        waiting = [tool for tool in self._tools.values() if not tool.announced and tool.fields.get("rawInput")]
-        return [event for tool in waiting if tool.id != still for event in self._announce(tool)]
+        """The call whose input is whole by now, because `update` does not add to it."""
+        tool = self._growing
+        if tool is None or ("rawInput" in update and update.get("toolCallId") == tool.id):
+            return []
+        self._growing = None
+        return [] if tool.announced else self._announce(tool)
 
     def _announce(self, tool: Tool) -> list[EventBase]:
         tool.announced = True

@@ -251,6 +251,16 @@ def test_a_command_without_output_has_an_empty_result() -> None:
     assert (result.content, result.blocks, result.truncated) == ("", None, False)
 
 
+def test_a_thought_of_copilots_model_that_begins_like_an_error_fails_nothing() -> None:
+    talk = Conversation()
+    talk.answer({"protocolVersion": 1, "agentInfo": {"name": "Copilot", "version": "9"}})
+    talk.answer({"sessionId": "s"})
+    talk.update("agent_thought_chunk", content={"type": "text", "text": "Error: where?"})
+    terminal = talk.answer({"stopReason": "end_turn"}).terminal
+    assert terminal is not None
+    assert terminal.error is None
+
+
 def test_a_tool_that_never_ends_gets_no_result_and_one_that_never_ran_is_told_at_the_end() -> None:
     talk = prompted()
     assert talk.update("tool_call", toolCallId="t", title="Look", status="pending") == []
