@@ -251,7 +251,7 @@ class Updates:
     def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
-            self.cost_usd = get_number(cost, "amount")
+            self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 says 0 of a model without a price
         used = get_int(update, "used")
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 

@@ -95,6 +95,12 @@ def test_a_context_of_no_tokens_is_none_that_was_measured() -> None:
     assert recording.events("usage") == []
 
 
+def test_a_cost_of_nothing_is_none_that_is_known() -> None:
+    recording = Recording.of(f"{OPENCODE}/tool_ok")
+    assert b'"cost":{"amount":0,"currency":"USD"}' in recording.file.data
+    assert recording.terminal().cost_usd is None
+
+
 # Failed requests
 
 
