@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,6 +80,10 @@ def converse(
             os.killpg(process.pid, signal_after[1])
     talk.returncode = process.wait()
     guard.cancel()
+    with contextlib.suppress(
+        ProcessLookupError
+    ):  # claude-agent-acp leaves its claude behind, which writes into its home
+        os.killpg(process.pid, signal.SIGKILL)
     reader.join(5)
     talk.stderr = b"".join(errors)
     return talk
