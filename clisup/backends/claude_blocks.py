@@ -26,7 +26,7 @@ def _image(block: ContentBlock) -> Block:
 
 _MAKERS: dict[str, Callable[[ContentBlock], Block]] = {
     "text": lambda block: Block(kind="text", text=block.text or ""),
-    "thinking": lambda block: Block(kind="thinking", text=block.thinking or ""),
+    "thinking": lambda block: Block(kind="thinking", text=block.thinking or "", signature=block.signature or None),
     "redacted_thinking": lambda _: Block(kind="redacted_thinking"),
     "tool_use": lambda block: Block(kind="tool_use", tool_use_id=block.id, name=block.name, input=block.input or {}),
     "image": _image,

@@ -157,6 +157,7 @@ class ContentBlock(Struct):
     type: str
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None

@@ -44,7 +44,7 @@ STREAM_SILENT: dict[str, str] = {
     "content_block_start": "the first delta and the assistant frame say the same",
     "content_block_stop": "the assistant frame comes before it",
     "message_delta": "its usage and stop reason are told by message_stop",
-    "signature_delta": "a proof for the API alone",
+    "signature_delta": "the message has it whole",
     "citations_delta": "the text that it belongs to comes in deltas of its own",
     "empty delta": "shows nothing",
 }

@@ -37,7 +37,6 @@ _CLAUDE: Mapping[str, _Places] = {
         ("message", "content"),
         ("message", "content", "*", "text"),
         ("message", "content", "*", "thinking"),
-        ("message", "content", "*", "signature"),
         ("message", "content", "*", "input", _REST),
     }),
     "stream_event": frozenset({

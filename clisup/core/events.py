@@ -85,7 +85,10 @@ class TurnError(_Frozen):
 
 
 class Block(_Frozen):
-    """One content block of a message or tool result. `blob` names the whole payload where the field holds only its head."""
+    """One content block of a message or tool result. `blob` names the whole payload where the field holds only its head.
+
+    `signature` is the maker's proof of a thinking block: with it the block can be sent to the same model again.
+    """
 
     kind: Literal["text", "thinking", "redacted_thinking", "tool_use", "image", "other"]
     text: str | None = None
@@ -95,6 +98,7 @@ class Block(_Frozen):
     media_type: str | None = None
     data: str | None = None
     native_kind: str | None = None
+    signature: str | None = None
     blob: str | None = None
 
 

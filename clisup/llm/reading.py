@@ -309,7 +309,7 @@ def _said(block: SaidBlock) -> _Said | None:
     if block.kind == "text" and block.text:
         return TextBlock(text=block.text)
     if block.kind == "thinking" and block.text:
-        return ThinkingBlock(text=block.text)
+        return ThinkingBlock(text=block.text, signature=block.signature)
     if block.kind == "tool_use" and block.tool_use_id:
         return ToolUseBlock(id=block.tool_use_id, name=own_name(block.name or "")[0], input=block.input or {})
     return None

@@ -157,3 +157,10 @@ def test_session_init_tells_where_the_credential_came_from() -> None:
 
 def test_structured_output_comes_with_the_terminal() -> None:
     assert terminals("json_schema")[0].structured == {"answer": 42}
+
+
+def test_a_thinking_block_keeps_its_makers_proof() -> None:
+    blocks = [block for event in events("thinking") if event.type == "message" for block in event.blocks]
+    assert [(block.kind, block.signature) for block in blocks if block.kind == "thinking"] == [
+        ("thinking", "c2lnbmF0dXJl")
+    ]

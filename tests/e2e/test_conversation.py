@@ -19,7 +19,7 @@ from clisup.llm.conversation.policies import (
 )
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.conversation.wire import to_wire_messages
-from clisup.llm.messages import Message
+from clisup.llm.messages import Message, ThinkingBlock
 from clisup.llm.models import Model, resolve
 from tests.e2e.lab import ClaudeLab
 from tests.e2e.scenarios import (
@@ -31,6 +31,7 @@ from tests.e2e.scenarios import (
     message,
     say,
     text,
+    thinking,
     use,
     with_async_agents,
     with_subagent,
@@ -147,6 +148,26 @@ async def test_the_report_of_a_background_sub_agent_is_its_delegations_result_an
             told = json.dumps(here.api.main_requests[asked].body["messages"])
     assert conversation.chats_opened == 2
     assert "agent 0 reports 42" in told and "agent 1 reports 42" not in told and "Async agent launched" not in told
+
+
+async def test_thinking_is_sent_again_with_its_signature_after_an_edit(lab: Callable[..., ClaudeLab]) -> None:
+    thought = use(thinking("Let me ", "think.", signature="cHJvb2Y="), text("I look."), bash("one", "echo hi"))
+    here = lab(
+        Scenario("thinking", in_turn(thought, say("Done."), use(bash("two", "echo ho")), say("Well."), say("Next.")))
+    )
+    with trio.fail_after(BOUND_S):
+        async with Conversation(claude(here, model="claude-opus-5-5"), policies=[]) as conversation:
+            first = await conversation.send("Think.")
+            second = await conversation.send("Go on.")
+            conversation.edit(second.calls[0].id, include_in_context=False)
+            await conversation.send("And now?")
+    assert conversation.chats_opened == 2
+    assert [part.signature for step in first.steps for part in step.said if isinstance(part, ThinkingBlock)] == [
+        "cHJvb2Y="
+    ]
+    parts = [part for each in sent(here) for part in each["content"] if isinstance(part, dict)]
+    (again,) = [part for part in parts if part["type"] == "thinking"]
+    assert (again["thinking"], again["signature"]) == ("Let me think.", "cHJvb2Y=")
 
 
 async def test_a_hundred_turns_stay_below_the_size_by_what_the_api_is_sent(lab: Callable[..., ClaudeLab]) -> None:
