@@ -37,7 +37,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"(?i)INSUFFICIENT_G1_CREDITS|QUOTA_EXHAUSTED", "quota_exceeded"),
     ErrorRule("text", r"(?i)input token count.*exceeds|exceeds the maximum number of tokens", "context_overflow"),
     ErrorRule("text", r"(?i)API key not valid|API_KEY_INVALID|API key expired", "authentication", "give a valid GEMINI_API_KEY"),
-    ErrorRule("text", r"is not found for API version|Model not found", "model_not_found", "name another model"),
+    ErrorRule("text", r"(?i)is not found for API version|model not found", "model_not_found", "name another model"),
     ErrorRule("text", r"blocked due to (safety|recitation|other policy)", "refusal"),
     ErrorRule("text", r"PROHIBITED_CONTENT|BLOCKLIST", "refusal"),
     ErrorRule("text", r"truncated because it exceeded the token limit", "output_limit"),
@@ -48,13 +48,14 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"without a finish reason|without an answer", "server"),
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
     ErrorRule("status", "403", "permission"),
     ErrorRule("status", "404", "model_not_found", "name another model"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
     ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "499", "cancelled"),
-    ErrorRule("status", "500", "server"),
     ErrorRule("status", "503", "overloaded"),
-    ErrorRule("status", "504", "server"),
     ErrorRule("text", r"(?i)resource has been exhausted|quota|rate limit", "rate_limit"),
     ErrorRule("text", r"(?i)overloaded|UNAVAILABLE", "overloaded"),
     ErrorRule("text", r"(?i)fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|socket hang up|ETIMEDOUT", "network"),
@@ -71,6 +72,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"Unknown arguments?:|Invalid values:|Not enough arguments following", "invalid_request",
               "look at the backend's args, and at the installed version"),
     ErrorRule("stderr", r"YOLO mode .* disabled|disabled by the .disableYolo", "permission", "take another permission mode"),
+    ErrorRule("stderr", r"\bModelNotFoundError:", "model_not_found", "name another model"),
     ErrorRule("exit", "41", "authentication", "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
     ErrorRule("exit", "42", "invalid_request"),
     ErrorRule("exit", "44", "invalid_request", "gemini's sandbox could not be started"),
@@ -79,16 +81,11 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("exit", "54", "crashed"),
     ErrorRule("exit", "55", "permission", "name `user` or `project` in the backend's setting_sources"),
     ErrorRule("exit", "130", "cancelled"),
-    ErrorRule("exit", "144", "invalid_request"),
-    ErrorRule("exit", "145", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
-    ErrorRule("exit", "147", "permission"),
-    ErrorRule("exit", "148", "model_not_found"),
-    ErrorRule("exit", "173", "rate_limit"),
-    ErrorRule("exit", "244", "server"),
-    ErrorRule("exit", "247", "overloaded"),
 )  # fmt: skip
 _TAXONOMY = Taxonomy(ERRORS)
 _STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
+_STATUS_EXITS = range(400 & 255, 511 & 255)
+"""Exit codes that can only be an HTTP status & 255. gemini's own codes and those of signals are smaller."""
 _RETRY_AFTER = re.compile(r"Suggested retry after (\d{1,6}(?:\.\d+)?)s|[Pp]lease retry in (\d{1,6}(?:\.\d+)?)s")
 _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
     (re.compile(r"Session ID \S+ already exists"), "resume"),
@@ -160,7 +157,7 @@ def _turn_error(code: str | None, message: str) -> TurnError:
     status = _status(message)
     by_text = _TAXONOMY.search("text", message)
     rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
-    kind: TurnErrorKind = rule.kind if rule else "server" if (status or 0) >= 500 else "crashed"
+    kind = _kind(rule, status)
     return TurnError(
         kind=kind,
         message=message.strip()[:_MESSAGE_MAX],
@@ -168,6 +165,15 @@ def _turn_error(code: str | None, message: str) -> TurnError:
         retry_after_s=_retry_after(message) if kind in ("rate_limit", "quota_exceeded", "overloaded") else None,
         http_status=status,
     )
+
+
+def _kind(rule: ErrorRule | None, status: int | None) -> TurnErrorKind:
+    """Return the rule's kind. Without a rule the first digit of the status decides."""
+    if rule is not None:
+        return rule.kind
+    if status is None:
+        return "crashed"
+    return "server" if status >= 500 else "invalid_request"
 
 
 def _exact_text(rule: ErrorRule | None) -> ErrorRule | None:
@@ -207,13 +213,19 @@ def _usage(stats: dict[str, Any]) -> Usage:
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
+    """Explain a run without a result, or with one whose words no rule knows.
+
+    The message holds the end of stderr, and the way out where there is one.
+    """
     tail = last_words(end)
-    rule = _TAXONOMY.search("stderr", tail) or (_TAXONOMY.exact("exit", end.exit_code) if end.signal is None else None)
-    if rule is not None:
-        words = "; ".join(part for part in (tail, rule.advice) if part) or f"gemini {how(end)}"
-        return TurnError(kind=rule.kind, message=words, retryable=rule.kind in RETRYABLE)
-    return crashed("gemini", end)
+    code = end.exit_code
+    status = code + 256 if code is not None and code in _STATUS_EXITS else None
+    rule = _TAXONOMY.search("stderr", tail) or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
+    if rule is None and status is None:
+        return crashed("gemini", end)
+    kind = _kind(rule, status)
+    words = "; ".join(part for part in (tail, rule.advice if rule else "") if part) or f"gemini {how(end)}"
+    return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
 
 
 def recovery_of(text: str) -> Recovery | None:

@@ -98,7 +98,7 @@ def conclude(
     """The turn's one end.
 
     `ending` is what the daemon had decided before the exit (`{"reason": ..., "limit_s"?, "error"?}`), `explained` what the
-    adapter makes of an exit without a terminal frame.
+    adapter makes of the exit. It counts where there is no terminal frame, or one whose words say no kind.
     """
     said = terminal or Terminal(is_error=True)
     outcome, error = _outcome(terminal, record, ending, explained)
@@ -131,9 +131,8 @@ def _outcome(
         return _by_cause(cause)
     if terminal is not None:
         outcome = "interrupted" if terminal.interrupted else "failed"
-        return outcome, terminal.error or TurnError(
-            kind="protocol", message="the CLI reported an error without naming it"
-        )
+        error = terminal.error or TurnError(kind="protocol", message="the CLI reported an error without naming it")
+        return outcome, _of_known_kind(error, explained)
     if not record.known:
         return "failed", TurnError(
             kind="crashed",
@@ -141,6 +140,18 @@ def _outcome(
             retryable=True,
         )
     return "failed", explained
+
+
+def _of_known_kind(error: TurnError, explained: TurnError) -> TurnError:
+    """Return the CLI's own error. Where its words say no kind, the exit may: gemini's code is an HTTP status."""
+    if error.kind != "crashed" or explained.kind == "crashed":
+        return error
+    known = {
+        "kind": explained.kind,
+        "retryable": explained.retryable,
+        "http_status": error.http_status or explained.http_status,
+    }
+    return error.model_copy(update=known)
 
 
 def _by_cause(cause: dict[str, Any]) -> tuple[str, TurnError]:

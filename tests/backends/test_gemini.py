@@ -13,8 +13,9 @@ from msgspec import structs
 
 from clisup.backends.base import Carried, LaunchRequest, RunEnd
 from clisup.backends.gemini import GeminiAdapter
+from clisup.backends.recording import told
 from clisup.core.envelope import encode_event
-from clisup.core.events import TurnError, Unparsed
+from clisup.core.events import TurnCompleted, TurnError, Unparsed
 from clisup.core.framing import Line
 from clisup.errors import UsageError
 from tests.backends.recorded import Recording
@@ -201,6 +202,32 @@ def test_a_failed_turn_has_its_kind(name: str, kind: str, status: int | None, re
     assert (error.kind, error.http_status, error.retryable) == (kind, status, retryable)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "status", "retryable"),
+    [
+        ("http_402", "quota_exceeded", 402, False),
+        ("http_404_plain", "model_not_found", None, False),
+        ("http_422", "invalid_request", 422, False),
+        ("http_502_plain", "server", 502, True),
+        ("http_503_plain", "overloaded", 503, True),
+    ],
+)
+def test_an_error_whose_words_say_no_kind_has_that_of_its_status_or_of_the_exit(
+    name: str, kind: str, status: int | None, retryable: bool
+) -> None:
+    done = told(recording(name).file, ADAPTER)[-1]
+    assert isinstance(done, TurnCompleted) and done.error is not None
+    assert (done.outcome, done.error.kind) == ("failed", kind)
+    assert (done.error.http_status, done.error.retryable) == (status, retryable)
+    assert done.error.message.startswith("[API Error: ")
+
+
+def test_a_model_that_is_not_found_is_known_in_any_spelling() -> None:
+    decoded = decode({"type": "result", "status": "error", "error": {"message": "[API Error: model not found: x]"}})
+    assert decoded.terminal is not None and decoded.terminal.error is not None
+    assert decoded.terminal.error.kind == "model_not_found"
+
+
 def test_a_rate_limit_says_when_to_come_back() -> None:
     error = recording("http_429").terminal().error
     assert error is not None and (error.kind, error.retry_after_s, error.retryable) == ("rate_limit", 1.0, True)
@@ -246,7 +273,8 @@ def test_a_refusal_to_start_is_explained(name: str, kind: str, words: str) -> No
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(144, "invalid_request"), (145, "authentication"), (147, "permission"), (173, "rate_limit"), (244, "server"),
-     (247, "overloaded"), (41, "authentication"), (42, "invalid_request"), (53, "max_turns"), (55, "permission"),
+     (247, "overloaded"), (146, "quota_exceeded"), (166, "invalid_request"), (246, "server"),
+     (41, "authentication"), (42, "invalid_request"), (53, "max_turns"), (55, "permission"),
      (0, "crashed"), (1, "crashed")],
 )  # fmt: skip
 def test_an_exit_without_a_result_has_its_kind(code: int, kind: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.events import TurnError
+from clisup.core.events import TurnError, TurnErrorKind
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 from clisup.core.verdict import ExitRecord, conclude, ended_by, exit_from_file
@@ -83,6 +83,17 @@ def test_a_cli_that_could_not_be_started_fails_with_the_keepers_own_words() -> N
     done = conclude(terminal=None, record=record, ending=None, explained=CRASHED, duration_s=None)
     assert done.error is not None
     assert "/opt/x" in done.error.message
+
+
+def test_the_exit_may_say_the_kind_of_an_error_whose_words_do_not() -> None:
+    limited = TurnError(kind="rate_limit", message="exit code 173", retryable=True, http_status=429)
+
+    def error(kind: TurnErrorKind) -> TurnError | None:
+        said = Terminal(is_error=True, error=TurnError(kind=kind, message="no"))
+        return conclude(terminal=said, record=LEFT, ending=None, explained=limited, duration_s=None).error
+
+    assert error("crashed") == TurnError(kind="rate_limit", message="no", retryable=True, http_status=429)
+    assert error("refusal") == TurnError(kind="refusal", message="no")
 
 
 @pytest.mark.fault(71)

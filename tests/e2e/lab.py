@@ -21,6 +21,8 @@ from tests.e2e.scenarios import Scenario
 from tests.versions import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
+CLIS_ROOT = (ROOT / ".e2e").resolve().parent
+"""The checkout whose CLIs run here: another one where `.e2e` is a link. A CLI names it in its words."""
 START_LIMIT_S = 30.0
 WAIT_LIMIT_S = 90.0
 # Nothing of the CLI's own may call home, and as root it takes bypassPermissions only where it believes in a sandbox.

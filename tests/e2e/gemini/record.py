@@ -30,7 +30,7 @@ from clisup.backends.gemini import GeminiAdapter
 from tests.e2e.gemini.fake_api import FAKE_KEY, FakeGeminiAPI
 from tests.e2e.gemini.lab import COMMAND, write_settings
 from tests.e2e.gemini.scenarios import SCENARIOS, Run, Scenario
-from tests.e2e.lab import ROOT
+from tests.e2e.lab import CLIS_ROOT, ROOT
 from tests.versions import VERSIONS
 
 VERSION = VERSIONS["gemini"]
@@ -126,7 +126,7 @@ def _drive(
 
 
 def _stable(words: str, scratch: Path) -> str:
-    words = words.replace(str(scratch), "/scratch").replace(str(ROOT), "/checkout")
+    words = words.replace(str(scratch), "/scratch").replace(str(ROOT), "/checkout").replace(str(CLIS_ROOT), "/checkout")
     return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", words)
 
 

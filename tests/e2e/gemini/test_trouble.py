@@ -17,7 +17,7 @@ Start = Callable[..., GeminiLab]
 
 @pytest.mark.parametrize(
     ("scenario", "kind", "status"),
-    [("http_429", "rate_limit", None), ("http_500", "server", 500)],
+    [("http_429", "rate_limit", None), ("http_500", "server", 500), ("http_503_plain", "overloaded", 503)],
 )
 def test_a_failed_request_fails_the_turn_with_its_kind(
     lab: Start, scenario: str, kind: str, status: int | None

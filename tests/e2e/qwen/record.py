@@ -27,7 +27,7 @@ from clisup.backends.base import Carried, LaunchRequest, LaunchSpec
 from clisup.backends.qwen import QwenAdapter
 from clisup.core.framing import LineFramer
 from clisup.core.usage import NO_USAGE, Usage
-from tests.e2e.lab import ROOT, poll
+from tests.e2e.lab import CLIS_ROOT, ROOT, poll
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment, qwen_command
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenRun, QwenScenario
@@ -72,7 +72,7 @@ class Session:
 
     def stable(self, words: str) -> str:
         """Replace what names this machine; the CLI also writes paths as slugs, with dashes for slashes."""
-        for path, name in ((str(self.root), "/scratch"), (str(ROOT), "/checkout")):
+        for path, name in ((str(self.root), "/scratch"), (str(ROOT), "/checkout"), (str(CLIS_ROOT), "/checkout")):
             words = words.replace(path, name).replace(re.sub("[^A-Za-z0-9]", "-", path), name.replace("/", "-"))
         words = re.sub(r"Process Group PGID: \d+", "Process Group PGID: 1000", words)
         return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8080", words)
