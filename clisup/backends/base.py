@@ -226,11 +226,14 @@ class Decoded(Struct, frozen=True, gc=False):
 
 
 class RunEnd(Struct, frozen=True):
-    """What is known when a run has ended without a terminal frame: for `Adapter.explain_exit`."""
+    """What is known when a run has ended without a terminal frame: for `Adapter.explain_exit`.
+
+    `stderr` is its beginning and its end: some CLIs say first what is wrong, and then pages of help.
+    """
 
     exit_code: int | None
     signal: int | None
-    stderr_tail: str
+    stderr: str
 
 
 class Decoder(Protocol):

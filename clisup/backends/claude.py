@@ -161,7 +161,7 @@ class ClaudeAdapter:
         under the same id; only right where no turn of it has completed and no transcript exists, or its history would
         be lost.
         """
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Whether the transcript holds the prompt, and an answer to it."""

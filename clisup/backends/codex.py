@@ -106,7 +106,7 @@ class CodexBase:
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """A thread that codex does not know can be begun anew; the ids are codex's own, so none is ever taken."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Whether the transcript holds the prompt, and an answer to it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from signal import Signals
 
 from clisup.backends.base import RunEnd
+from clisup.backends.taxonomy import ErrorRule, Taxonomy
 from clisup.core.events import TurnError
 
-__all__ = ["crashed", "how", "last_words"]
+__all__ = ["crashed", "how", "last_words", "refused"]
 
 STDERR_TAIL = 2048  # characters of stderr that go into a message
 _SIGNALLED = range(129, 129 + 64)
@@ -27,7 +28,21 @@ def crashed(who: str, end: RunEnd, *, before: str = "without a result", codes_te
 
 def last_words(end: RunEnd) -> str:
     """The end of stderr, as much as goes into a message."""
-    return end.stderr_tail.strip()[-STDERR_TAIL:]
+    return end.stderr.strip()[-STDERR_TAIL:]
+
+
+def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:
+    """Return the rule that stderr fits, and the words of stderr for the message.
+
+    Where the end of stderr fits none, each paragraph is asked: a wrong flag is told first, and pages of help follow it.
+    """
+    tail = last_words(end)
+    if rule := rules.search("stderr", tail):
+        return rule, tail
+    for words in end.stderr.split("\n\n"):
+        if rule := rules.search("stderr", words):
+            return rule, words.strip()[:STDERR_TAIL]
+    return None, tail
 
 
 def how(end: RunEnd, *, codes_tell: bool = False) -> str:

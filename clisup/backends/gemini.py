@@ -133,7 +133,7 @@ class GeminiAdapter:
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """`"resume"`: the id is taken already; `"fresh"`: gemini knows no such session in this directory."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Whether the transcript holds the prompt (as it was sent, `stdin_of`), and an answer to it."""

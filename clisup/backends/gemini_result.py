@@ -12,7 +12,7 @@ from typing import Any
 
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.claude_frames import get_dict, get_int, get_str
-from clisup.backends.endings import crashed, how, last_words
+from clisup.backends.endings import crashed, how, refused
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.core.events import TurnError, TurnErrorKind
 from clisup.core.terminal import Terminal
@@ -69,7 +69,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"Please set an Auth method|you must specify the GEMINI_API_KEY|Authentication consent", "authentication",
               "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
     ErrorRule("stderr", r"No input provided via stdin", "invalid_request", "give a prompt"),
-    ErrorRule("stderr", r"Unknown arguments?:|Invalid values:|Not enough arguments following", "invalid_request",
+    # The help, behind whatever is wrong with the arguments.
+    ErrorRule("stderr", r"(?m)^Usage: gemini ", "invalid_request",
               "look at the backend's args, and at the installed version"),
     ErrorRule("stderr", r"YOLO mode .* disabled|disabled by the .disableYolo", "permission", "take another permission mode"),
     ErrorRule("stderr", r"\bModelNotFoundError:", "model_not_found", "name another model"),
@@ -215,16 +216,16 @@ def _usage(stats: dict[str, Any]) -> Usage:
 def explain_end(end: RunEnd) -> TurnError:
     """Explain a run without a result, or with one whose words no rule knows.
 
-    The message holds the end of stderr, and the way out where there is one.
+    The message holds what stderr says of it, and the way out where there is one.
     """
-    tail = last_words(end)
     code = end.exit_code
     status = code + 256 if code is not None and code in _STATUS_EXITS else None
-    rule = _TAXONOMY.search("stderr", tail) or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
+    by_stderr, said = refused(_TAXONOMY, end)
+    rule = by_stderr or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
     if rule is None and status is None:
         return crashed("gemini", end)
     kind = _kind(rule, status)
-    words = "; ".join(part for part in (tail, rule.advice if rule else "") if part) or f"gemini {how(end)}"
+    words = "; ".join(part for part in (said, rule.advice if rule else "") if part) or f"gemini {how(end)}"
     return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
 
 

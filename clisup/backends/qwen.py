@@ -131,7 +131,7 @@ class QwenAdapter:
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """`"resume"` where the id is taken, `"fresh"` where the CLI knows no such session."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr_tail)
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """A glob for the session's transcript, in the folder of whichever directory it began in."""

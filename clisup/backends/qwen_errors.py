@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clisup.backends.base import Recovery, RunEnd
-from clisup.backends.endings import crashed, last_words
+from clisup.backends.endings import crashed, refused
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.core.events import TurnError, TurnErrorKind
 
@@ -58,14 +58,13 @@ ERRORS: tuple[ErrorRule, ...] = (
     # Exits without a result.
     ErrorRule("exit", "53", "max_turns", "raise --max-session-turns, or model.maxSessionTurns in the CLI's settings"),
     ErrorRule("exit", "55", "budget", "raise --max-wall-time or --max-tool-calls"),
-    ErrorRule("stderr", r"No saved session found with ID", "session_not_found", "start the session anew"),
+    ErrorRule("stderr", r"No saved session found with", "session_not_found", "start the session anew"),
     ErrorRule(
         "stderr", r"Session Id \S+ already exists", "invalid_request", "resume the session instead of creating it"
     ),
-    ErrorRule("stderr", r"Invalid --session-id", "invalid_request", "qwen's session ids are UUIDs"),
     ErrorRule(
         "stderr",
-        r"Unknown argument|Not enough arguments following|Invalid values:",
+        r"(?m)^Usage: qwen ",  # the help, behind whatever is wrong with the arguments
         "invalid_request",
         "look at the backend's args, and at the installed version",
     ),
@@ -118,11 +117,11 @@ def _kind(words: str, status: int | None) -> TurnErrorKind:
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a result. The message holds the end of stderr, and the way out where there is one."""
-    # A wrong flag is told first and followed by all of the help, so the whole tail is asked.
-    rule = _TAXONOMY.exact("exit", end.exit_code) or _TAXONOMY.search("stderr", end.stderr_tail)
+    """Why a run ended without a result. The message holds what stderr says of it, and the way out where there is one."""
+    by_stderr, words = refused(_TAXONOMY, end)
+    rule = _TAXONOMY.exact("exit", end.exit_code) or by_stderr
     if rule is not None:
-        return TurnError(kind=rule.kind, message="; ".join(part for part in (last_words(end), rule.advice) if part))
+        return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
     return crashed("qwen", end, codes_tell=True)  # its own handler leaves with 130, on SIGTERM too
 
 

@@ -19,15 +19,13 @@ from clisup.daemon.sink import carry
 from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
-from clisup.host.spool import tail_text
+from clisup.host.spool import ends_text
 
 if TYPE_CHECKING:
     from clisup.daemon.run import Run
     from clisup.daemon.session import Session
 
 __all__ = ["Closer", "Correction"]
-
-STDERR_TAIL = 4096
 
 Correction = str
 """Why a turn needs another run: "resume" or "fresh" (how to name the native session then), or "again"."""
@@ -86,7 +84,7 @@ class Closer:
         self, turn: Turn, run: Run, record: ExitRecord, run_dir: RunDir, mode: str | None, lap_s: float
     ) -> Correction | None:
         session = self._session
-        end = RunEnd(record.exit_code, record.signal, session.redact(tail_text(run_dir.err, STDERR_TAIL)))
+        end = RunEnd(record.exit_code, record.signal, session.redact(ends_text(run_dir.err)))
         own_time = record.duration_s is not None and turn.origin == "prompt" and not run.used_before
         done = conclude(
             terminal=run.terminal,

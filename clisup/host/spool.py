@@ -8,7 +8,7 @@ from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 
-__all__ = ["SpoolReader", "read_range", "spool_size", "tail_text"]
+__all__ = ["SpoolReader", "ends_text", "read_range", "spool_size", "tail_text"]
 
 READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: others wait for it
 
@@ -75,7 +75,27 @@ def tail_text(path: str, limit: int = 4096) -> str:
         data = read_range(path, max(0, size - limit), limit)
     except (OSError, WorldError):
         return ""
+    return (_from_line(data) if size > limit else data).decode("utf-8", "replace")
+
+
+def ends_text(path: str, begin: int = 0, end: int | None = None, *, head: int = 1024, tail: int = 4096) -> str:
+    """The first `head` and the last `tail` bytes of a range as text, whole lines where possible.
+
+    All of a range that is not longer. Empty where it cannot be read.
+    """
+    try:
+        end = spool_size(path) if end is None else end
+        left_out = end - begin - head - tail
+        if left_out <= 0:
+            return read_range(path, begin, max(0, end - begin)).decode("utf-8", "replace")
+        first, last = read_range(path, begin, head), read_range(path, end - tail, tail)
+    except (OSError, WorldError):
+        return ""
+    ends = first[: first.rfind(b"\n") + 1] or first, _from_line(last)
+    return f"\n[clisup: about {left_out} bytes left out]\n".join(part.decode("utf-8", "replace") for part in ends)
+
+
+def _from_line(data: bytes) -> bytes:
+    """Without the end of a line that began before. A last line that is longer than the data is cut, not dropped."""
     first = data.find(b"\n") + 1
-    if size > limit and 0 < first < len(data):  # a last line longer than the limit is cut, not dropped
-        data = data[first:]
-    return data.decode("utf-8", "replace")
+    return data[first:] if 0 < first < len(data) else data

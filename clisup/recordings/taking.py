@@ -20,15 +20,13 @@ from clisup.core.verdict import exit_from_file
 from clisup.daemon.backends import Backend, Backends
 from clisup.errors import UsageError, WorldError
 from clisup.host.session_dir import RunDir, SessionDir, list_sessions
-from clisup.host.spool import read_range, spool_size
+from clisup.host.spool import ends_text, read_range, spool_size
 from clisup.host.stored_records import stored_records
 from clisup.recordings.files import LARGEST
 
 __all__ = ["Machine", "Taken", "Wish", "find_session", "take"]
 
 SHORTEST = 4
-STDERR_TAIL = 4096
-"""Bytes of the end of stderr that are kept: as many as an adapter explains an exit by."""
 
 
 class Machine(NamedTuple):
@@ -174,9 +172,9 @@ def _stdout(session_id: str, run: RunDir, facts: TurnFacts) -> bytes:
 
 
 def _stderr(run: RunDir, facts: TurnFacts) -> str:
+    """As much of it as an adapter explains an exit by."""
     end = facts.end["err"] if facts.end else spool_size(run.err)
-    begin = max(facts.begin["err"], end - STDERR_TAIL)
-    return read_range(run.err, begin, max(0, end - begin)).decode("utf-8", "replace")
+    return ends_text(run.err, facts.begin["err"], end)
 
 
 def _lost(session_id: str, reason: str) -> WorldError:

@@ -23,7 +23,7 @@ UNKNOWN = "No conversation found with session ID: 7c9e6679-7425-40de-944b-e07fc1
 
 
 def explain(stderr: str = "", *, code: int | None = 1, signal: int | None = None) -> TurnError:
-    return ADAPTER.explain_exit(RunEnd(exit_code=code, signal=signal, stderr_tail=stderr))
+    return ADAPTER.explain_exit(RunEnd(exit_code=code, signal=signal, stderr=stderr))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_signal_is_told_in_words_and_apart_from_an_exit_code(
 @pytest.mark.fault(68)
 def test_the_way_to_recover_is_told_from_the_exit_and_from_the_error() -> None:
     for stderr, way in ((IN_USE, "resume"), (UNKNOWN, "fresh"), (ROOT, None), ("", None)):
-        end = RunEnd(exit_code=1, signal=None, stderr_tail=stderr)
+        end = RunEnd(exit_code=1, signal=None, stderr=stderr)
         assert ADAPTER.recovery(end) == way
         assert ADAPTER.recovery(ADAPTER.explain_exit(end)) == way
 
@@ -153,7 +153,7 @@ def test_a_retry_says_why(code: str | None, status: int | None, kind: str) -> No
 def test_every_recorded_exit_without_a_result_is_explained(path: Path) -> None:
     meta = json.loads(path.read_text())
     name = meta["signal"]
-    end = RunEnd(exit_code=meta["exit_code"], signal=Signals[name] if name else None, stderr_tail=meta["stderr"])
+    end = RunEnd(exit_code=meta["exit_code"], signal=Signals[name] if name else None, stderr=meta["stderr"])
     error = ADAPTER.explain_exit(end)
     refused = bool(meta["stderr"]) and not path.with_name(path.name.replace(".meta.json", ".jsonl")).stat().st_size
     assert (error.kind == "crashed") is not refused or error.kind in ("session_not_found", "crashed")
@@ -161,6 +161,6 @@ def test_every_recorded_exit_without_a_result_is_explained(path: Path) -> None:
 
 def test_an_exit_is_told_of_the_backend_that_has_left() -> None:
     """The demo is claude's twin, and no claude is there to be looked at."""
-    end = RunEnd(exit_code=3, signal=None, stderr_tail="")
+    end = RunEnd(exit_code=3, signal=None, stderr="")
     assert get_adapter("demo").explain_exit(end).message.startswith("demo exited with code 3")
     assert get_adapter("claude").explain_exit(end).message.startswith("claude exited with code 3")

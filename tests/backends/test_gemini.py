@@ -261,6 +261,7 @@ def test_a_tool_that_no_one_knows_is_not_denied() -> None:
     ("name", "kind", "words"),
     [
         ("unknown_session", "session_not_found", "start the session anew"),
+        ("bad_flag", "invalid_request", "Unknown arguments: such-flag"),
         ("no_key", "authentication", "GEMINI_API_KEY"),
         ("untrusted", "permission", "setting_sources"),
     ],

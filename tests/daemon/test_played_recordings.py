@@ -24,7 +24,7 @@ from tests.backends.recorded import PATHS, name_of
 
 PLAYER = [sys.executable, "-I", "-S", str(Path(__file__).parents[2] / "clisup" / "demo" / "__main__.py"), "--play"]
 SAMPLE = ("text", "thinking", "reasoning", "tool_ok", "tool_denied", "http_401", "http_401_final", "background_bash",
-          "cut", "cut_mid_stream")  # fmt: skip
+          "cut", "cut_mid_stream", "bad_flag", "http_503_plain")  # fmt: skip
 LOCAL = ("approval_id", "session_id", "seq", "ts", "turn_id", "source", "native_session_id", "blob")
 
 

@@ -78,6 +78,13 @@ def test_no_secret_leaves_with_a_recording_and_all_else_stays(serve: Callable[..
     assert [event["type"] for event in kept] == [event["type"] for event in live]
 
 
+def test_the_first_and_the_last_words_on_stderr_are_kept(daemon: Harness) -> None:
+    session = daemon.new()
+    session.ask("@stderr the first words\n@stderr-flood 20000\n@stderr the last words")
+    words = json.loads(record(daemon, session).with_suffix(".meta.json").read_text())["stderr"]
+    assert words.startswith("the first words\n") and words.endswith("the last words\n") and "bytes left out" in words
+
+
 def test_neither_a_sessions_bridge_nor_its_mcp_servers_lose_their_secrets_to_a_recording(daemon: Harness) -> None:
     servers = {"mcpServers": {"notes": {"command": "/bin/true", "env": {"NOTES_KEY": BROUGHT}}}}
     session = daemon.new(tools=[{"name": "add", "input_schema": {"type": "object"}}], mcp_config=servers)

@@ -92,7 +92,7 @@ class _Daemon:
     def take_err(self, line: Line) -> None:
         text = _REDACT(line.data[:32_000].decode("utf-8", "replace"))[:2000]
         self.record([Item(StderrLine(text=text), self.name, Source(1, "err", line.start, line.end, 0))])
-        end = RunEnd(exit_code=line.end % 256, signal=line.end % 70 or None, stderr_tail=text)
+        end = RunEnd(exit_code=line.end % 256, signal=line.end % 70 or None, stderr=text)
         _ADAPTER.recovery(end)
         done = conclude(
             terminal=None,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.host.spool import READ_CHUNK, SpoolReader, read_range, spool_size, tail_text
+from clisup.host.spool import READ_CHUNK, SpoolReader, ends_text, read_range, spool_size, tail_text
 
 
 def test_a_spool_that_is_not_there_yet_is_empty_and_read_when_it_comes(tmp_path: Path) -> None:
@@ -84,3 +85,23 @@ def test_a_tail_is_the_end_of_the_file(tmp_path_factory: pytest.TempPathFactory,
     tail = tail_text(str(path), limit=limit)
     assert data[-limit:].decode("utf-8", "replace").endswith(tail) or "\ufffd" in tail
     assert bool(tail) == bool(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        (b"", [""]),
+        (b"one\ntwo\nthree\nf", ["one\ntwo\nthree\nf"]),
+        (b"one\ntwo\nthree\nfour\nfive\n", ["one\n", "five\n"]),
+        (b"x" * 30, ["x" * 5, "x" * 10]),
+    ],
+)
+def test_the_ends_of_a_range_are_whole_lines_and_all_of_it_where_it_is_short(
+    tmp_path: Path, data: bytes, ends: list[str]
+) -> None:
+    path = tmp_path / "err.spool"
+    path.write_bytes(b"of an earlier turn\n" + data + b"of a later turn\n")
+    begin = len("of an earlier turn\n")
+    text = ends_text(str(path), begin, begin + len(data), head=5, tail=10)
+    assert re.split(r"\n\[clisup: about \d+ bytes left out\]\n", text) == ends
+    assert ends_text(str(tmp_path / "missing")) == ""

@@ -210,6 +210,7 @@ _ALL = (
     ended("stall_before_headers_sigterm", always(Stall()), "SIGTERM", '"role":"user"'),
     ended("tool_killed_sigterm", always(*calls(shell("sleep 60"))), "SIGTERM", "tool_use", **YOLO),
     ended("tool_killed_sigkill", always(*calls(shell("sleep 60"))), "SIGKILL", "tool_use", **YOLO),
+    Scenario("bad_flag", always(*says("never")), (Run(request={"args": ("--no-such-flag",)}),)),
     Scenario("unknown_session", always(*says("never")), (Run(resume=True),)),
     Scenario("no_key", always(*says("never")), (Run(key=""),)),
     Scenario("untrusted", always(*says("never")), (Run(request={"setting_sources": None}),)),

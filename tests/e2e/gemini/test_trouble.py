@@ -58,6 +58,22 @@ def test_an_unknown_session_is_told(lab: Start) -> None:
     assert here.turn(session=session)["outcome"] == "completed"
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--no-such-flag"], "Unknown arguments: such-flag"),
+        (["--resume=latest"], "mutually exclusive"),
+        (["--approval-mode=boldly"], "Invalid values:"),
+    ],
+)
+def test_what_the_cli_refuses_at_its_start_is_told_without_the_help_behind_it(
+    lab: Start, args: list[str], words: str
+) -> None:
+    error = lab("text", config=f"args = {args}").turn()["error"]
+    assert error["kind"] == "invalid_request" and words in error["message"]
+    assert "--help" not in error["message"] and "the backend's args" in error["message"]
+
+
 @pytest.mark.fault(15)
 @pytest.mark.fault(73)
 def test_a_stalled_stream_is_ended_by_the_watchdog_and_the_session_goes_on(lab: Start) -> None:

@@ -48,6 +48,23 @@ def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable
     assert here.turn(session=session)["outcome"] == "completed"
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--no-such-flag"], "Unknown arguments: such-flag"),
+        (["--session-id=no-uuid"], "Must be a valid UUID"),
+        (["--resume=no-uuid"], "Cannot use --session-id with"),
+        (["--approval-mode=boldly"], "Invalid values:"),
+    ],
+)
+def test_what_the_cli_refuses_at_its_start_is_told_without_the_help_behind_it(
+    lab: Callable[..., QwenLab], args: list[str], words: str
+) -> None:
+    error = lab("text", config=f"args = {args}").turn()["error"]
+    assert error["kind"] == "invalid_request" and words in error["message"]
+    assert "--help" not in error["message"] and "the backend's args" in error["message"]
+
+
 @pytest.mark.fault(15)
 @pytest.mark.parametrize("scenario", ["stall", "stall_mid_stream"])
 def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., QwenLab], scenario: str) -> None:
