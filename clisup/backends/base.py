@@ -277,6 +277,9 @@ class Adapter(Protocol):
     - `fork: ForkRules`, where its capabilities have `fork`; `seed: SeedRules`, where they have `history`;
       `presence: PresenceRules`, where processes of the CLI's own say
       which session they have open. Default: none.
+    - `repeated(end: RunEnd, appended: bytes, answered: bool) -> TurnError | None`: the failure of the request that a CLI was
+      repeating in silence when the watchdog ended it. `appended` is what the run added to the transcript; `answered` says
+      whether the model had answered in this turn. Default: cannot tell.
     - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
     """
 
@@ -344,6 +347,12 @@ def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]
     """What the adapter's CLI refuses as root; nothing where the adapter does not say."""
     words: Callable[[Mapping[str, str]], tuple[str, ...]] = getattr(adapter, "refused_as_root", lambda env: ())
     return words(env)
+
+
+def repeated_failure(adapter: Adapter, end: RunEnd, appended: bytes, *, answered: bool) -> TurnError | None:
+    """The failed request that a silent CLI was repeating; None where the adapter does not say."""
+    told: Callable[[RunEnd, bytes, bool], TurnError | None] = getattr(adapter, "repeated", lambda *_: None)
+    return told(end, appended, answered)
 
 
 def prompts_of(decoder: Decoder) -> tuple[str, ...]:

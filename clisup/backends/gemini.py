@@ -22,7 +22,7 @@ from clisup.backends.base import (
 from clisup.backends.checks import argv_path, argv_text, check_mode
 from clisup.backends.gemini_decoder import GeminiDecoder
 from clisup.backends.gemini_input import escaped, image_flags, stdin_of, typed
-from clisup.backends.gemini_result import ERRORS, explain_end, recovery_of, transcript_words
+from clisup.backends.gemini_result import ERRORS, explain_end, last_attempt, recovery_of, transcript_words
 from clisup.backends.transcripts import find_prompt
 from clisup.core.events import TurnError
 from clisup.errors import UsageError
@@ -130,6 +130,10 @@ class GeminiAdapter:
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Why a run ended without a result: by its words on stderr, else by its exit code, else `crashed`."""
         return explain_end(end)
+
+    def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
+        """gemini tells stderr of each failed request, and nobody of a good one: so it is sure only before the first answer."""
+        return None if answered else last_attempt(end)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """`"resume"`: the id is taken already; `"fresh"`: gemini knows no such session in this directory."""

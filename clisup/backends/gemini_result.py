@@ -18,7 +18,7 @@ from clisup.core.events import TurnError, TurnErrorKind
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 
-__all__ = ["ERRORS", "Result", "explain_end", "is_denial", "recovery_of"]
+__all__ = ["ERRORS", "Result", "explain_end", "is_denial", "last_attempt", "recovery_of"]
 
 _MESSAGE_MAX = 4096
 _CANCELLED = "FatalCancellationError"
@@ -55,7 +55,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("status", "413", "context_overflow"),
     ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "499", "cancelled"),
+    ErrorRule("status", "500", "server"),
     ErrorRule("status", "503", "overloaded"),
+    ErrorRule("status", "504", "server"),
     ErrorRule("text", r"(?i)resource has been exhausted|quota|rate limit", "rate_limit"),
     ErrorRule("text", r"(?i)overloaded|UNAVAILABLE", "overloaded"),
     ErrorRule("text", r"(?i)fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|socket hang up|ETIMEDOUT", "network"),
@@ -88,6 +90,8 @@ _STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
 _STATUS_EXITS = range(400 & 255, 511 & 255)
 """Exit codes that can only be an HTTP status & 255. gemini's own codes and those of signals are smaller."""
 _RETRY_AFTER = re.compile(r"Suggested retry after (\d{1,6}(?:\.\d+)?)s|[Pp]lease retry in (\d{1,6}(?:\.\d+)?)s")
+_ATTEMPT = re.compile(r"^(?=Attempt \d+ failed)", re.MULTILINE)
+_REPEATED = re.compile(r"Attempt .*Retrying ", re.DOTALL)
 _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
     (re.compile(r"Session ID \S+ already exists"), "resume"),
     (re.compile(r"Invalid session identifier|No previous sessions found"), "fresh"),
@@ -227,6 +231,13 @@ def explain_end(end: RunEnd) -> TurnError:
     kind = _kind(rule, status)
     words = "; ".join(part for part in (said, rule.advice if rule else "") if part) or f"gemini {how(end)}"
     return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
+
+
+def last_attempt(end: RunEnd) -> TurnError | None:
+    """The failure of the last request of which stderr says that it will be repeated, without the stack behind it."""
+    *_, last = _ATTEMPT.split(end.stderr)
+    words = last.partition("\n    at ")[0]
+    return _turn_error(None, words) if _REPEATED.match(words) else None
 
 
 def recovery_of(text: str) -> Recovery | None:

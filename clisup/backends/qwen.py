@@ -15,7 +15,7 @@ from typing import Any, Literal
 from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.qwen_decoder import QwenDecoder
-from clisup.backends.qwen_errors import ERRORS, explain_end, recovery_of
+from clisup.backends.qwen_errors import ERRORS, explain_end, last_failure, recovery_of
 from clisup.backends.qwen_seed import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt
 from clisup.core.events import TurnError
@@ -128,6 +128,10 @@ class QwenAdapter:
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Why a run ended without a result: after a signal (130), a limit of the CLI's own (53, 55) or a refusal to start."""
         return explain_end(end)
+
+    def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
+        """qwen prints no word of a failed request that it repeats, but writes each one into its transcript."""
+        return last_failure(appended)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """`"resume"` where the id is taken, `"fresh"` where the CLI knows no such session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from clisup.backends.base import Recovery, RunEnd
@@ -9,7 +10,7 @@ from clisup.backends.endings import crashed, refused
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.core.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "recovery_of"]
+__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "last_failure", "recovery_of"]
 
 _MESSAGE_MAX = 4096
 _PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
@@ -74,6 +75,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"ERR_UNKNOWN_BUILTIN_MODULE|SyntaxError: ", "spawn_failed", "qwen needs node 22 or newer"),
 )  # fmt: skip
 _TAXONOMY = Taxonomy(ERRORS)
+_FAILED_REQUEST, _ANSWERED_REQUEST = "qwen-code.api_error", "qwen-code.api_response"
 UNASKED = TurnError(
     kind="permission",
     message="qwen ended the turn without asking the model, and gives no reason; look for a UserPromptSubmit hook in its settings",
@@ -123,6 +125,21 @@ def explain_end(end: RunEnd) -> TurnError:
     if rule is not None:
         return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
     return crashed("qwen", end, codes_tell=True)  # its own handler leaves with 130, on SIGTERM too
+
+
+def last_failure(transcript: bytes) -> TurnError | None:
+    """The failure of the last request in the lines of a transcript; None where it did not fail, or nothing came back."""
+    for line in reversed(transcript.splitlines()):
+        try:
+            entry = json.loads(line)
+            kind, told = entry["type"], entry.get("systemPayload", {}).get("uiEvent", {})
+            if told.get("event.name") == _FAILED_REQUEST:
+                return explain_error(told["error_message"])
+            if kind != "system" or told.get("event.name") == _ANSWERED_REQUEST:
+                return None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # a torn or odd line
+    return None
 
 
 _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (

@@ -15,7 +15,7 @@ from clisup.core.events import TurnCompleted, TurnError
 from clisup.core.terminal import Terminal
 from clisup.core.usage import Usage
 
-__all__ = ["ExitRecord", "conclude", "ended_by"]
+__all__ = ["ExitRecord", "because", "conclude", "ended_by"]
 
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI left because of a signal
 
@@ -97,7 +97,7 @@ def conclude(
 ) -> TurnCompleted:
     """The turn's one end.
 
-    `ending` is what the daemon had decided before the exit (`{"reason": ..., "limit_s"?, "error"?}`), `explained` what the
+    `ending` is what the daemon had decided before the exit (`{"reason": ..., "limit_s"?, "error"?, "failure"?}`), `explained` what the
     adapter makes of the exit. It counts where there is no terminal frame, or one whose words say no kind.
     """
     said = terminal or Terminal(is_error=True)
@@ -115,6 +115,12 @@ def conclude(
         duration_s=duration_s,
         structured=writable(said.structured),  # the one value that the CLI may nest as it likes and the ledger dumps
     )
+
+
+def because(silence: TurnError, failure: TurnError) -> TurnError:
+    """The error of a turn whose CLI was silent because it repeated a request that failed so."""
+    message = f"{silence.message}; its last request to the model failed: {failure.message}"
+    return failure.model_copy(update={"message": message, "retry_after_s": None})
 
 
 def _outcome(
@@ -162,7 +168,9 @@ def _by_cause(cause: dict[str, Any]) -> tuple[str, TurnError]:
         phase = reason.removeprefix("watchdog:")
         kind, text = _TIMEOUTS.get(phase, _TIMEOUTS["model"])
         limit = float(cause.get("limit_s") or 0)
-        return "timed_out", TurnError(kind=kind, message=text.format(limit=limit), retryable=True)
+        silence = TurnError(kind=kind, message=text.format(limit=limit), retryable=True)
+        failure = cause.get("failure")
+        return "timed_out", because(silence, TurnError.model_validate(failure)) if failure else silence
     return _REASONS.get(reason, _REASONS["operator"])
 
 

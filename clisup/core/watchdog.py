@@ -15,12 +15,14 @@ from msgspec import Struct, field
 from clisup.core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BackendRetry,
     EventBase,
     MessageStart,
     MessageStop,
     ToolProgress,
     ToolResult,
     ToolUse,
+    TurnError,
 )
 
 __all__ = [
@@ -94,7 +96,10 @@ _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
 class PhaseTracker(Struct):
-    """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer."""
+    """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer.
+
+    `repeats` is the failure of the request that the CLI has said it repeats, until the model answers.
+    """
 
     started: bool = False
     finished: bool = False
@@ -105,6 +110,7 @@ class PhaseTracker(Struct):
     background: frozenset[str] = frozenset()
     answered: bool = False
     """The model has ended its answer. One-shot claude says so and no more while its sub-agents work (2.1.330)."""
+    repeats: TurnError | None = None
 
     @property
     def phase(self) -> Phase:
@@ -129,18 +135,22 @@ class PhaseTracker(Struct):
         elif type(event) is ToolResult:
             self.tools.pop(event.tool_use_id, None)
         elif type(event) is MessageStart or type(event) is MessageStop:
+            self.repeats = None
             if event.parent_tool_use_id is None:
                 self.answered = type(event) is MessageStop and event.stop_reason == "end_turn"
         elif type(event) is ApprovalRequested:
             self.approvals.add(event.approval_id)
         elif type(event) is ApprovalResolved:
             self.approvals.discard(event.approval_id)
+        elif type(event) is BackendRetry:
+            self.repeats = event.error
 
     def finish(self) -> None:
         """The terminal frame came."""
         self.finished = True
         self.tools.clear()
         self.approvals.clear()
+        self.repeats = None
 
     def rest(self) -> None:
         """The terminal frame came, and the process stays for the next turn."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec.structs import replace
 
-from clisup.backends.base import RunEnd
-from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted
+from clisup.backends.base import RunEnd, repeated_failure
+from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.core.ledger import Turn
-from clisup.core.verdict import ExitRecord, conclude, ended_by
+from clisup.core.verdict import ExitRecord, because, conclude, ended_by
 from clisup.daemon.native import NativeSession
 from clisup.daemon.native_guard import mark_of
 from clisup.daemon.recorder import Item
@@ -93,6 +93,9 @@ class Closer:
             explained=self._adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
+        if done.error is not None and done.error.kind == "idle_timeout":
+            error = await trio.to_thread.run_sync(self._because, done.error, end, turn, run_dir)
+            done = done.model_copy(update={"error": error})
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
@@ -108,6 +111,14 @@ class Closer:
         await session.recorder.record_surely(lambda: [session.completion(done, memo)])
         failpoint("end.after")
         return None
+
+    def _because(self, silence: TurnError, end: RunEnd, turn: Turn, run_dir: RunDir) -> TurnError:
+        """The failure of the request that the CLI was repeating, where its files tell of one. Blocks."""
+        transcript = self._native.last_words(turn, run_dir)
+        failure = repeated_failure(self._adapter, end, transcript, answered=turn.answered)
+        if failure is None:
+            return silence
+        return because(silence, failure.model_copy(update={"message": self._session.redact(failure.message)}))
 
     def _correction(self, done: TurnCompleted, end: RunEnd, mode: str | None) -> Correction | None:
         """Another run can help only where this one did nothing: it was refused for the way it named the native session."""

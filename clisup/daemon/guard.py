@@ -160,7 +160,10 @@ class Guard:
             self._report("credited", verdict, {**(seen or {}), "windows_left": self._windows})
             return
         self._report("fired", verdict, seen)
-        self._run.end(f"watchdog:{verdict.phase}", ladder_for("graceful", self.timeouts), limit_s=verdict.limit_s)
+        repeats = self._tracker.repeats if verdict.phase == "model" else None
+        why = {"failure": repeats.model_dump(mode="json", exclude_none=True)} if repeats else {}
+        ladder = ladder_for("graceful", self.timeouts)
+        self._run.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s, **why)
 
     async def _at_work(self, verdict: Verdict) -> dict[str, Any]:
         """Look again; whether the tree has worked since the last look is what decides."""

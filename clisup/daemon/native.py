@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from clisup.core.ledger import Turn
 from clisup.errors import ClisupError
 from clisup.host.session_dir import RunDir
-from clisup.host.transcripts import appended, transcript_exists, transcript_size
+from clisup.host.transcripts import READ_LIMIT, appended, transcript_exists, transcript_size
 
 if TYPE_CHECKING:
     from clisup.daemon.session import Session
@@ -54,13 +54,25 @@ class NativeSession:
         """What the transcript says of a prompt whose fate nobody saw. Blocks: call it in a thread."""
         prompt = self._session.dir.load_prompt(turn.id)
         try:
-            at = int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
-            data = appended(self.pattern(), at)
+            data = appended(self.pattern(), self._begin(turn, run_dir))
         except (OSError, ClisupError):
             return {"transcript": "unreadable"}
         if data is None or prompt is None:
             return {"transcript": "missing"}
         return {"transcript": self._session.backend.adapter.transcript_says(data, str(prompt["text"]))}
+
+    def last_words(self, turn: Turn, run_dir: RunDir) -> bytes:
+        """The end of what the CLI has added to its transcript in the turn, as far as it can be read. Blocks."""
+        try:
+            begin = max(self._begin(turn, run_dir), self.written() - READ_LIMIT)
+            return appended(self.pattern(), begin) or b""
+        except (OSError, ClisupError):
+            return b""
+
+    @staticmethod
+    def _begin(turn: Turn, run_dir: RunDir) -> int:
+        """The size of the transcript when the turn began."""
+        return int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
 
     def pattern(self, native_id: str | None = None) -> str | None:
         """A glob for the CLI's transcript of this session, or of another native one, where this session's CLI keeps them."""

@@ -6,7 +6,15 @@ import glob
 import os
 from typing import NamedTuple
 
-__all__ = ["Mark", "appended", "find_transcript", "transcript_exists", "transcript_mark", "transcript_size"]
+__all__ = [
+    "READ_LIMIT",
+    "Mark",
+    "appended",
+    "find_transcript",
+    "transcript_exists",
+    "transcript_mark",
+    "transcript_size",
+]
 
 READ_LIMIT = 8 * 1024 * 1024
 """Of what one run appended: a prompt stands at its beginning."""

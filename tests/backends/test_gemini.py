@@ -282,6 +282,35 @@ def test_an_exit_without_a_result_has_its_kind(code: int, kind: str) -> None:
     assert ADAPTER.explain_exit(RunEnd(code, None, "")).kind == kind
 
 
+LIMITED = """Ripgrep is not available. Falling back to GrepTool.
+Attempt 1 failed: Resource has been exhausted (e.g. check quota).
+Suggested retry after 37s.. Retrying after 41640ms...
+"""
+BROKEN = """Attempt 1 failed: Resource has been exhausted (e.g. check quota).
+Suggested retry after 1s.. Retrying after 5230ms...
+Attempt 2 failed with status 500. Retrying with backoff... _ApiError: {"error":{"code":500,"message":"An internal error."}}
+    at throwErrorIfNotOK (file:///checkout/.e2e/gemini/node_modules/@google/gemini-cli/bundle/chunk-JDPZ4CE3.js:267833:24)
+  status: 500
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "answered", "kind"),
+    [
+        (LIMITED, False, "rate_limit"),
+        (LIMITED, True, None),
+        (BROKEN, False, "server"),
+        ("Ripgrep is not available. Falling back to GrepTool.\n", False, None),
+        ("Attempt 1 failed: fake 503. Max attempts reached\n", False, None),
+    ],
+)
+def test_stderr_tells_of_the_failed_request_that_is_repeated(stderr: str, answered: bool, kind: str | None) -> None:
+    error = ADAPTER.repeated(RunEnd(0, None, stderr), b"", answered=answered)
+    assert (error.kind if error else None) == kind
+    assert error is None or (error.message.startswith("Attempt ") and "throwErrorIfNotOK" not in error.message)
+
+
 def test_a_killed_gemini_may_be_tried_again() -> None:
     error = ADAPTER.explain_exit(recording("tool_killed_sigkill").run_end)
     assert error.kind == "crashed" and error.retryable and "SIGKILL" in error.message

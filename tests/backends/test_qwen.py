@@ -189,6 +189,34 @@ def test_exits_that_nobody_knows_say_how_and_what_stderr_said() -> None:
     assert "out of memory" in explain(RunEnd(134, None, "JavaScript heap out of memory")).message
 
 
+def entry(kind: str, **event: Any) -> bytes:
+    """A line of a chat file of 0.24.4, without what nobody reads."""
+    told = {"subtype": "ui_telemetry", "systemPayload": {"uiEvent": event}} if event else {}
+    return json.dumps({"type": kind, **told}).encode()
+
+
+REFUSED = entry("system", **{"event.name": "qwen-code.api_error", "error_message": "429 Rate limit reached."})
+ANSWERED = entry("system", **{"event.name": "qwen-code.api_response", "status_code": 200})
+CALLED = entry("system", **{"event.name": "qwen-code.tool_call"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ([entry("user"), REFUSED], "rate_limit"),
+        ([entry("user"), ANSWERED, entry("assistant"), CALLED, entry("tool_result"), REFUSED], "rate_limit"),
+        ([entry("user"), REFUSED, entry("system"), b'{"type": "sys', b"[]", b'{"systemPayload": 3}'], "rate_limit"),
+        ([entry("user"), REFUSED, entry("assistant")], None),
+        ([entry("user"), REFUSED, ANSWERED, CALLED], None),
+        ([REFUSED, entry("user")], None),
+        ([], None),
+    ],
+)
+def test_the_transcript_tells_of_the_failed_request_that_is_repeated(lines: list[bytes], kind: str | None) -> None:
+    error = QwenAdapter().repeated(RunEnd(130, None, ""), b"\n".join(lines), answered=False)
+    assert (error.kind if error else None) == kind
+
+
 ERROR_DELTA = {"type": "text_delta", "text": "[API Error: "}
 HOSTILE: list[Any] = [
     b"", b"\xff\xfe", b"null", b"[]", b"3", b'"x"', b"{", b'{"type":"result"}', b"[" * 100_000,

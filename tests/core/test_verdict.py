@@ -76,6 +76,15 @@ def test_a_time_out_says_which_limit_it_was() -> None:
     assert done.error.retryable
 
 
+def test_a_time_out_of_a_cli_that_repeats_a_failed_request_has_that_failures_kind() -> None:
+    failure = {"kind": "rate_limit", "message": "429 no", "retryable": True, "retry_after_s": 37, "http_status": 429}
+    ending = {**dog("model"), "failure": failure}
+    done = conclude(terminal=None, record=LEFT, ending=ending, explained=CRASHED, duration_s=None)
+    assert (done.outcome, done.error and done.error.kind) == ("timed_out", "rate_limit")
+    assert done.error is not None and "60 s" in done.error.message and "429 no" in done.error.message
+    assert (done.error.http_status, done.error.retryable, done.error.retry_after_s) == (429, True, None)
+
+
 def test_a_cli_that_could_not_be_started_fails_with_the_keepers_own_words() -> None:
     record = ExitRecord(
         reason="spawn_failed", spawn_failed={"message": "cannot run /opt/x, because of: Exec format error"}

@@ -63,6 +63,64 @@ def test_a_cli_that_never_says_a_frame_has_not_started(serve: Callable[..., Harn
     assert session.events("process_exited")[0]["ended_by"] == "watchdog:startup"
 
 
+@pytest.mark.fault(15)
+@pytest.mark.parametrize(("more", "kind"), [("", "rate_limit"), ("a word\n", "idle_timeout")])
+def test_a_told_retry_is_the_reason_of_the_silence_behind_it_until_the_model_answers(
+    hasty: Harness, more: str, kind: str
+) -> None:
+    end = hasty.new().ask(f"@retry rate_limit 1\n{more}@stall")
+    assert (end["outcome"], end["error"]["kind"], end["error"]["retryable"]) == ("timed_out", kind, True)
+
+
+REPEATS = """#!/bin/sh
+[ "$1" = --version ] && echo 0.61.0 && exit
+cat > /dev/null
+echo '{"type":"init","model":"m"}'
+echo 'Attempt 1 failed: Resource has been exhausted. Retrying after 41640ms...' >&2
+exec sleep 300
+"""
+
+
+@pytest.mark.fault(15)
+def test_a_silent_cli_that_repeats_a_refused_request_ends_for_that_reason(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    cli = tmp_path / "gemini"
+    cli.write_text(REPEATS)
+    cli.chmod(0o755)
+    table = f'[backends.repeats]\nkind = "gemini"\ncommand = ["{cli}"]\n'
+    daemon = serve(raw=f"{table}[backends.repeats.timeouts]\nmodel_idle = 0.8\nterm_grace = 0.3\n")
+    end = daemon.new(backend="repeats").ask("hello")
+    assert (end["outcome"], end["error"]["kind"], end["error"]["retryable"]) == ("timed_out", "rate_limit", True)
+    assert "0.8 s" in end["error"]["message"] and "Resource has been exhausted" in end["error"]["message"]
+
+
+NOTES = """#!/bin/sh
+[ "$1" = --version ] && echo 0.24.4 && exit
+for part; do case $part in --session-id=*) id=${part#*=} ;; esac; done
+cat > /dev/null
+mkdir -p "$HOME/.qwen/projects/p/chats"
+cat >> "$HOME/.qwen/projects/p/chats/$id.jsonl" <<END
+{"type":"user","message":{"parts":[{"text":"hello"}]}}
+{"type":"system","systemPayload":{"uiEvent":{"event.name":"qwen-code.api_error","error_message":"429 $OPENAI_API_KEY waits"}}}
+END
+echo '{"type":"system","subtype":"init"}'
+exec sleep 300
+"""
+
+
+@pytest.mark.fault(15)
+def test_a_silent_clis_transcript_tells_the_reason_and_no_secret(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    cli = tmp_path / "qwen"
+    cli.write_text(NOTES)
+    cli.chmod(0o755)
+    table = f'[backends.notes]\nkind = "qwen"\ncommand = ["{cli}"]\nenv = {{ OPENAI_API_KEY = "canary-key-0001" }}\n'
+    daemon = serve(raw=f"{table}[backends.notes.timeouts]\nmodel_idle = 0.8\nterm_grace = 0.3\n")
+    end = daemon.new(backend="notes").ask("hello")
+    assert (end["outcome"], end["error"]["kind"], end["error"]["http_status"]) == ("timed_out", "rate_limit", 429)
+    assert end["error"]["message"].endswith("failed: 429 [redacted] waits")
+
+
 @pytest.mark.fault(13)
 def test_no_exit_after_the_answer_is_a_success_and_the_process_is_ended(hasty: Harness) -> None:
     session = hasty.new()

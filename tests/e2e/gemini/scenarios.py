@@ -154,6 +154,11 @@ def ended(name: str, respond: Respond, sent: str, after: str, **request: Any) ->
     return Scenario(name, respond, (Run(request=request, signal=Signal(sent, after)),))
 
 
+def limited(delay: str) -> Reply:
+    """A rate limit that says when to ask again."""
+    return [error(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted.", {**RETRY_INFO, "retryDelay": delay})]
+
+
 _ALL = (
     # answers
     Scenario("text", always(*says(*TEXT))),
@@ -216,6 +221,8 @@ _ALL = (
     Scenario("untrusted", always(*says("never")), (Run(request={"setting_sources": None}),)),
     # for the daemon's tests alone
     unrecorded(Scenario("http_401_once", in_turn([error(401, "UNAUTHENTICATED", "No.")], says("Now you may.", n=1)))),
+    unrecorded(Scenario("waits_for_a_limit", always(*limited("37s")))),
+    unrecorded(Scenario("stalls_after_a_limit", in_turn(limited("1s"), [WAIT, Stall()]))),
     unrecorded(Scenario("stall", always(WAIT, Stall()))),
     unrecorded(tool("sleeper", shell("sleep 1000 & setsid sleep 1000 & sleep 1000"), then="never")),
     unrecorded(tool("slow_tool", shell("sleep 4; echo slept"), then="done")),

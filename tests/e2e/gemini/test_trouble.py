@@ -84,6 +84,19 @@ def test_a_stalled_stream_is_ended_by_the_watchdog_and_the_session_goes_on(lab: 
     assert exited["ended_by"] == "watchdog:model"
 
 
+@pytest.mark.fault(15)
+@pytest.mark.parametrize(
+    ("scenario", "kind"), [("waits_for_a_limit", "rate_limit"), ("stalls_after_a_limit", "idle_timeout")]
+)
+def test_a_silent_wait_for_a_rate_limit_ends_as_one_and_a_stalled_stream_does_not(
+    lab: Start, scenario: str, kind: str
+) -> None:
+    """gemini tells stderr alone of a request that it will repeat."""
+    turn = lab(scenario).turn(timeouts={"model_idle": 12.0, "term_grace": 2.0})
+    assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", kind)
+    assert ("Resource has been exhausted" in turn["error"]["message"]) is (kind == "rate_limit")
+
+
 @pytest.mark.fault(10)
 @pytest.mark.fault(72)
 def test_an_interrupt_ends_gemini_and_every_process_of_its_tool(lab: Start) -> None:

@@ -193,6 +193,7 @@ def with_subagent(body: Body, n: int) -> Reply:
 USE = "Use your tools."
 YOLO = (QwenRun(prompt=USE, mode="yolo"),)
 AT_ONCE = {"retry-after": "0.2"}  # the CLI waits as long as it is told, so a recording takes seconds
+LATER = {"retry-after": "37"}
 TICKS = "for i in $(seq 30); do sleep 1; done; echo finished"
 OVERFLOW = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
@@ -273,6 +274,12 @@ _FAILURES = (
     QwenScenario(
         "http_429_own_settings",
         in_turn(fail(429, "rate_limit_exceeded", "Rate limit reached."), say("Recovered.")),
+        recorded=False,
+    ),
+    QwenScenario("waits_for_a_limit", fail(429, "rate_limit_exceeded", "Rate limit reached.", LATER), recorded=False),
+    QwenScenario(
+        "stalls_after_a_limit",
+        in_turn(fail(429, "rate_limit_exceeded", "Rate limit reached.", AT_ONCE), partial(Stall())),
         recorded=False,
     ),
     QwenScenario("connection_refused", say("never"), url="http://127.0.0.1:9/v1"),

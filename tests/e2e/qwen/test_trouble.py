@@ -74,6 +74,22 @@ def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., QwenLab], 
     assert here.events(turn["session_id"], "process_exited")[0]["ended_by"] == "watchdog:model"
 
 
+@pytest.mark.fault(15)
+def test_a_silent_wait_for_a_rate_limit_ends_as_one(lab: Callable[..., QwenLab]) -> None:
+    """The CLI prints no word of it: only its transcript tells."""
+    turn = lab("waits_for_a_limit").turn(timeouts={"model_idle": 6.0, "term_grace": 2.0})
+    assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", "rate_limit") and turn["error"]["retryable"]
+    assert turn["error"]["http_status"] == 429 and "429 Rate limit reached." in turn["error"]["message"]
+
+
+@pytest.mark.fault(15)
+def test_a_limit_that_has_passed_is_not_the_reason_of_a_stalled_stream(lab: Callable[..., QwenLab]) -> None:
+    here = lab("stalls_after_a_limit")
+    turn = here.turn(timeouts={"model_idle": 6.0, "term_grace": 2.0})
+    assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", "idle_timeout")
+    assert len(here.api.requests) == 2
+
+
 @pytest.mark.fault(72)
 def test_an_interrupt_in_a_tool_leaves_no_process(lab: Callable[..., QwenLab]) -> None:
     here = lab("slow_tool")
