@@ -6,6 +6,7 @@ The format is claude's, so this is claude's decoder with what differs (0.24.4):
   numbers of its own. Here all of them are blocks of the one message that was started.
 - Usage and stop reason stand in the `assistant` frames, not in a `message_delta`; `input_tokens` includes the cached ones.
 - A failed request is told as text of the model, "[API Error: ...]". Here it is a synthetic message, and no delta.
+- The failure of an MCP tool is a sentence of the CLI's with the tool's result as JSON. Here it is the tool's own text.
 - `system/retry` takes back a message after its end, unless it says that the text goes on.
 - The result's usage runs on over resumes.
 """
@@ -38,6 +39,7 @@ from clisup.backends.claude_rare import session_init
 from clisup.backends.claude_result import denied_tools
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen_errors import UNASKED, explain_error, explain_retry
+from clisup.backends.qwen_tools import own_words
 from clisup.core.deltas import DeltaKind
 from clisup.core.events import (
     AssistantMessage,
@@ -176,7 +178,9 @@ class QwenDecoder(ClaudeDecoder):
 
     def _user(self, frame: User, data: bytes) -> list[EventBase]:
         """Tool results. They answer the message before them: a later retry is not about it."""
-        events = super()._user(frame, data)
+        events = [
+            _of_the_tool(event) if isinstance(event, ToolResult) else event for event in super()._user(frame, data)
+        ]
         results = [event for event in events if isinstance(event, ToolResult)]
         self._last.shown = self._last.shown and not results
         return events
@@ -248,6 +252,10 @@ def _key(frame: dict[str, Any]) -> str:
 
 def _tool_progress(frame: dict[str, Any]) -> list[EventBase]:
     return [ToolProgress(tool_use_id=get_str(get_dict(frame, "event"), "tool_use_id"))]
+
+
+def _of_the_tool(result: ToolResult) -> ToolResult:
+    return result.model_copy(update={"content": own_words(result.content)}) if result.is_error else result
 
 
 def _init(frame: dict[str, Any]) -> list[EventBase]:

@@ -11,6 +11,7 @@ from clisup.backends.base import Carried, Decoded, RunEnd
 from clisup.backends.qwen import QwenAdapter
 from clisup.backends.qwen_decoder import QwenDecoder
 from clisup.backends.qwen_errors import explain_error
+from clisup.backends.qwen_tools import own_words
 from clisup.core.framing import Line
 from clisup.core.usage import NO_USAGE, Usage
 from tests.backends.recorded import Recording
@@ -106,6 +107,34 @@ def test_a_limit_after_a_tools_result_takes_nothing_back() -> None:
     told = {"reason": "retry", "attempt": 1, "maxRetries": 3, "delayMs": 60000, "discardedToolCalls": 0}
     (retry,) = decode(decoder, {"type": "system", "subtype": "retry", "data": told}).events
     assert (retry.type, retry.delay_s, retry.error.kind) == ("retry", 60.0, "rate_limit")  # type: ignore[attr-defined]
+
+
+def test_the_failure_of_an_mcp_tool_has_the_tools_own_words() -> None:
+    (result,) = of("mcp_error").events("tool_result")
+    assert (result.content, result.is_error) == ("it went wrong", True)
+
+
+CALL = """MCP tool 'f' reported tool error for function call: {"name":"f","args":{"a":"' with response: ["}} with response: """
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            '[{"functionResponse":{"response":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}}]',
+            "a\nb",
+        ),
+        ('[{"functionResponse":{"response":{"content":[]}}}]', None),
+        ('[{"functionResponse":{"response":{"content":[{"type":"te', None),
+        ('[{"functionResponse":{"response":{"content":[{"type":"text","text":3}]}}}]', None),
+        ("see\n[Tool 'f' provided the following image data with mime-type: image/png]\n[image/png]", None),
+        ("[" * 100_000, None),
+        ("", None),
+    ],
+)
+def test_words_of_a_failure_that_cannot_be_told_apart_stay_as_they_are(said: str, words: str | None) -> None:
+    assert own_words(CALL + said) == (CALL + said if words is None else words)
+    assert own_words(f"It said: {CALL}{said}") == f"It said: {CALL}{said}"
 
 
 def test_denied_tools_are_events_with_the_reason_that_the_model_was_told() -> None:

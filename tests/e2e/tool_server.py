@@ -62,12 +62,14 @@ def answer(frame: dict[str, Any]) -> None:
         ]
         say({"id": frame["id"], "result": {"tools": tools}})
     elif method == "tools/call":
-        note({"call": params["name"], "meta": params["_meta"]})
+        note({"call": params["name"], "meta": params.get("_meta")})
         if params["name"] == "bye":
             sys.exit(1)
         threading.Thread(target=call, args=(frame["id"], params["name"], params["arguments"]), daemon=True).start()
     elif method == "notifications/cancelled":
         note({"cancelled": params["requestId"]})
+    elif "id" in frame:
+        say({"id": frame["id"], "error": {"code": -32601, "message": f"there is no method {method}"}})
 
 
 if __name__ == "__main__":

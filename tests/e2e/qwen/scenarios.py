@@ -199,6 +199,8 @@ OVERFLOW = "This model's maximum context length is 8192 tokens. However, your me
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 MCP = {"good": {"command": "python3", "args": ["HERE/mcp_server.py"]}, "bad": {"command": "/no/such/server"}}
 
+TOOLS = {"tools": {"command": "python3", "args": ["HERE/tool_server.py"]}}
+
 
 def hook(event: str, command: str) -> Body:
     """Settings with one hook."""
@@ -252,6 +254,11 @@ _TOOLS = (
         "mcp",
         in_turn(use(*tool("mcp__good__add", "m", {"a": 2, "b": 3})), say("It is 5.")),
         (QwenRun(prompt="Add 2 and 3.", mode="yolo", mcp=MCP),),
+    ),
+    QwenScenario(
+        "mcp_error",
+        in_turn(use(*tool("mcp__tools__fail", "f", {"a": "' with response: ["})), say("It failed.")),
+        (QwenRun(prompt="Fail.", mode="yolo", mcp=TOOLS),),
     ),
     QwenScenario("slow_tool", in_turn(use(*shell("slow", TICKS)), say("done")), YOLO, recorded=False),
     QwenScenario(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.codex.provider import codex_binary
-from tests.e2e.tools.stage import EVERY, Stage
+from tests.e2e.tools.stage import KINDS, Stage
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,9 +18,9 @@ def _clis_are_installed() -> None:
         pytest.fail("the pinned codex CLI is not there: run `make e2e-install`")
 
 
-@pytest.fixture(params=EVERY)
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Every way to run a CLI that takes our bridge."""
+    """Each of `KINDS`."""
     return str(request.param)
 
 

@@ -23,12 +23,11 @@ from tests.e2e.lab import ClaudeLab, Lab, running
 from tests.e2e.qwen import scenarios as qwen
 from tests.e2e.qwen.lab import QwenLab
 
-KINDS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live")
-"""Those that give the same events for the same calls, to the letter."""
+KINDS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live", "qwen")
+"""Every way to run a CLI that takes our bridge. All give the same events for the same calls, to the letter."""
 
 REAL = KINDS[:4]
-EVERY = (*KINDS, "qwen")
-"""qwen writes a tool's error and its images as texts of its own."""
+"""qwen tells images as texts of its own."""
 
 LIMIT_S = 120.0
 Call = tuple[str, dict[str, Any]]
