@@ -197,7 +197,7 @@ class QwenDecoder(ClaudeDecoder):
             return super()._rare(None, line, data)
 
     def _retry(self, frame: dict[str, Any]) -> list[EventBase]:
-        """With a delay it is a limit; without one a broken or empty answer is asked for again."""
+        """With a delay it is a limit; without one an answer that was broken, empty or cut is asked for again."""
         told = get_dict(frame, "data")
         delay_ms = get_number(told, "delayMs")
         events: list[EventBase] = []

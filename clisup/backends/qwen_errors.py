@@ -104,7 +104,7 @@ def explain_retry(*, limited: bool) -> TurnError:
         return TurnError(
             kind="rate_limit", message="the API limits the rate of requests", retryable=True, http_status=429
         )
-    return TurnError(kind="server", message="the model's answer was broken or empty", retryable=True)
+    return TurnError(kind="server", message="the model's answer was broken, empty or cut by its length", retryable=True)
 
 
 def _kind(words: str, status: int | None) -> TurnErrorKind:

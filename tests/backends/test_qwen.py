@@ -95,6 +95,12 @@ def test_a_repeated_request_takes_back_what_it_had_said_and_a_continued_one_does
     assert len(of("cut_mid_stream").events("retry")) == 1
 
 
+def test_an_answer_that_is_cut_by_its_length_is_told_by_its_retries_alone() -> None:
+    """0.24.4 has no stop reason for it, on stdout or elsewhere."""
+    assert ["cut by its length" in event.error.message for event in of("length").events("retry")] == [True] * 4
+    assert of("length").terminal().stop_reason is None and of("length").terminal().error is None
+
+
 def test_a_limit_after_a_tools_result_takes_nothing_back() -> None:
     """The answer that called the tool is over: only the next request is repeated."""
     decoder = fresh()
