@@ -227,11 +227,13 @@ class QwenDecoder(ClaudeDecoder):
         if not isinstance(said, bool):
             raise MalformedError("is_error is missing")
         error = get_dict(frame, "error")
-        share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage)
+        idle = not said and self._last.message_id is None  # the model was not asked
+        share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage, idle=idle)
         self._carried_usage = total
         text = "" if said else get_str(frame, "result") or ""
-        unasked = not said and not text and self._last.message_id is None and not self._expand
-        failure = UNASKED if unasked else explain_error(get_str(error, "message") or "") if said else None
+        failure = explain_error(get_str(error, "message") or "") if said else None
+        if idle and not text and not self._expand:
+            failure = UNASKED
         terminal = Terminal(
             is_error=failure is not None,
             text=text,
@@ -298,13 +300,24 @@ def _usage(usage: dict[str, Any]) -> Usage:
     )
 
 
-def _share(total: Usage, carried: Usage | None) -> tuple[Usage, Usage | None]:
-    """The turn's own usage, and the total to carry over. A turn that failed before its first request counts from 0."""
+def _share(total: Usage, carried: Usage | None, *, idle: bool) -> tuple[Usage, Usage | None]:
+    """The turn's own usage, and the total to carry over.
+
+    Zeros stand for a request that failed, and for an endpoint that tells no usage: they say nothing, unless the CLI was
+    `idle`: it asked no model. The total before them is carried on then, because the next one is of all turns again.
+    """
     if total.source == "unknown":
         return total, None
-    if not total.total_input_tokens and not total.output_tokens:
-        return NO_USAGE.model_copy(update={"cache_creation_input_tokens": None, "reasoning_tokens": None}), carried
-    return total.since(carried), total
+    counted = _is_used(total)
+    share = total.since(carried) if counted else _UNUSED
+    return share if idle or _is_used(share) else Usage(), total if counted else carried
+
+
+_UNUSED = NO_USAGE.model_copy(update={"cache_creation_input_tokens": None, "reasoning_tokens": None})
+
+
+def _is_used(usage: Usage) -> bool:
+    return bool(usage.total_input_tokens or usage.output_tokens)
 
 
 _OWN: dict[str, Callable[[QwenDecoder, dict[str, Any]], list[EventBase]]] = {

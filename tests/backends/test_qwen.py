@@ -63,7 +63,26 @@ def test_a_turn_that_failed_before_its_first_request_leaves_the_total_as_it_was(
     carried = Usage(input_tokens=5, output_tokens=5, source="reported")
     frame = {"type": "result", "is_error": True, "usage": {"input_tokens": 0, "output_tokens": 0}, "error": {}}
     terminal = decode(QwenDecoder(Carried(usage=carried)), frame).terminal
-    assert terminal is not None and terminal.usage.output_tokens == 0 and terminal.usage_total == carried
+    assert terminal is not None and terminal.usage == Usage() and terminal.usage_total == carried
+
+
+@pytest.mark.parametrize(
+    "name", ["http_401", "http_429", "http_500", "connection_refused", "not_logged_in", "no_usage"]
+)
+def test_zeros_for_a_request_without_an_answer_or_without_a_count_tell_no_usage(name: str) -> None:
+    assert of(name).terminal().usage == Usage()
+
+
+@pytest.mark.parametrize("name", ["fails_later_resume", "no_usage_resume"])
+def test_a_total_that_has_not_grown_by_a_turn_in_which_the_model_was_asked_tells_no_usage(name: str) -> None:
+    recording = of(name)
+    terminal = recording.terminal()
+    assert terminal.usage == Usage() and terminal.usage_total == recording.carried.usage
+
+
+def test_a_turn_that_asked_no_model_used_nothing() -> None:
+    usage = of("hook_blocks").terminal().usage
+    assert (usage.input_tokens, usage.output_tokens, usage.source) == (0, 0, "reported")
 
 
 def test_an_api_error_is_a_synthetic_message_and_no_delta() -> None:

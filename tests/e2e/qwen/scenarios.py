@@ -96,6 +96,11 @@ def shell(tool_id: str, command: str, index: int = 0, **more: Any) -> list[Body]
     return tool("run_shell_command", tool_id, arguments, index)
 
 
+def uncounted(body: Body, n: int) -> Reply:
+    """An answer of an endpoint that tells no usage."""
+    return [step for step in message(n, *text("Hi.")) if not (isinstance(step, Chunk) and "usage" in step.data)]
+
+
 def say(*pieces: str) -> Respond:
     return lambda body, n: [*message(n, *text(*pieces))]
 
@@ -219,6 +224,7 @@ _ANSWERS = (
     QwenScenario(
         "memory", remember, (QwenRun(prompt="My name is Ada."), QwenRun("_resume", "What did I say?", "resume"))
     ),
+    QwenScenario("no_usage", uncounted, (QwenRun(), QwenRun("_resume", session="resume"))),
     QwenScenario("length", lambda body, n: [*message(n, *text("The answer ", "is"), finish="length")]),
     QwenScenario("refusal", lambda body, n: [*message(n, *text("I can"), finish="content_filter")]),
     QwenScenario(
@@ -270,6 +276,11 @@ _TOOLS = (
 _FAILURES = (
     QwenScenario("http_400", fail(400, "invalid_request_error", "Invalid parameter: tools.")),
     QwenScenario("http_401", fail(401, "invalid_api_key", "Incorrect API key provided: fake.")),
+    QwenScenario(
+        "fails_later",
+        in_turn(say("Hi."), fail(401, "invalid_api_key", "Incorrect API key provided: fake.")),
+        (QwenRun(), QwenRun("_resume", session="resume")),
+    ),
     QwenScenario("http_403", fail(403, "forbidden", "Your account may not use this model.")),
     QwenScenario("http_404", fail(404, "model_not_found", "The model `fake-coder` does not exist.")),
     QwenScenario("context_overflow", fail(400, "context_length_exceeded", OVERFLOW)),
