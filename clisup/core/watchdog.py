@@ -135,7 +135,7 @@ class PhaseTracker(Struct):
         elif type(event) is ToolResult:
             self.tools.pop(event.tool_use_id, None)
         elif type(event) is MessageStart or type(event) is MessageStop:
-            self.repeats = None
+            self.repeats = self.repeats if type(event) is MessageStop else None
             if event.parent_tool_use_id is None:
                 self.answered = type(event) is MessageStop and event.stop_reason == "end_turn"
         elif type(event) is ApprovalRequested:
