@@ -61,6 +61,7 @@ _FINISH_REASONS = {
     "refusal": FinishReason.REFUSAL,
     "content_filter": FinishReason.REFUSAL,
 }
+_ANSWERING = {"StructuredOutput", "structured_output"}  # claude 2.1.330; qwen 0.24.4
 _LATER = {"held", "resumed"}
 _Said = TextBlock | ThinkingBlock | ToolUseBlock
 
@@ -88,14 +89,15 @@ class TurnReader:
         self._model, self._session_id, self._turn_id = model, session_id, turn_id
         self._open: dict[str | None, _Open] = {}
         self._calls: dict[str, str | None] = {}
+        self._ran_tools = False
         self._answered: set[str] = set()
         self._messages: list[Message] = []
         self._results: list[ToolResultBlock] = []
 
     @property
     def side_effects(self) -> bool:
-        """Was a tool called?"""
-        return bool(self._calls)
+        """Was a tool called? The tool by which a CLI takes a structured answer does nothing."""
+        return self._ran_tools
 
     def read(self, envelope: Envelope) -> list[StreamEvent]:
         """What the envelope means; `Finished` for the turn's end. Raises an `LLMError` where it ended without an answer."""
@@ -146,6 +148,7 @@ class TurnReader:
         """codex and others tell a call without a message around it."""
         parent = event.parent_tool_use_id
         self._calls[event.tool_use_id] = parent
+        self._ran_tools = self._ran_tools or event.name not in _ANSWERING
         open_ = self._open.setdefault(parent, _Open())
         name, ours = own_name(event.name)
         yield ToolStarted(event.tool_use_id, name, dict(event.input), parent, at, ours)

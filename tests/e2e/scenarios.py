@@ -533,6 +533,11 @@ _TABLE = (
     Scenario("sse_error_event", in_turn(broken_stream, say("The whole answer."))),
     Scenario("refusal", in_turn(stopped("refusal", "I"), say("Something else."))),
     Scenario("refusal_final", stopped("refusal", "I")),
+    Scenario(
+        "structured_then_529",
+        in_turn(use(tool("StructuredOutput", "wrong", {"answer": "many"})), OVERLOADED),
+        (Run(args=("--json-schema", SCHEMA), env=ONE_RETRY),),
+    ),
     Scenario("context_window", stopped("model_context_window_exceeded", "A long ans")),
     Scenario("max_tokens", in_turn(stopped("max_tokens", "A long ans"), say("wer."))),
     Scenario("empty_message", in_turn(use(), say("After all."))),

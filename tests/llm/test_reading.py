@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,11 @@ from clisup.llm.chat import (
     ToolStarted,
     Waiting,
 )
-from clisup.llm.failures import Cancelled, Failed, LLMError, RateLimited, Refused, Uncertain
+from clisup.llm.failures import Cancelled, Failed, LLMError, Overloaded, RateLimited, Refused, Uncertain
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.names import ModelName
 from clisup.llm.reading import UNANSWERED, TurnReader
+from clisup.llm.retrying import RetryPolicy, falls_back
 from tests.backends.recorded import PATHS, Recording, name_of
 
 MODEL = ModelName("demo")
@@ -263,6 +265,19 @@ def test_a_failure_says_whether_a_tool_had_been_called() -> None:
     with pytest.raises(RateLimited) as raised:
         read(*call("m1", "u1"), TurnCompleted(outcome="failed", error=error))
     assert (raised.value.side_effects, raised.value.retry_after_s, raised.value.retryable) == (True, 7.0, True)
+
+
+@pytest.mark.parametrize(("name", "did"), [("structured_then_529", False), ("tool_ok", True)])
+def test_the_tool_that_takes_a_structured_answer_has_no_side_effects_so_a_failure_after_it_may_be_tried_again(
+    name: str, did: bool
+) -> None:
+    error = TurnError(kind="overloaded", message="later", retryable=True)
+    told = Recording.of(f"claude/{name}").events()
+    with pytest.raises(Overloaded) as raised:
+        read(*told, TurnCompleted(outcome="failed", error=error))
+    assert raised.value.side_effects is did
+    again = RetryPolicy().delay_s(raised.value, 1, chance=0.0, now=datetime.now(UTC))
+    assert (again is None, falls_back(raised.value)) == (did, not did)
 
 
 def test_an_answer_that_ran_into_the_limit_of_turns_is_one_that_says_so() -> None:
