@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         CompressFailedPlans,
         Conversation,
         DropCompletedToolCalls,
+        Step,
         SubAgentDelegation,
         SummarizeSubAgentChatter,
         TokenBudget,
@@ -110,7 +111,7 @@ _NAMES = {
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
     " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
     "client": "Client",
-    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls SubAgentDelegation SummarizeSubAgentChatter"
+    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls Step SubAgentDelegation SummarizeSubAgentChatter"
     " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
     "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
     " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
@@ -181,6 +182,7 @@ __all__ = [
     "Stage",
     "StageDone",
     "StageRun",
+    "Step",
     "StreamEvent",
     "StructureError",
     "Structured",

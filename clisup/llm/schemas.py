@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["MAX_PROBLEMS", "plain_schema", "problems_of", "schema_of"]
+from clisup.errors import UsageError
+
+__all__ = ["MAX_PROBLEMS", "Options", "plain_schema", "problems_of", "schema_of"]
 
 MAX_PROBLEMS = 20
 """So many problems are told of one value: a list of a thousand wrong items is told by its first."""
@@ -31,6 +33,20 @@ def problems_of(
         f"{'.'.join(map(str, one['loc'])) or whole}: {missing if missing and one['type'] == 'missing' else one['msg']}"
         for one in error.errors(include_url=False, include_input=False)[:at_most]
     ]
+
+
+class Options(BaseModel):
+    """Options that a program gives by name. Raises `UsageError` for a wrong one, as the rest of the layer does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            name = type(self).__name__
+            wrong = "; ".join(problems_of(error, whole=name))
+            raise UsageError(f"cannot make {name}, because {wrong}", kind="usage") from None
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:

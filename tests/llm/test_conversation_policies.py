@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from conversation_samples import agent, call, step, turn, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clisup.errors import UsageError
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn, walk
 from clisup.llm.conversation.policies import (
@@ -18,6 +21,7 @@ from clisup.llm.conversation.policies import (
 )
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.messages import Message
+from tests.backends.recorded import Recording
 
 QUICK = settings(max_examples=60)
 BuiltIn = DropCompletedToolCalls | CompressFailedPlans | SummarizeSubAgentChatter | TokenBudget
@@ -185,6 +189,37 @@ def test_without_one_of_its_own_the_default_is_a_sub_agents_policy() -> None:
     made = (turn(1, step(agent("s", LONG)), step("Good.")), turn(2, step("Yes.")))
     after = SummarizeSubAgentChatter(default=AgentPolicy(max_chars=200)).edit(made)
     assert 160 < len(after[0].calls[0].summary or "") <= 200
+
+
+def test_a_short_report_of_a_claude_sub_agent_is_kept_without_the_frame_around_it() -> None:
+    (result,) = [e for e in Recording.of("claude/subagent").events("tool_result") if e.tool_use_id == "toolu_outer"]
+    framed = agent("s", result.content)
+    assert len(result.content) > 600 and framed.report == "subagent reports 42"
+    made = (turn(1, step(framed), step("Good.")), turn(2, step("Yes.")))
+    after = SummarizeSubAgentChatter().edit(made)
+    assert after[0].calls[0].summary == "subagent reports 42"
+
+
+@pytest.mark.parametrize("text", ["", "a report", "[Subagent hand-back] of my own", "x\nagentId: y"])
+def test_a_report_without_a_frame_is_as_it_was(text: str) -> None:
+    assert agent("s", text).report == text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: AgentPolicy(max_chars=100),
+        lambda: AgentPolicy.model_validate({"keep": "all"}),
+        lambda: SummarizeSubAgentChatter(keep_turns=-1),
+        lambda: TokenBudget(limit=0),
+    ],
+)
+def test_an_option_that_is_wrong_is_an_error_of_use_that_names_it(wrong: Callable[[], object]) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"cannot make (AgentPolicy|SummarizeSubAgentChatter|TokenBudget), because (max_chars|keep|keep_turns|limit): ",
+    ):
+        wrong()
 
 
 # -- TokenBudget

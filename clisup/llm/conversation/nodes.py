@@ -13,6 +13,8 @@ gives new turns.
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -22,9 +24,14 @@ from clisup.core.usage import Usage
 from clisup.llm.chat import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock
+from clisup.llm.schemas import Options
 
 __all__ = ["AgentPolicy", "Node", "Said", "Step", "SubAgentDelegation", "ToolInteraction", "Turn", "edited", "walk"]
 
+_HANDED_BACK = re.compile(
+    r"^\[Subagent hand-back\] .*?The report follows:\n(.*?)(?:\nagentId: [^\n]*(?:\n<usage>.*)?)?\Z",
+    re.DOTALL | re.MULTILINE,
+)
 Outcome = Literal["completed", "failed", "interrupted"]
 
 
@@ -32,7 +39,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class AgentPolicy(_Frozen):
+class AgentPolicy(Options):
     """How much of a sub-agent's work the model that called it goes on seeing, once `SummarizeSubAgentChatter` gets to it.
 
     `whole`: its call and its report, as they were. `transcript`: the report, and before it what it said and did, each cut.
@@ -90,6 +97,13 @@ class SubAgentDelegation(_AnyCall):
     """What the CLI last said of the task: `running`, or how it ended."""
     policy: AgentPolicy | None = None
     steps: tuple[Step, ...] = ()
+
+    @property
+    def report(self) -> str:
+        """The sub-agent's own words, without the frame that claude puts around them for the model (2.1.330)."""
+        text = "" if self.result is None else self.result.text
+        framed = _HANDED_BACK.search(text)
+        return textwrap.dedent(framed[1]).strip() if framed else text
 
     @property
     def agent(self) -> str:

@@ -14,12 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Step, SubAgentDelegation, ToolInteraction, Turn, with_calls
 from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.messages import TextBlock
+from clisup.llm.schemas import Options
 
 __all__ = [
     "CONTEXT_TOKENS",
@@ -45,9 +46,7 @@ class Policy(Protocol):
         """The turns as they are to be; the same ones where nothing is to change. It may be async."""
 
 
-class _Policy(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Policy(Options, ABC):
     @abstractmethod
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
         """As `Policy.edit`."""
@@ -134,8 +133,9 @@ class SummarizeSubAgentChatter(_Policy):
         policy = call.policy or self.default
         if policy.keep == "nothing":
             return call.model_copy(update={"include_in_context": False})
-        report = call.result.text if call.result is not None else "It gave no report."
-        if policy.keep == "summary" and max(len(report), len(str(call.input))) > policy.max_chars:
+        report = call.report or "It gave no report."
+        size = max(len(report), len(call.result.text) if call.result else 0, len(str(call.input)))
+        if policy.keep == "summary" and size > policy.max_chars:
             return call.model_copy(update={"summary": _cut(report, policy.max_chars)})
         if policy.keep == "transcript":
             half = policy.max_chars // 2
