@@ -388,6 +388,11 @@ def send_signal(stat: Stat, number: int) -> None:
 # --- the run directory ------------------------------------------------------------------------------------------------
 
 
+def draft_of(name: str) -> str:
+    """Return the name of a file while it is written. The pid tells `clisup gc` when its writer is gone."""
+    return f"{name}.{posix.getpid()}.tmp"
+
+
 class RunDir:
     """All paths are relative to one descriptor: the directory cannot be swapped, and a socket's name stays short."""
 
@@ -420,12 +425,12 @@ class RunDir:
 
     def write(self, name: str, record: dict[str, Any]) -> None:
         """Replace `name` as a whole, on disk when this returns."""
-        fd = self.open(name + ".tmp", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
+        fd = self.open(draft_of(name), posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
         self.commit(fd, name, record)
 
     def reserve(self, name: str) -> int:
         """Space for a later `commit`, taken while there is some. Overwriting it in place needs no new block."""
-        fd = self.open(name + ".tmp", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
+        fd = self.open(draft_of(name), posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
         allocate(fd, RESERVED)
         return fd
 
@@ -435,7 +440,7 @@ class RunDir:
         write_all(fd, data)
         posix.ftruncate(fd, len(data))
         posix.fsync(fd)
-        posix.rename(name + ".tmp", name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        posix.rename(draft_of(name), name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         posix.fsync(self.fd)
         posix.close(fd)
 

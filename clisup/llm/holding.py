@@ -13,7 +13,7 @@ import trio
 
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import LLMError
-from clisup.llm.messages import Message
+from clisup.llm.messages import Block, Message
 
 __all__ = ["HeldChat"]
 
@@ -40,8 +40,8 @@ class HeldChat:
         return self._left.is_set()
 
     def has(self, context: tuple[Message, ...]) -> bool:
-        """Is it open, and is this what it has?"""
-        return self.context == context and not self.left
+        """Is it open, and is this what it has? Marks of the cache are none of it: a CLI sets its own."""
+        return not self.left and self.context is not None and _unmarked(self.context) == _unmarked(context)
 
     def leave(self) -> None:
         """Have it closed, without waiting for that."""
@@ -67,3 +67,14 @@ class HeldChat:
             # it ended by itself, or badly: the next prompt gets another one, with the same history
         finally:
             self._left.set()
+
+
+def _unmarked(context: tuple[Message, ...]) -> list[Message]:
+    return [
+        message.model_copy(update={"content": tuple(_without_mark(block) for block in message.content)})
+        for message in context
+    ]
+
+
+def _without_mark(block: Block) -> Block:
+    return block.model_copy(update={"cache": False}) if getattr(block, "cache", False) else block

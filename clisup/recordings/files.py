@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +81,9 @@ def write_recording(
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        path.write_bytes(data)
+        path.unlink(missing_ok=True)  # one that is there keeps its mode, and a link leads elsewhere
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
     except OSError as error:
         raise WorldError(
             f"cannot write {path}, because of: {error.strerror}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -288,3 +289,16 @@ def test_a_session_whose_files_cannot_be_looked_at_is_left_and_keeps_no_other(se
     daemon.call("daemon/reload")
     until(lambda: not third.dir.exists())
     assert damaged.dir.exists()
+
+
+def test_what_a_killed_keeper_had_reserved_for_its_last_record_is_removed(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt("a word\n@stall")
+    session.await_event("content_delta")
+    (reserved,) = (session.dir / "runs" / "1").glob("exit.json.*.tmp")
+    os.kill(int(reserved.name.split(".")[2]), signal.SIGKILL)
+    session.end_of("t1")
+    os.utime(reserved, (OLD, OLD))
+    answer = daemon.call("daemon/gc")
+    assert str(reserved) in items(answer, daemon)["temporary"] and not reserved.exists()

@@ -118,16 +118,24 @@ def test_a_recording_is_taken_without_a_daemon_too(serve: Callable[..., Harness]
     assert "You said: one" in (daemon.cwd / "demo-1.0.0-t1.jsonl").read_text()
 
 
-def test_the_turn_that_a_cli_began_by_itself_is_a_recording_of_its_own(daemon: Harness) -> None:
+def test_a_turn_that_waited_for_its_background_work_is_one_recording(daemon: Harness) -> None:
     session = daemon.new()
-    session.prompt("@background 0.1 It is over.\nI wait.")
-    session.end_of("t2")
-    first, second = (events_of(record(daemon, session, turn)) for turn in ("t1", "t2"))
-    assert [(event["outcome"], event["text"]) for event in (first[-1], second[-1])] == [
-        ("completed", "I wait."), ("completed", "It is over."),
-    ]  # fmt: skip
-    assert bare(first) == bare([event for event in session.events() if event["turn_id"] == "t1"])
-    assert bare(second) == bare([event for event in session.events() if event["turn_id"] == "t2"])
+    assert session.ask("@background 0.1 It is over.\nI wait.")["text"] == "It is over."
+    recording = record(daemon, session)
+    assert bare(events_of(recording)) == bare(session.events())
+    assert events_of(recording)[-1]["text"] == "It is over."
+
+
+def test_a_recording_can_be_read_by_its_owner_alone_also_where_an_older_one_was_open_to_others(daemon: Harness) -> None:
+    """A recording holds the words of a turn."""
+    session = daemon.new()
+    session.ask("hello")
+    older = daemon.cwd / "rec.jsonl"
+    older.write_text("")
+    older.chmod(0o644)
+    record(daemon, session)
+    written = sorted(daemon.cwd.glob("rec.*"))
+    assert len(written) == 3 and {path.stat().st_mode & 0o777 for path in written} == {0o600}
 
 
 def test_a_turn_of_a_live_session_is_recorded_though_its_cli_gets_variables_of_its_own(daemon: Harness) -> None:

@@ -117,7 +117,7 @@ def test_a_run_that_was_started_or_recorded_is_never_started_again(keep, tmp_pat
 @pytest.mark.fault(2)
 def test_a_run_whose_start_was_only_prepared_is_started(keep, tmp_path):
     (tmp_path / "prepared").mkdir()
-    for name in ("keeper.lock", "out.spool", "exit.json.tmp", "exit.json"):
+    for name in ("keeper.lock", "out.spool", "exit.json.4194000.tmp", "exit.json"):
         (tmp_path / "prepared" / name).touch()
     assert keep("exit 4", run="prepared").exit()["exit_code"] == 4
 

@@ -181,3 +181,15 @@ async def test_the_answer_of_a_turn_with_a_background_sub_agent_comes_after_the_
     assert (delegation.state, delegation.result.text) == ("completed", "forty-two")
     assert [step.text for step in turn.steps] == ["", "I wait.", "It is forty-two."]
     assert after.text == "You said: What now?"
+
+
+async def test_a_mark_of_the_cache_opens_no_other_chat_on_a_cli_and_an_edit_does(daemon: Harness) -> None:
+    with trio.fail_after(BOUND_S):
+        async with Conversation(demo(daemon), policies=[]) as conversation:
+            first = await conversation.send("hello")
+            conversation.edit(first.id, cache=True)
+            await conversation.send("again")
+            assert conversation.chats_opened == 1
+            conversation.edit(first.id, summary="We met.")
+            await conversation.send("once more")
+            assert conversation.chats_opened == 2
