@@ -33,7 +33,6 @@ from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
-from clisup.host.keepers import inherited_keepers, reap_inherited
 from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
@@ -141,8 +140,6 @@ class Daemon:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._announcer.run)
-                for pid in inherited_keepers() if old else []:
-                    nursery.start_soon(reap_inherited, pid)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
             _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
@@ -164,9 +161,10 @@ class Daemon:
             self.manager = Manager(self.config, self.backends, self.state_dir, sessions)
             self.manager.services.socket = self.socket_path
             nursery.start_soon(self.manager.services.keepers.run)  # nothing waits for it
+            nursery.start_soon(self._vitals.keep, "zombies", self.manager.services.orphans.reap)
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
-                                 self.manager.services.figures, bridged=self.manager.has_tools)  # fmt: skip
+                                 self.manager.services.figures, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
             _settle_memory()
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))

@@ -162,7 +162,9 @@ def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> Proces
         left=_named(record.left) or None,
         duration_s=record.duration_s,
         max_rss_kb=record.max_rss_kb,
-        note=None if record.known else "the keeper was gone; a process that cleared its environment cannot be seen",
+        note=None
+        if record.known
+        else "the keeper was killed; what left its cgroup and cleared its environment is found only by the daemon that started the keeper",
     )
 
 

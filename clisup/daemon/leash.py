@@ -21,6 +21,7 @@ from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KeeperLink
 from clisup.host.locks import FileLock, lock_holder
+from clisup.host.orphans import Orphans
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
 
@@ -76,14 +77,16 @@ class Leash:
     """One run's keeper. `exited` is set once, with the exit record; everything the CLI said is then in the spools."""
 
     def __init__(
-        self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int]
-    ) -> None:
-        """`own` gets the pids of keeper and CLI for as long as the keeper is held."""
+        self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int],
+        orphans: Orphans | None = None,
+    ) -> None:  # fmt: skip
+        """`own` gets the pids of keeper and CLI for as long as the keeper is held. `orphans` ends what a killed keeper leaves."""
         self._owner = owner
         self._dir = run_dir
         self._session_id = session_id
         self._run = run
         self._storage = storage
+        self._orphans = orphans
         self._link: KeeperLink | None = None
         self._end_op: dict[str, Any] | None = None
         self._end_sent = False
@@ -325,7 +328,8 @@ class Leash:
 
     async def _sweep(self, keeper: int | None = None) -> list[dict[str, Any]]:
         cgroup = self._dir.intent().get("cgroup")
-        return await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
+        killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
+        return killed + (await self._orphans.end() if self._orphans is not None else [])
 
     def _gone(self, record: ExitRecord) -> None:
         self.exited = record

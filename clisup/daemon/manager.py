@@ -38,6 +38,7 @@ from clisup.host.cursor_store import CursorStore
 from clisup.host.keepers import compile_keeper
 from clisup.host.leftovers import end_leftovers, end_unsupervised
 from clisup.host.native_writers import OwnProcesses
+from clisup.host.orphans import Orphans
 from clisup.host.own_process import machine_memory
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.host.stored_sessions import check_spec
@@ -75,7 +76,8 @@ class Manager:
         accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
         drift = Drift(state_dir, storage)
         live = LivePool(config.daemon.max_live)
-        self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift, live)
+        self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift, live,
+                                 Orphans(state_dir, lambda: self.services.keeps_orphans))  # fmt: skip
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.stopping = False

@@ -83,7 +83,8 @@ class Run:
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own)
+        self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
+                            settings.orphans)  # fmt: skip
         self._speech = Speech(me, run_dir, self._leash, self._batch)
         self._ending = Ending(me, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._live = settings.request.live

@@ -18,6 +18,7 @@ from clisup.daemon.pace import Pace
 from clisup.daemon.recorder import Entry, Item
 from clisup.daemon.sink import Place
 from clisup.daemon.storage import Storage
+from clisup.host.orphans import Orphans
 
 if TYPE_CHECKING:
     from clisup.daemon.run import Run
@@ -43,6 +44,7 @@ class RunSettings(Struct, frozen=True):
     frames: FrameSample
     own: set[int] = field(default_factory=set)
     """The daemon's: the pids of all keepers, and of their CLIs."""
+    orphans: Orphans | None = None
     pace: Pace = field(default_factory=Pace)
     """The daemon's, shared by all runs."""
 

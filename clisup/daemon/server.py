@@ -17,7 +17,7 @@ from clisup.core.figures import Figures
 from clisup.daemon.connection import Connection, Handlers
 from clisup.daemon.holdings import Holdings
 from clisup.daemon.turnstile import Turnstile
-from clisup.errors import ClisupError, UsageError
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.peers import Peer, comes_from, own_uids, peer_of
 from clisup.rpc.wire import encode_error
 
@@ -33,7 +33,8 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 class Server:
     """Serves a listening socket. `keepers` gives the pids whose descendants have no say, but for the bridge of a session with
-    tools (`bridged`: there is one), which proves by its token that it is one."""
+    tools (`bridged`: there is one), which proves by its token that it is one. `reaper` is the pid of a daemon that is the
+    subreaper of its tree."""
 
     def __init__(
         self,
@@ -43,11 +44,13 @@ class Server:
         figures: Figures,
         *,
         bridged: Callable[[], bool] = lambda: False,
+        reaper: int = 0,
     ) -> None:
         self._config = config
         self._handlers = handlers
         self._keepers = keepers
         self._bridged = bridged
+        self._reaper = reaper
         self._figures = figures
         share = Share(config.request_burst, config.request_rate)
         self._turnstile = Turnstile(share, patience_s=config.request_wait_s)
@@ -90,8 +93,11 @@ class Server:
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
         stream = trio.SocketStream(client)
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
-        below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers())
-        refusal = self._refusal(peer, below=below)
+        try:
+            below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers(), self._reaper)
+            refusal = self._refusal(peer, below=below)
+        except OSError as error:  # no descriptor or memory is left to look with
+            below, refusal = True, _overloaded(error)
         if refusal is not None:
             self._figures.refused_connections += 1
             self._log_refusal(peer, refusal)
@@ -154,6 +160,15 @@ class Server:
         if (now := trio.current_time()) - self._refused_at >= REFUSALS_LOGGED_S:
             _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message, since_last=self._refused)
             self._refused_at, self._refused = now, 0
+
+
+def _overloaded(error: OSError) -> ClisupError:
+    return WorldError(
+        f"cannot tell now who the client is, because of: {error.strerror}",
+        kind="overloaded",
+        hint="try again; see the daemon's limits of open files and memory",
+        retry_after_s=1,
+    )
 
 
 async def _refuse(stream: trio.SocketStream, error: ClisupError) -> None:

@@ -20,6 +20,7 @@ from clisup.daemon.recorder import Watcher, Watchers
 from clisup.daemon.slots import Slots
 from clisup.daemon.storage import Storage
 from clisup.host.cgroups import CgroupHome
+from clisup.host.orphans import Orphans
 from clisup.host.price_list import built_in_prices
 
 __all__ = ["Services"]
@@ -38,6 +39,7 @@ class Services:
     accounts: Accounts
     drift: Drift
     live: LivePool
+    orphans: Orphans
     socket: str = ""  # where the bridges find us
     memory: MemoryLook = field(default_factory=MemoryLook)
     opened: OpenSessions = field(default_factory=OpenSessions)
@@ -51,6 +53,11 @@ class Services:
     def __post_init__(self) -> None:
         self.looks = WriterLooks(self.own)
         self._prices: tuple[Config, PriceTable] | None = None
+
+    @property
+    def keeps_orphans(self) -> bool:
+        """Tell whether a backend lets processes go that its CLI leaves behind."""
+        return any(backend.orphans == "keep" for backend in self.config.backends.values())
 
     def prices(self) -> PriceTable:
         """What tokens cost, by the configuration as it is now."""

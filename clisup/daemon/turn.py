@@ -206,6 +206,7 @@ class TurnRunner:
             self._storage,
             session.services.drift.sample(fields_of(adapter)),
             session.services.own,
+            session.services.orphans,
             session.services.pace,
         )
         run = Run(sink, run_dir, adapter, settings, session.redact)

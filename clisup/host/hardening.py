@@ -15,15 +15,19 @@ import signal
 __all__ = ["harden"]
 
 PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
 
 
 def harden() -> None:
-    """Undumpable, no core, private files, ordinary signals, enough descriptors. A SIGABRT, which is what a watchdog sends, leaves
-    a traceback on stderr."""
+    """Undumpable, a subreaper, no core, private files, ordinary signals, enough descriptors.
+
+    A SIGABRT, which is what a watchdog sends, leaves a traceback on stderr.
+    """
     faulthandler.enable(2)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # clisup.host.orphans says what for
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
     os.chdir("/")

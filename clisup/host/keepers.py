@@ -30,8 +30,6 @@ __all__ = [
     "KeeperProcess",
     "compile_keeper",
     "end_of",
-    "inherited_keepers",
-    "reap_inherited",
     "spawn",
     "start_keeper",
 ]
@@ -109,27 +107,6 @@ class KeeperProcess:
         """Wait for its end, so that no zombie stays."""
         await end_of(self.pid)
         self._popen.wait()
-
-
-def inherited_keepers() -> list[int]:
-    """Return the children that this process did not start itself: the keepers of the daemon that it was before a restart in place.
-
-    The kernel's own list names them: a keeper cannot be dumped, so hidepid= (proc(5)) hides its directory in /proc.
-    """
-    found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
-        except FileNotFoundError:  # a thread that has ended, or a kernel without CONFIG_PROC_CHILDREN
-            continue
-    return found
-
-
-async def reap_inherited(pid: int) -> None:
-    """Wait for the end of such a child, so that no zombie stays."""
-    await end_of(pid)
-    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it has ended
 
 
 async def end_of(pid: int) -> None:

@@ -45,19 +45,21 @@ def own_uids() -> tuple[int, ...]:
     return (os.geteuid(), 0)
 
 
-def comes_from(pid: int, keepers: Collection[int]) -> bool:
+def comes_from(pid: int, keepers: Collection[int], reaper: int = 0) -> bool:
     """Tell whether a CLI below one of `keepers`, or below one that is gone by now, may have started `pid`.
 
+    `reaper` is the daemon's pid where it is the subreaper of its tree: what a killed keeper leaves is its child.
+
     The answer is yes wherever that cannot be told, with one exception: a pid of 0 belongs to a process of a pid namespace that
-    cannot be seen from here, and a keeper starts none of these.
+    cannot be seen from here, and a keeper starts none of these. Raises `OSError` where no descriptor is left to look with.
     """
     for _ in range(WALKS):
-        if (found := _walk(pid, keepers)) is not None:
+        if (found := _walk(pid, keepers, reaper)) is not None:
             return found
     return bool(keepers)  # a process that connects for its child and leaves is no stranger
 
 
-def _walk(pid: int, keepers: Collection[int]) -> bool | None:
+def _walk(pid: int, keepers: Collection[int], reaper: int) -> bool | None:
     """Go from `pid` to its parents. None where one of them left meanwhile: its children have a new parent by now."""
     for _ in range(MAX_DEPTH):
         if pid <= 1:
@@ -69,8 +71,8 @@ def _walk(pid: int, keepers: Collection[int]) -> bool | None:
             parent = parent_of(pid)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return _unseen(pid, marked)
-        except OSError:
-            return True  # no descriptor is left to look with
+        if parent == reaper and reaper:
+            return True
         pid = parent
     return True
 

@@ -79,7 +79,7 @@ CUT = {
     "image": tool_result([{"type": "text", "text": "an image"}, IMAGE]),
     "two images": tool_result([IMAGE, IMAGE]),
     "text": assistant({"type": "text", "text": LONG}),
-    "thinking": assistant({"type": "thinking", "thinking": LONG, "signature": LONG}),
+    "thinking": assistant({"type": "thinking", "thinking": LONG, "signature": "EqQB"}),
     "tool use": assistant({"type": "tool_use", "id": "t", "name": "Write", "input": {"deep": [{"content": LONG}]}}),
     "two in one": assistant({"type": "tool_use", "id": "t", "name": "Edit", "input": {"a": LONG, "b": LONG}}),
     "text delta": delta("text_delta", "text", LONG),
@@ -99,6 +99,7 @@ KEPT = {
     "no frame": [LONG],
     "marks of its own": tool_result("\ufdd07-0\ufdd1" + LONG),
     "a mark in a key": tool_result(LONG) | {"\ufdd0": 1},
+    "signature": assistant({"type": "thinking", "thinking": "", "signature": LONG}),
     "small things": tool_result([{"type": "text", "text": "word"}] * 30_000),
 }
 

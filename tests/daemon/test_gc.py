@@ -130,6 +130,7 @@ def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_
     working.prompt("waits")
     resting.ask("hello")
     until(lambda: resting.get()["state"] == "idle" and resting.get()["pid"])
+    until(lambda: b'"state":"idle"' in (resting.dir / "runs" / "1" / "out.spool").read_bytes()[-300:])  # its last line
     for session in (working, resting):
         (session.dir / "runs" / "9").mkdir()
         for path in session.dir.rglob("*"):

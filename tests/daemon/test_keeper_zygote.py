@@ -150,7 +150,7 @@ def test_a_restart_in_place_brings_a_zygote_of_its_own(talkative: Harness, tmp_p
     talkative.await_successor(before)
     second = zygote_of(talkative, but=first)
     assert gone(first) and not gone(keeper)
-    assert children_of(talkative.pid) == [second]
+    assert set(children_of(talkative.pid)) == {second, keeper}  # an orphan by now
     (tmp_path / "go").touch()
     assert session.end_of("t1")["outcome"] == "completed"
     assert session.ask("next")["outcome"] == "completed"

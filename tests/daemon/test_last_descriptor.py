@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import resource
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 from harness import Harness, until
+
+from clisup.core.config import DaemonConfig
+from clisup.core.figures import Figures
+from clisup.daemon.server import Server
 
 LIMIT = 64
 SPEAKER = """
@@ -55,3 +63,22 @@ def test_a_tool_of_a_cli_that_is_accepted_on_the_last_one_is_still_a_tool(
     until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT // 2)
     assert "permission_denied" in out.read_text()
     session.end_of("t1")
+
+
+async def test_a_client_that_cannot_be_looked_at_is_told_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_of: object) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("clisup.daemon.server.comes_from", none_left)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Server(DaemonConfig(), {}, set, Figures()).serve, listener)
+            with trio.fail_after(60):
+                async with await trio.open_unix_socket(str(tmp_path / "s")) as honest:
+                    refusal = json.loads(await honest.receive_some())["error"]["data"]
+            nursery.cancel_scope.cancel()
+    assert (refusal["kind"], refusal["retryable"]) == ("overloaded", True)

@@ -32,11 +32,11 @@ def played(directory: Path, *names: str) -> list[str]:
 def test_the_turn_after_one_that_told_no_total_has_what_its_messages_told_and_the_next_its_own_share(
     serve: Callable[..., Harness], tmp_path: Path
 ) -> None:
-    command = played(tmp_path, "memory", "stall_mid_stream_sigkill", "memory_resume", "memory_resume")
+    command = played(tmp_path, "memory", "stall_mid_stream_sigkill", "memory_resume", "subagent")
     daemon = serve(raw=f'[backends.totals]\nkind = "qwen"\ncommand = {json.dumps(command)}\n')
     session = daemon.new(backend="totals")
     usages = [session.ask(f"turn {n}")["usage"] for n in range(4)]
     assert [usage["source"] for usage in usages] == ["reported", "unknown", "estimated", "reported"]
     assert usages[0]["output_tokens"] > 0
     assert usages[2]["output_tokens"] == 41  # of its one message; its share of the total cannot be told
-    assert usages[3]["output_tokens"] == 0  # the same total once more: nothing was used since
+    assert usages[3]["output_tokens"] == 166 - 81  # the total of this turn without that of the one before

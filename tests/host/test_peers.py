@@ -188,12 +188,18 @@ def test_version_1_serves_its_own_user_and_root() -> None:
     assert set(own_uids()) == {os.geteuid(), 0}
 
 
-def test_where_no_descriptor_is_left_nobody_can_be_told_from_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_descriptor_is_left_the_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_of: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("builtins.open", none_left)
-    assert comes_from(os.getpid(), {99999999})
+    with pytest.raises(OSError, match="Too many open files"):
+        comes_from(os.getpid(), {99999999})
+
+
+def test_a_child_of_the_daemon_was_left_by_a_killed_keeper_but_the_daemon_itself_was_not() -> None:
+    assert comes_from(os.getpid(), set(), reaper=os.getppid())
+    assert not comes_from(os.getpid(), set(), reaper=os.getpid())
 
 
 def test_a_process_is_gone_only_where_the_kernel_says_so() -> None:

@@ -90,9 +90,8 @@ def face(pid: int, run: str) -> dict[str, Any]:
     """What /proc shows of a process, without what differs from one to the next."""
     proc = Path(f"/proc/{pid}")
     status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
-    files = {
-        int(path.name): os.readlink(path).replace(run, "RUN").partition(":[")[0] for path in (proc / "fd").iterdir()
-    }
+    links = {int(path.name): os.readlink(path) for path in (proc / "fd").iterdir()}
+    files = {fd: link.replace(run, "RUN").replace(str(pid), "PID").partition(":[")[0] for fd, link in links.items()}
     return {
         **{name: status[name] for name in LIKE},
         "limits": (proc / "limits").read_text(),
