@@ -194,16 +194,16 @@ class Backend:
             row["unavailable_reason"] = str(error)
         return row
 
-    def redactor(self, secrets: Mapping[str, str]) -> Redactor:
+    def redactor(self, secrets: Iterable[str] = ()) -> Redactor:
         """Hides the values that were set on purpose, brought by a request, or that the scrub keeps away."""
         scrubbed = [value for name, value in self._inherited.items() if self._is_credential(name)]
         configured = [value.get_secret_value() for value in self.config.env.values()]
-        return Redactor([*scrubbed, *configured, *secrets.values()])
+        return Redactor([*scrubbed, *configured, *secrets])
 
     @cached_property
     def plain(self) -> Redactor:
         """The one of all sessions that brought no secret of their own."""
-        return self.redactor({})
+        return self.redactor()
 
     @cached_property
     def timeouts(self) -> Timeouts:
@@ -212,8 +212,8 @@ class Backend:
 
     def private(self) -> Redactor:
         """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
-        let_through = {name: value for name in self.config.pass_env if (value := self._inherited.get(name))}
-        return self.redactor({name: value for name, value in let_through.items() if not value.startswith("/")})
+        let_through = [value for name in self.config.pass_env if (value := self._inherited.get(name))]
+        return self.redactor(value for value in let_through if not value.startswith("/"))
 
     def unexplained(self, names: Iterable[str]) -> list[str]:
         """Of the variables that a run had: those whose values may be secret and that this configuration does not give.

@@ -65,6 +65,7 @@ class Closer:
         """
         self._session.services.drift.add(self._adapter.kind, run.frames, self._session.backend.version)
         run_dir.drop_scratch()
+        run_dir.drop_all_said()
         record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
         turn = self._session.ledger.held
         if turn is None:
@@ -74,8 +75,6 @@ class Closer:
             item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
             await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
         self._session.approvals.over()
-        for _, token in turn.says:  # it hears no more
-            run_dir.drop_said(token)
         if not turn.id:
             return None
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)

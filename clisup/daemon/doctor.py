@@ -134,7 +134,7 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
         nursery.start_soon(_ask_login, backend, argv, env, known)
     try:
         spec = backend.adapter.launch(_plain_request(backend, argv, around.cwd or "/"))
-        known["argv"] = tuple(backend.redactor({})(part) for part in spec.argv)
+        known["argv"] = tuple(backend.plain(part) for part in spec.argv)
     except ClisupError as error:
         problem["argv"] = (error.message, error.hint or f"correct backends.{backend.name} in the configuration")
     return BackendFacts(

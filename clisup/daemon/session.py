@@ -77,8 +77,7 @@ class Session:
         self.state = SessionState.IDLE
         self.tools = ToolDesk(self) if spec.tools else None
         brought = self.dir.secrets() if spec.env_names else {}
-        token = self.tools.token if self.tools is not None else None
-        hidden = brought if token is None else {**brought, "": token}
+        hidden = [*brought.values(), *self.dir.brought_secrets(spec)]
         self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None
@@ -96,8 +95,7 @@ class Session:
         self.gate = Gate(self, brought)
         self.budgets = Budgets(self)
         self.recorder.on_recorded = SessionLog(self).tell
-        servers = self.dir.server_secrets() if spec.has_mcp_config else []
-        LOG.hide_brought(self.id, [*hidden.values(), *servers])
+        LOG.hide_brought(self.id, hidden)
         self.renewal = Renewal(self)
         self.shutdown = Shutdown(self)
 

@@ -183,9 +183,11 @@ class SessionDir:
         return [] if (tools := self.read_tools()) is None else [tools.token]
 
     def forget_secrets(self) -> None:
-        """At close: what is private goes, the record of events stays."""
+        """Remove what is private and the messages to CLIs, at close. The record of events stays."""
         shutil.rmtree(os.path.join(self.path, "private"), ignore_errors=True)
         shutil.rmtree(os.path.join(self.path, "prompts"), ignore_errors=True)
+        for number in self.run_numbers():
+            self.run(number).drop_all_said()
 
     def _prompt(self, turn_id: str) -> str:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
@@ -312,6 +314,10 @@ class RunDir:
         """It was heard. One that a bad disk keeps goes with the run's directory."""
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
+
+    def drop_all_said(self) -> None:
+        """Remove what was kept for the CLI's stdin: the run is over. A kill in mid-word leaves a file that nobody knows."""
+        shutil.rmtree(os.path.join(self.path, "said"), ignore_errors=True)
 
     def save_blob(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """Keep a payload, before its event is journaled. The same name always has the same bytes."""

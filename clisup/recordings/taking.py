@@ -93,10 +93,9 @@ def take(state_dir: str, wish: Wish, machine: Machine) -> Taken:
     if wish.hidden is None:
         _check_known(backend, facts, spec, secrets)
     _check_hidden(wish.hidden or ())
-    secrets |= {f"brought {number}": value for number, value in enumerate(directory.brought_secrets(spec))}
-    secrets |= {f"--hide {number}": value for number, value in enumerate(wish.hidden or ())}
+    hidden = [*secrets.values(), *directory.brought_secrets(spec), *(wish.hidden or ())]
     names = machine_names(home=machine.home, user=machine.user, host=machine.host, state_dir=state_dir)
-    eraser = Eraser(backend.redactor(secrets), names)
+    eraser = Eraser(backend.redactor(hidden), names)
     run = directory.run(facts.run)
     erased = eraser.lines(_stdout(directory.id, run, facts))
     meta = eraser.value(_meta(wish, spec, backend, facts, run))

@@ -56,6 +56,21 @@ def play(daemon: Harness) -> str:
     return session.id
 
 
+def test_what_the_servers_of_a_request_were_given_is_in_no_event(serve: Callable[..., Harness]) -> None:
+    """A server that says its header when it fails is the common case."""
+    daemon = serve()
+    given = CANARY["mcp-env"], CANARY["mcp-header"]
+    servers = {
+        "a": {"command": "x", "env": {"T": given[0]}},
+        "b": {"type": "http", "url": "http://x", "headers": {"H": given[1]}},
+    }
+    session = daemon.new(mcp_config={"mcpServers": servers})
+    session.ask(f"Use {given[0]} and {given[1]}.\n@stderr refused: {given[0]} {given[1]}")
+    (said,), (begun,) = session.events("stderr"), session.events("turn_started")
+    assert said["text"].startswith("refused: ") and begun["prompt_preview"].startswith("Use ")
+    assert secrets_in(json.dumps([said, begun])) == []
+
+
 def refusals(daemon: Harness) -> list[Any]:
     """Errors about names that hold what nobody may see."""
     home = str(daemon.cwd / KEY.format("path"))

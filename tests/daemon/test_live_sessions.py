@@ -416,3 +416,13 @@ def test_queued_prompts_run_one_after_the_other_and_can_be_taken_back(serve: Cal
     assert session.call("interrupt", turn_id=second)["outcome"] == "interrupted"
     (daemon.cwd / "go").touch()
     assert [session.end_of(turn)["text"] for turn in (first, third)] == ["one", "three"]
+
+
+def test_a_message_to_the_cli_that_a_kill_left_behind_goes_when_the_process_ends(daemon: Harness) -> None:
+    session = daemon.new(mode="live")
+    session.ask("hello")
+    left = session.dir / "runs" / "1" / "said" / "left"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("words that no journal knows")
+    os.kill(session.get()["pid"], signal.SIGKILL)
+    until(lambda: not left.exists())

@@ -62,6 +62,8 @@ def test_the_tools_come_back_with_a_token_that_no_text_of_them_shows(tmp_path: P
 
 def test_after_a_close_nothing_private_is_left_and_the_record_is(session: SessionDir) -> None:
     session.save_prompt("t1", {"text": "hello"})
+    (said := Path(session.path, "runs", "1", "said")).mkdir(parents=True)
+    (said / "token").write_text("a message that was kept for the CLI")
     session.forget_secrets()
     session.forget_secrets()
     assert set(files(session.path)) == {"session.json"}
