@@ -89,22 +89,20 @@ class Controls:
     async def _set(self, name: Literal["model", "permission_mode"], value: str) -> SetResult:
         session = self._session
         live = session.live
-        running = live is not None and not live.leaving
-        if running:
-            answer = await self._ask(name, value)
-            if answer.error is not None:
-                raise UsageError(
-                    f"cannot set the {name} of session {session.id}, because the CLI says: {session.redact(answer.error)}",
-                    kind="invalid_params",
-                    hint="see backend/list, or clisup backends --json, for what the backend takes",
-                    param=name,
-                )
+        answer = await self._ask(name, value)
+        if answer is not None and answer.error is not None:
+            raise UsageError(
+                f"cannot set the {name} of session {session.id}, because the CLI says: {session.redact(answer.error)}",
+                kind="invalid_params",
+                hint="see backend/list, or clisup backends --json, for what the backend takes",
+                param=name,
+            )
         notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")
         session.recorder.record([Item(notice, memo={"settings": {name: value}})])
         await session.sync()
-        if running and live is not None:  # not one that was started meanwhile, with the value of before
+        if answer is not None and live is not None:  # not one that was started meanwhile, with the value of before
             await live.keep_mark(name, value)
-        return SetResult(applied="now" if running else "next_turn", value=value)
+        return SetResult(applied="now" if answer is not None else "next_turn", value=value)
 
     def _check(self, name: str, value: str) -> None:
         can = self._session.backend.adapter.capabilities
@@ -124,11 +122,20 @@ class Controls:
         session.shutdown.check_open()
         if "context_usage" not in session.backend.adapter.capabilities.controls:
             raise self._unsupported("context_usage")
-        answer: ControlAnswer | None = None
-        with trio.move_on_after(ANSWER_S):
+        if session.live is None or session.live.leaving:
+            raise UsageError(
+                f"cannot ask for context_usage, because session {session.id} has no live process now",
+                kind="unsupported",
+                hint="open the session with mode: live (clisup run --live), and send it a prompt first",
+            )
+        with trio.move_on_after(ANSWER_S) as waiting:
             answer = await self._ask("context_usage", None)
-        if answer is None:
+        if waiting.cancelled_caught:
             raise _late("context_usage")
+        if answer is None:
+            raise WorldError(
+                "cannot get context_usage, because the live process has ended", kind="unsupported", hint="try again"
+            )
         if answer.error is not None:
             raise WorldError(
                 f"cannot tell the context's usage, because the CLI says: {session.redact(answer.error)}",
@@ -147,20 +154,12 @@ class Controls:
         prompt = PromptParams(session_id=params.session_id, prompt=command(params.instructions), key=params.key)
         return await self._session.prompts.accept(prompt, actor, command=True)
 
-    async def _ask(self, control: Control, value: str | None) -> ControlAnswer:
+    async def _ask(self, control: Control, value: str | None) -> ControlAnswer | None:
+        """Return the live process's answer; None where there is no live process, or it ended before it answered."""
         live = self._session.live
         if live is None or live.leaving:
-            raise UsageError(
-                f"cannot ask for {control}, because session {self._session.id} has no live process now",
-                kind="unsupported",
-                hint="open the session with mode: live (clisup run --live), and send it a prompt first",
-            )
-        answer = await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)
-        if answer is not None:
-            return answer
-        raise WorldError(
-            f"cannot get {control}, because the live process has ended", kind="unsupported", hint="try again"
-        )
+            return None
+        return await live.run.ask(f"clisup-{uuid.uuid4()}", control, value)
 
     def _unsupported(self, what: str) -> UsageError:
         backend = self._session.backend

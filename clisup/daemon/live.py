@@ -149,7 +149,7 @@ class LiveRun:
             gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id)
             await session.recorder.record_surely(lambda: session.approvals.and_gone(gone))
             if turn.id:
-                await session.give_up(error)
+                await session.surely_give_up(error)
             await session.steering.process_gone()
         except Exception:
             _log.exception("live process not ended inside the daemon", session=session.id, backend=session.spec.backend)

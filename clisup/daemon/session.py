@@ -47,6 +47,7 @@ from clisup.host.session_dir import SessionDir
 __all__ = ["Session"]
 
 CRASH_LIMIT = 5  # failed starts in a row; then the session shows `failed` and backs off
+GIVE_UP_PAUSE_S = 1.0  # before another try to end a turn that the daemon cannot go on with
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
 _log = structlog.get_logger()
 
@@ -278,12 +279,20 @@ class Session:
             await work
         except Exception as error:
             _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
-            await self.give_up(error)
+            await self.surely_give_up(error)
         with suppress(WorldError):  # the daemon stops
             await self.sync(None if turn is None else lambda: self.dir.drop_prompt(turn.id))
 
-    async def give_up(self, error: Exception) -> None:
-        """End the turn that runs, or the next one: the daemon could not go on with it."""
+    async def surely_give_up(self, error: Exception) -> None:
+        """End the turn that runs, or the next one: the daemon could not go on with it. Where that fails, try again."""
+        while True:
+            try:
+                return await self._give_up(error)
+            except Exception:  # no memory is left, for one
+                _log.exception("turn not ended inside the daemon", session=self.id, again_in_s=GIVE_UP_PAUSE_S)
+            await trio.sleep(GIVE_UP_PAUSE_S)
+
+    async def _give_up(self, error: Exception) -> None:
         turn = self.ledger.current or (self.ledger.queue[0] if self.ledger.queue else None)
         if turn is None:
             return

@@ -93,7 +93,8 @@ def read_json(path: str) -> dict[str, Any] | None:
     try:
         failpoint("file.read")
         with open(path, "rb") as file:
-            value = json.loads(file.read(JSON_LIMIT))
+            size = min(os.fstat(file.fileno()).st_size, JSON_LIMIT)  # `read` takes memory for all that it is asked for
+            value = json.loads(file.read(size))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     except OSError as error:

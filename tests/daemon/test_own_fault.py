@@ -11,11 +11,13 @@ import trio
 
 from clisup.core.config import parse_config
 from clisup.core.events import Actor
+from clisup.daemon import session as session_module
 from clisup.daemon.backends import Backends
 from clisup.daemon.manager import Manager
 from clisup.daemon.pace import TimeSlice
 from clisup.daemon.run import Run
 from clisup.host.cgroups import CgroupHome
+from clisup.host.session_dir import RunDir
 from clisup.rpc.models import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0
@@ -65,3 +67,34 @@ async def test_with_a_cgroup_not_even_a_cleared_environment_outlives_it(
     if lives:
         os.kill(int(stray.read_text()), signal.SIGKILL)
     assert not lives
+
+
+async def test_a_turn_that_cannot_even_be_given_up_is_ended_once_that_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("home", "state", "work"):
+        (tmp_path / name).mkdir()
+    env = {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+    failures = iter([MemoryError(), MemoryError()])
+    end_run = session_module.end_run
+
+    async def faulty(run: Run, data: bytes, step: TimeSlice) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def without_memory(run: RunDir) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        await end_run(run)
+
+    monkeypatch.setattr(Run, "take_bytes", faulty)
+    monkeypatch.setattr(session_module, "end_run", without_memory)
+    monkeypatch.setattr(session_module, "GIVE_UP_PAUSE_S", 0.01)
+    with trio.fail_after(LIMIT_S):
+        async with trio.open_nursery() as nursery:
+            manager = Manager(parse_config({}), Backends(parse_config({}), env), str(tmp_path / "state"), nursery)
+            session = await manager.open(SessionNewParams(backend="demo", cwd=str(tmp_path / "work")), ME)
+            said = await session.prompts.accept(PromptParams(session_id=session.id, prompt="hello"), ME)
+            assert said.turn_id is not None
+            done = await session.finished(said.turn_id)
+            nursery.cancel_scope.cancel()
+    assert next(failures, None) is None and session.ledger.outcomes == {"failed": 1} and done is not None

@@ -364,3 +364,17 @@ def test_so_many_changes_may_wait_for_a_cli_that_does_not_answer(serve: Callable
             session.call("set_model", model="demo-2")
         os.kill(pid, signal.SIGCONT)
     until(lambda: len(session.events("notice", code="model_set")) == MAX_OPEN)
+
+
+def test_a_setting_whose_process_dies_before_it_answers_is_for_the_next_turn(daemon: Harness) -> None:
+    session = daemon.new(mode="live")
+    session.ask("hello")
+    pid = session.get()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    with daemon.wire() as wire:
+        asked = wire.post("session/set_model", session_id=session.id, model="demo-2")
+        session.await_event("notice", code="asked")
+        os.kill(pid, signal.SIGKILL)
+        assert wire.answer(asked) == {"applied": "next_turn", "value": "demo-2"}
+    session.ask("again")
+    assert session.events("session_init")[-1]["model"] == "demo-2"
