@@ -34,6 +34,7 @@ from clisup.host import clock
 from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
 from clisup.host.listener import bind_listener, claim_socket, take_lock
+from clisup.host.locks import FileLock
 from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
@@ -50,6 +51,7 @@ SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients tha
 GC_THRESHOLDS = (2_000, 3, 2_000)
 ADOPTING_S = 1.0  # in which turns of before are taken up, rather than anything for turns to come
 NAMED_KEYS = 5  # of a configuration that was changed since
+LOCK_LOOK_S = 5.0  # between two looks whether the lock of the state directory is still there
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
@@ -134,9 +136,8 @@ class Daemon:
         make_safe_dir(self.state_dir, "keep state in")  # before any file in it is made, opened or run
         check_safe_dir(self.state_dir, "keep state in", entries=True)
         old = self.succession.inherited
-        self._state_lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", old.get("state"))
+        self._state_lock = self._lock_state(old.get("state"))
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))
-        self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._announcer.run)
@@ -147,6 +148,36 @@ class Daemon:
             if not self.succession.due:
                 self._socket_lock.release()
                 self._state_lock.release()
+
+    def _lock_state(self, inherited: int | None = None) -> FileLock:
+        lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", inherited)
+        lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
+        return lock
+
+    async def _keep_lock(self) -> None:
+        """Take the lock again where its file was removed, or leave the sessions to the daemon that has taken it meanwhile.
+
+        A cleaner of /tmp removes the file after some days. Without it a second daemon would serve the same sessions.
+        """
+        storage = self.manager.services.storage
+        while True:
+            await trio.sleep(LOCK_LOOK_S)
+            try:
+                with storage.watched():
+                    if self._state_lock.is_in_place():
+                        continue
+                    lock = self._lock_state()
+            except WorldError as error:
+                if error.kind == "daemon_already_running":
+                    self.stop(
+                        "detach",
+                        why=f"daemon.lock was removed, and pid {error.data['pid']} serves the state directory now",
+                    )
+                    await trio.sleep_forever()
+                continue
+            _log.warning("lock taken again", why="daemon.lock was removed", state_dir=self.state_dir)
+            self._state_lock.release()
+            self._state_lock = lock
 
     def descriptors(self) -> dict[str, int]:
         """What a successor in this process takes over."""
@@ -173,6 +204,7 @@ class Daemon:
             nursery.start_soon(self._hangups.heed)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.figures)
+            nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
             self._nursery = nursery

@@ -53,6 +53,19 @@ class FileLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text.encode(), 0)
 
+    def is_in_place(self) -> bool:
+        """Tell whether the file is still the one that is locked: somebody may have removed or replaced it.
+
+        Raises `WorldError(storage_failed)`.
+        """
+        assert self._fd is not None, "a lock is looked after while it is held"
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error("look at the lock", self.path, error) from None
+
     def fileno(self) -> int:
         """The descriptor, to be handed on to a successor in this process."""
         assert self._fd is not None, "a lock is handed on while it is held"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from commands import run
 from harness import Harness, until
+from session_probe import SessionProbe
 
 from clisup.daemon.start import Flags, place_of
 from clisup.errors import ClisupError, ConfigurationError
@@ -45,6 +46,38 @@ def test_two_started_at_once_do_not_both_serve(serve: Callable[..., Harness]) ->
     assert {process.poll() for process in processes} == {75, None}
     daemon.process = next(process for process in processes if process.poll() is None)
     until(daemon._serves)
+
+
+def test_a_lock_that_somebody_removed_is_taken_again(serve: Callable[..., Harness]) -> None:
+    """A cleaner of /tmp removes what is old."""
+    daemon, lock = serve(), "daemon.lock"
+    (daemon.state / lock).unlink()
+    until(lambda: (daemon.state / lock).exists() and (daemon.state / lock).read_text().startswith(f"{daemon.pid} "))
+    second = serve(start=False)
+    second.state = daemon.state
+    code, words = second.refusal()
+    assert code == 75 and f"pid {daemon.pid}" in words
+    second.state = second.root / "state"
+
+
+def test_a_daemon_whose_state_another_one_serves_by_now_leaves_it_to_that_one(serve: Callable[..., Harness]) -> None:
+    first, second = serve(), serve(start=False)
+    session = first.new()
+    session.prompt("a word\n@wait-file go\nbye")
+    session.await_event("content_delta")
+    os.kill(first.pid, signal.SIGSTOP)
+    (first.state / "daemon.lock").unlink()
+    mine, second.state, second.env = second.state, first.state, first.env
+    second.start()
+    os.kill(first.pid, signal.SIGCONT)
+    until(lambda: first.process is not None and first.process.poll() is not None)
+    assert f"pid {second.pid} serves the state directory now" in first.log.read_text()
+    (first.cwd / "go").touch()
+    taken_over = SessionProbe(second, session.id)
+    assert taken_over.end_of("t1")["text"].endswith("bye")
+    assert taken_over.ask("next")["outcome"] == "completed"
+    second.stop()
+    second.state = mine
 
 
 @cold
