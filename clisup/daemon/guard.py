@@ -14,7 +14,7 @@ from clisup.core.config import LimitsConfig
 from clisup.core.events import EventBase, WatchdogNotice
 from clisup.core.ladder import Ladder, ladder_for
 from clisup.core.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, Timeouts, Verdict, Watchdog
-from clisup.daemon.leash import Leash
+from clisup.daemon.leash import LADDER_SLACK_S, Leash
 from clisup.host import clock
 from clisup.host.evidence import Evidence, look
 
@@ -224,6 +224,11 @@ class Guard:
         }
 
     def _next(self) -> str:
+        if self._leash.unkillable:
+            return (
+                f"SIGKILL, which is repeated every {LADDER_SLACK_S:g} s, has not ended keeper {self._leash.keeper_pid} and its CLI: "
+                "a debugger holds them, or the kernel waits for a disk"
+            )
         if self._leash.ending:
             return "the run is being ended"
         timers = sorted(self.timers(), key=lambda timer: float(timer["fires_in_s"]))

@@ -98,6 +98,7 @@ class Leash:
         self._in_order = trio.Event()
         self._news = trio.Event()
         self._hung_at: float | None = None
+        self._hung = False
         self._slack_s = LADDER_SLACK_S
         self.keeper_pid: int | None = None
         self._own, self._pids = own, set[int]()
@@ -113,6 +114,11 @@ class Leash:
     def order_is_due(self) -> bool:
         """It is not held back any more for the sake of a CLI that was asked first."""
         return self._end_at is not None and self._end_at <= clock.monotonic()
+
+    @property
+    def unkillable(self) -> bool:
+        """Keeper and CLI live on after a SIGKILL: somebody traces them, or the kernel waits for a disk."""
+        return self._hung and self.exited is None
 
     @property
     def waits(self) -> bool:
@@ -242,6 +248,7 @@ class Leash:
             _log.error("keeper hung", session=self._session_id, run=self._run)
             self._hung_at = clock.monotonic() + LADDER_SLACK_S
             await self._sweep(lock_holder(self._dir.lock))
+            self._hung = True
 
     async def listen(self) -> None:
         """Hold the link until the run has ended."""

@@ -93,6 +93,11 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
     clean[_LIMIT] = str(first_limit())
     if descriptors:
         clean[_KEPT_FDS] = _object({name: str(number) for name, number in descriptors.items()})
+    from signal import SIG_BLOCK, SIGHUP, pthread_sigmask
+
+    pthread_sigmask(
+        SIG_BLOCK, (SIGHUP,)
+    )  # it would end a daemon that has no handler yet; the daemon takes it up when it has
     # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 

@@ -26,9 +26,10 @@ class Leash:
 
     keeper_pid = 1
     press_at: float | None = None
+    ladder: Ladder = []
 
     def __init__(self) -> None:
-        self.ending = False
+        self.ending = self.unkillable = False
         self.pressed = trio.Event()
 
     async def press(self) -> None:
@@ -116,3 +117,12 @@ async def test_a_run_that_is_being_ended_is_not_hastened_by_a_look_that_began_be
     await scene.play(ended_by_a_client, lambda: scene.leash.pressed)
     assert scene.run.ends == []
     assert "fired" not in [event.action for event in scene.run.said if isinstance(event, WatchdogNotice)]
+
+
+def test_why_a_run_is_still_alive_names_a_keeper_that_no_signal_ends() -> None:
+    leash = Leash()
+    guard = Guard(Run(leash), cast("Any", leash), PhaseTracker(), Timeouts(), LimitsConfig())
+    leash.ending = True
+    assert guard.describe()["next"] == "the run is being ended"
+    leash.unkillable = True
+    assert "SIGKILL, which is repeated every 20 s, has not ended keeper 1 and its CLI" in guard.describe()["next"]

@@ -112,6 +112,35 @@ async def test_a_keeper_that_hangs_is_ended_also_while_it_is_being_told_somethin
     await leash.aclose()
 
 
+async def test_a_keeper_that_no_signal_ends_is_called_unkillable(
+    run_dir: RunDir, keeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a debugger holds it at its exit, or the kernel waits for a disk."""
+
+    async def in_vain(*_of: object, **_named: object) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(leash_module, "LADDER_SLACK_S", 0.05)
+    monkeypatch.setattr(leash_module, "sweep", in_vain)
+    leash = leash_of(run_dir, Owner())
+    with trio.fail_after(LIMIT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leash.listen)
+            leash.in_order()
+            await leash.ready()
+            leash.order_end("client", [])
+            assert not leash.unkillable
+            while not leash.unkillable:
+                await leash.press()
+                await trio.sleep(0.02)
+            keeper.kill()
+            while leash.exited is None:
+                await trio.sleep(0.02)
+            nursery.cancel_scope.cancel()
+    assert not leash.unkillable
+    await leash.aclose()
+
+
 @pytest.mark.fault(55)
 @pytest.mark.parametrize("ordered_first", [True, False])
 async def test_a_keeper_that_waits_for_a_full_disk_is_not_taken_for_one_that_hangs(

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,29 @@ def test_a_daemon_whose_state_another_one_serves_by_now_leaves_it_to_that_one(se
     assert taken_over.ask("next")["outcome"] == "completed"
     second.stop()
     second.state = mine
+
+
+@cold
+def test_a_hangup_while_the_daemon_starts_or_stops_ends_nothing_and_is_a_reload(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    daemon.process = daemon.launch()
+    until(lambda: b"\0-m\0clisup\0serve" in Path(f"/proc/{daemon.pid}/cmdline").read_bytes())
+    until(
+        lambda: "SigBlk:\t0000000000000001" in Path(f"/proc/{daemon.pid}/status").read_text()
+    )  # SIGHUP waits from here on
+    daemon.signal(signal.SIGHUP)
+    until(daemon._serves)
+    until(lambda: "configuration reloaded" in daemon.log.read_text())
+    session = daemon.new()
+    session.prompt("a word\n@ignore-int\n@ignore-term\n@stall")
+    session.await_event("content_delta")
+    daemon.signal(signal.SIGTERM)
+    until(lambda: '"event": "stopping"' in daemon.log.read_text() or '"event":"stopping"' in daemon.log.read_text())
+    while daemon.process.poll() is None:
+        with suppress(ProcessLookupError):
+            daemon.signal(signal.SIGHUP)
+    assert daemon.process.wait() == 0
+    daemon._hang_up()
 
 
 @cold
