@@ -170,7 +170,10 @@ def _mcp_result(item: Frame) -> Result:
     error = get_str(get_dict(item, "error"), "message")
     if error is not None:
         return error, None
-    content = get_dict(item, "result").get("content")
+    result = get_dict(item, "result")
+    if (structured := _field(result, "structured_content")) is not None:  # the model sees it alone, whatever stands beside it
+        return json.dumps(structured, ensure_ascii=False, separators=(",", ":")), None
+    content = result.get("content")
     blocks = [_mcp_block(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     text = "\n".join(block.text or "" for block in blocks if block.kind == "text")
     return text, None if all(block.kind == "text" for block in blocks) else tuple(blocks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.backends.recorded import Recording
@@ -32,3 +34,14 @@ def test_what_a_command_writes_is_no_word_of_codex() -> None:
     assert ["rejected by user" in event.content for event in results] == [True, True]
     assert not any(event.is_error for event in results)
     assert (recording.events("permission_denied"), recording.terminal().denied) == ([], ())
+
+
+@pytest.mark.parametrize("kind", ["codex", "codex-exec"])
+def test_structured_content_is_the_result_as_the_model_sees_it(kind: str) -> None:
+    """Also where text stands beside it: codex shows the model the JSON alone."""
+    results = Recording.of(f"{kind}/mcp_structured").events("tool_result")
+    assert [event.content for event in results] == ['{"counts":[1,2],"unit":"\u00e9"}'] * 2
+    if kind == "codex":
+        lines = [line.data.decode() for line in Recording.of("codex/mcp_structured").lines()]
+        frames = [json.loads(line)["params"]["item"] for line in lines if '"function_call_output"' in line]
+        assert [frame["output"].partition("Output:\n")[2] for frame in frames] == [event.content for event in results]

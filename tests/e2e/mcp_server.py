@@ -1,6 +1,6 @@
-"""The good MCP server of the `mcp` scenarios: JSON-RPC on stdio, with the tools `add` and `choose`. It ends when its stdin does.
+"""The good MCP server of the `mcp` scenarios: JSON-RPC on stdio, with the tools `add`, `choose` and `count`. It ends when its stdin does.
 
-`choose` asks the user by an elicitation and gives the answer back.
+`count` answers with structured content: alone, or beside a text with `words`. `choose` asks the user by an elicitation and gives the answer back.
 """
 
 import json
@@ -14,6 +14,11 @@ ADD = {
     "inputSchema": {"type": "object", "properties": {"a": NUMBER, "b": NUMBER}, "required": ["a", "b"]},
 }
 CHOOSE = {"name": "choose", "description": "Ask the user.", "inputSchema": {"type": "object", "properties": {}}}
+COUNT = {
+    "name": "count",
+    "description": "Count.",
+    "inputSchema": {"type": "object", "properties": {"words": {"type": "string"}}},
+}
 ASKED = "elicit-1"
 QUESTION = {
     "message": "Which colour?",
@@ -40,9 +45,13 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         info = {"name": "good", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/list":
-        return {"tools": [ADD, CHOOSE]}
+        return {"tools": [ADD, CHOOSE, COUNT]}
     if method == "tools/call" and params["name"] == "choose":
         return {"content": [{"type": "text", "text": choose()}]}
+    if method == "tools/call" and params["name"] == "count":
+        words = params["arguments"].get("words")
+        content = [{"type": "text", "text": words}] if words else []
+        return {"content": content, "structuredContent": {"counts": [1, 2], "unit": "\u00e9"}}
     if method == "tools/call":
         total = params["arguments"]["a"] + params["arguments"]["b"]
         return {"content": [{"type": "text", "text": str(total)}]}

@@ -233,6 +233,15 @@ _SCENARIOS = (
         SERVER,
     ),
     Scenario(
+        "mcp_structured",
+        then_done(
+            lambda body, n: said(
+                n, call("count", namespace="mcp__good"), call("count", namespace="mcp__good", words="in words")
+            )
+        ),
+        (Run(args=("-c", f'mcp_servers.good={{command="python3",args=["{MCP_SERVER}"],default_tools_approval_mode="approve"}}')),),
+    ),
+    Scenario(
         "mcp_refused",
         then_done(lambda body, n: said(n, call("add", namespace="mcp__good", a=1, b=2))),
         (Run(request={"mcp_servers": {"good": SERVERS["good"]}}),),
@@ -269,6 +278,7 @@ _SCENARIOS = (
     Scenario("resume", remember, (Run(prompt="My name is Ada."), Run("_again", "What did I say?", "resume")), ("codex-exec",)),
     Scenario("unknown_session", say("never"), (Run(session="unknown"),)),
     Scenario("http_400", fail(400, "bad thing", code="invalid_value")),
+    Scenario("http_400_prompt", fail(400, "Invalid prompt: it was flagged.", code="invalid_prompt")),
     Scenario("http_401", fail(401, "Incorrect API key provided")),
     Scenario("http_403", fail(403, "no access")),
     Scenario("http_404", fail(404, "The model does not exist", code="model_not_found")),
@@ -298,6 +308,22 @@ _SCENARIOS = (
         ),
     ),
     Scenario("no_quota", fail(429, "You exceeded your quota", type="insufficient_quota", code="insufficient_quota")),
+    Scenario("no_plan", fail(429, "The plan has no codex", type="usage_not_included")),
+    Scenario(
+        "invalid_prompt", lambda body, n: [*events(n), failed(n, "invalid_prompt", "Invalid prompt: it was flagged.")]
+    ),
+    Scenario(
+        "max_tokens_later", in_turn(run("true"), lambda body, n: [*events(n, message("half")), incomplete(n, "max_output_tokens")])
+    ),
+    Scenario(
+        "overflow_later",
+        in_turn(
+            run("true"),
+            lambda body, n: [*events(n), failed(n, "context_length_exceeded", "Your input exceeds the window")],
+            say("Again."),
+        ),
+        (Run(), Run("_again", "And now?", "resume")),
+    ),
     Scenario("http_500", fail(500, "boom")),
     Scenario("http_503", fail(503, "overloaded", code="server_is_overloaded")),
     Scenario("overflow", lambda body, n: [*events(n), failed(n, "context_length_exceeded", "Your input exceeds the window")]),
