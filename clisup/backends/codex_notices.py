@@ -65,16 +65,28 @@ class Tokens:
         total_before, last_before = self._told.get(thread, ({}, {}))
         self._told[thread] = total, last
         is_call = not total or total != total_before
+        before = usage_of(total_before) if total_before or not main else self.total
         if main and total:
             is_call = is_call and not self._is_repeated(usage_of(total))
             self.total = usage_of(total)
-        usage = usage_of(last) if is_call else None
+        usage = _of_call(usage_of(total), before, usage_of(last)) if is_call else None
         return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
 
     def _is_repeated(self, total: Usage) -> bool:
         """Is it the thread's total before this turn? Where that is not known, the first total of a resumed thread counts as it."""
         before, self._carried = self._carried, None
         return before is not None and before.total_tokens in (None, total.total_tokens)
+
+
+def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:
+    """Return a call's usage: by how much the thread's total has grown, or what codex tells of the last call.
+
+    Of a response that its length cut, codex counts the tokens into the total alone (0.169.0). Zeros come with a full
+    context: they are no call's, and nothing tells what that one has used.
+    """
+    grown = total.since(before)
+    used = last if grown.total_tokens is None else grown
+    return used if used.total_tokens else None
 
 
 class RateLimits:

@@ -73,10 +73,9 @@ def failed(n: int, code: str, words: str) -> Event:
 
 
 def incomplete(n: int, reason: str) -> Event:
-    """The end of an answer that the API did not let go on."""
-    return Event(
-        {"type": "response.incomplete", "response": {"id": f"resp_{n}", "incomplete_details": {"reason": reason}}}
-    )
+    """The end of an answer that the API did not let go on; its tokens were used all the same."""
+    response = {"id": f"resp_{n}", "incomplete_details": {"reason": reason}, "usage": usage_of(n)}
+    return Event({"type": "response.incomplete", "response": response})
 
 
 def message(*pieces: str) -> Item:
