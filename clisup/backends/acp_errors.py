@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from clisup.backends.api_words import plain_words
 from clisup.backends.base import RunEnd
 from clisup.backends.claude_frames import get_dict, get_int, get_number, get_str
 from clisup.backends.endings import crashed, last_words
@@ -65,6 +66,7 @@ def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str
     code, text = get_int(error, "code"), get_str(error, "message") or "no message"
     said = _details(error)
     whole = text if not said or said in text else said if text in _HOLLOW else f"{text}: {said}"
+    words = plain_words(whole)
     data = get_dict(error, "data")
     status = _status(code, data, whole)
     kind, advice = _kind(Taxonomy(rules), code, status, whole)
@@ -75,7 +77,7 @@ def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str
     waits = [wait for name in _WAIT_NAMES if (wait := get_number(data, name)) is not None]
     return TurnError(
         kind=kind,
-        message=f"the agent refused {method}: {whole[:_MESSAGE_MAX]}" + (f"; {advice}" if advice else ""),
+        message=f"the agent refused {method}: {words[:_MESSAGE_MAX]}" + (f"; {advice}" if advice else ""),
         retryable=kind in RETRYABLE,
         retry_after_s=waits[0] if waits else None,
         http_status=status,

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from clisup.backends.api_words import plain_words
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.claude_frames import get_int, get_str
 from clisup.backends.endings import crashed, last_words
@@ -51,7 +52,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("status", "503", "overloaded"),
     ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
     ErrorRule("text", r"no rollout found", "session_not_found"),
-    ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits", "quota_exceeded"),
+    ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",
+              "quota_exceeded"),
     ErrorRule("text", r"rate limit", "rate_limit"),
     ErrorRule("text", r"at capacity", "overloaded"),
     ErrorRule("text", r"high demand", "server"),
@@ -63,7 +65,7 @@ ERRORS: tuple[ErrorRule, ...] = (
               _LOGIN),
     ErrorRule("text", r"already has an active writer", "invalid_request",
               "another codex works on this session: end it first"),
-    ErrorRule("text", r'^\{"error"|"invalid_request_error"', "invalid_request"),
+    ErrorRule("text", r'^\s*\{\s*"(?:error|detail)"|"invalid_request_error"|^Invalid (?:prompt|request)\b', "invalid_request"),
     ErrorRule("text", r"[Cc]onnection failed|stream disconnected|error sending request|timed? ?out|waiting for network",
               "network"),
     ErrorRule("stderr", r"required MCP servers failed to initialize", "spawn_failed",
@@ -116,7 +118,8 @@ def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
     until = resets_at if kind in ("quota_exceeded", "rate_limit") else None
     return TurnError(
         kind=kind,
-        message=report.text.strip()[:_MESSAGE_MAX] or f"codex failed without a message ({report.code or 'no code'})",
+        message=plain_words(report.text).strip()[:_MESSAGE_MAX]
+        or f"codex failed without a message ({report.code or 'no code'})",
         retryable=kind in RETRYABLE or until is not None,
         retry_after_s=_retry_after(report.text),
         resets_at=until,

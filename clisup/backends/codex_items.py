@@ -171,7 +171,9 @@ def _mcp_result(item: Frame) -> Result:
     if error is not None:
         return error, None
     result = get_dict(item, "result")
-    if (structured := _field(result, "structured_content")) is not None:  # the model sees it alone, whatever stands beside it
+    if (
+        structured := _field(result, "structured_content")
+    ) is not None:  # the model sees it alone, whatever stands beside it
         return json.dumps(structured, ensure_ascii=False, separators=(",", ":")), None
     content = result.get("content")
     blocks = [_mcp_block(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []

@@ -374,6 +374,11 @@ def test_a_json_rpc_error_becomes_a_kind(error: tuple[Any, ...], kind: str, stat
     assert failure.message.startswith("the agent refused session/prompt: ")
 
 
+def test_the_words_of_an_api_are_told_without_their_json() -> None:
+    failure = prompted().fail(-32603, "Internal error", {"message": '{"error": {"message": "bad thing"}}'})
+    assert failure.message == "the agent refused session/prompt: bad thing"
+
+
 @pytest.mark.parametrize("code", [-32602, -32603, -32002])
 def test_a_session_that_cannot_be_loaded_is_session_not_found_and_may_be_made_anew(code: int) -> None:
     talk = Conversation(native_session_id="old", resume=True)

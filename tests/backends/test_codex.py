@@ -13,6 +13,7 @@ import pytest
 
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, RunEnd
 from clisup.backends.codex import CodexAdapter
+from clisup.backends.codex_errors import Report, explain_report
 from clisup.backends.codex_exec import CodexExecAdapter
 from clisup.core.envelope import encode_event
 from clisup.core.framing import Line, LineFramer
@@ -329,6 +330,9 @@ ERRORS = {
     "http_404": ("model_not_found", None, False),
     "http_413": ("context_overflow", 413, False),
     "http_429": ("rate_limit", 429, True),
+    "http_400_prompt": ("invalid_request", None, False),
+    "invalid_prompt": ("invalid_request", None, False),
+    "no_plan": ("quota_exceeded", None, False),
     "no_quota": ("quota_exceeded", None, False),
     "http_500": ("server", None, True),
     "http_503": ("overloaded", None, True),
@@ -347,6 +351,27 @@ def test_both_ways_tell_the_same_kind_of_error(kind: str, name: str) -> None:
     """exec has sentences alone; app-server's codes must not say anything else."""
     error = Recording.of(f"{kind}/{name}").terminal().error
     assert error is not None and (error.kind, error.http_status, error.retryable) == ERRORS[name]
+
+
+@pytest.mark.parametrize("kind", ["codex", "codex-exec"])
+def test_a_refused_request_is_told_in_the_words_of_the_api_and_not_as_its_json(kind: str) -> None:
+    error = Recording.of(f"{kind}/http_400").terminal().error
+    assert error is not None and error.message == "bad thing"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{\n  "error": {\n    "message": "Unsupported value"\n  }\n}', "Unsupported value"),
+        ('{"detail":"The model is not supported."}', "The model is not supported."),
+        ('{"error":{"message":""}}', '{"error":{"message":""}}'),
+        ('{"error":', '{"error":'),
+        ('{"error":[1]}', '{"error":[1]}'),
+        ("[" * 100_000, "[" * 4096),
+    ],
+)
+def test_the_words_of_a_refusal_are_found_in_json_alone(text: str, words: str) -> None:
+    assert explain_report(Report(text)).message == words
 
 
 def test_a_usage_limit_can_be_tried_again_when_app_server_says_when() -> None:

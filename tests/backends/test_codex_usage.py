@@ -25,7 +25,9 @@ def tokens_of_responses(recording: Recording) -> int:
 def test_a_turn_has_used_what_its_responses_say(path: Path) -> None:
     recording = Recording(path)
     ends = [one.terminal for one in recording.decode() if one.terminal]
-    if ends and not recording.request.resume and not path.stem.startswith("max_tokens"):  # these have a test of their own
+    if (
+        ends and not recording.request.resume and not path.stem.startswith("max_tokens")
+    ):  # these have a test of their own
         assert (ends[0].usage.total_tokens or 0) == tokens_of_responses(recording)
 
 
