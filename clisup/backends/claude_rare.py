@@ -36,6 +36,7 @@ SILENT: dict[str, str] = {
     "prompt_suggestion": "a proposal for a human's next prompt",
     "system/task_summary": "a headline for a task list; the task's own frames tell its state",
     "system/session_title_changed": "a title for a human's session list",
+    "system/ui_invalidate": "asks a human's display to draw itself anew",
     "system/commands_changed": "the slash commands of an interactive prompt",
 }
 

@@ -662,6 +662,7 @@ _TABLE = (
     Scenario("slash_unknown", say("It reached the model."), (Run(prompt="/nosuchcommand please"),)),
     Scenario("slash_escaped", say("It reached the model."), (Run(prompt=" /cost"),)),
     Scenario("slash_clear", say("Hi."), (Run(prompt="/clear"),)),
+    Scenario("safe_mode", say("Hi."), (Run(args=("--safe-mode",)),)),
     Scenario(
         "json_schema",
         in_turn(use(tool("StructuredOutput", "so", {"answer": 42})), say("Done.")),
