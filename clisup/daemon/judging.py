@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clisup.core.config import LimitsConfig
-from clisup.core.events import BackendRetry, EventBase, SessionInit, TurnError
+from clisup.core.events import BackendRetry, BackendStatus, EventBase, SessionInit, TurnError
 from clisup.core.patience import Patience, out_of_patience
 
 __all__ = ["Fault", "Judge"]
@@ -24,17 +24,25 @@ class Judge:
     def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
         self._patience = Patience(limits.retries, limits.retry_wait_s)
         self._session = native_session_id
+        self._reset = False  # the CLI has said that it begins another conversation
 
     def fault(self, event: EventBase) -> Fault | None:
         """What is wrong with this event; None where nothing is."""
         if type(event) is BackendRetry and (error := out_of_patience(event, self._patience)) is not None:
             return Fault(f"retry:{error.kind}", error)
         if type(event) is SessionInit and self._is_another(event.native_session_id):
-            return Fault("wrong_session", _wrong_session(self._session))
+            return Fault("wrong_session", _OTHER_CONVERSATION if self._reset else _wrong_session(self._session))
+        self._reset = self._reset or (type(event) is BackendStatus and event.status == "conversation_reset")
         return None
 
     def _is_another(self, said: str | None) -> bool:
         return said is not None and self._session is not None and said != self._session
+
+
+_OTHER_CONVERSATION = TurnError(
+    kind="invalid_request",
+    message="the CLI began another conversation, but a session has one for good: nothing was cleared. Open a new session instead",
+)
 
 
 def _wrong_session(expected: str | None) -> TurnError:

@@ -1,6 +1,7 @@
 """The good MCP server of the `mcp` scenarios: JSON-RPC on stdio, with the tools `add`, `choose` and `count`. It ends when its stdin does.
 
-`count` answers with structured content: alone, or beside a text with `words`. `choose` asks the user by an elicitation and gives the answer back.
+`count` answers with structured content: alone, or beside a text with `words`.
+`choose` asks the user by an elicitation and gives the answer back.
 """
 
 import json
