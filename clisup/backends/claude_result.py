@@ -113,15 +113,16 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
     """This turn's cost and the running total to carry over.
 
     A result of a failed start says 0: it has counted nothing, so the total stays as it was. A total below the carried
-    one was reset (`/clear`). Without a known total to subtract, an accumulated cost cannot be told apart: unknown is
-    not zero.
+    one was reset (`/clear`). Without a total, or a known one to subtract, the turn's cost cannot be told: unknown is not zero.
     """
-    total = get_number(frame, "total_cost_usd")
-    if total is None or (is_error and total == 0 and carried):
-        total = carried
+    told = get_number(frame, "total_cost_usd")
+    total = carried if told is None or (is_error and told == 0 and carried) else told
     if isinstance(frame.get("model_usage_since_last_result"), dict):
-        return whole_usd(float(sum(get_number(model, "costUSD") or 0.0 for model in _models(frame)))), total
-    if total is None or carried is None:
+        costs = [get_number(model, "costUSD") for model in _models(frame)]
+        known = [cost for cost in costs if cost is not None]
+        if len(known) == len(costs):
+            return whole_usd(float(sum(known))), total
+    if told is None or total is None or carried is None:
         return None, total
     return (total if total < carried else whole_usd(total - carried)), total
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -119,20 +120,30 @@ def _lines(found: list[dict[str, Any]], ink: Ink) -> Iterator[str]:
 def _show_drift(backend: str, config: str | None, as_json: bool) -> int:
     from clisup.daemon.alone import Flags, find_name_drift
 
-    found = find_name_drift(Flags(config=config, state_dir=_state_dir()), backend, _Progress())
+    daemon, command = _daemon_view(backend)
+    if config is not None:
+        command = None  # another configuration is asked about than the daemon's
+    elif (file := daemon.get("config_file")) and os.path.exists(file):
+        config = file
+    flags = Flags(config=config, state_dir=daemon.get("state_dir"))
+    found = find_name_drift(flags, backend, _Progress(), command)
     if found["not_stored"]:
         print(f"clisup: the next check will not know of this one: {plain(found['not_stored'])}", file=sys.stderr)
     print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_drift_lines(found, Ink())))
     return 0
 
 
-def _state_dir() -> str | None:
-    """That of the running daemon, so that its doctor knows of the check; None where none runs."""
+def _daemon_view(backend: str) -> tuple[dict[str, Any], list[str] | None]:
+    """Where the running daemon keeps its files, and the backend's command as it starts it; nothing where none runs."""
     try:
         with Client.connect(name="clisup-doctor") as client:
-            return str(client.call("daemon/status")["daemon"]["state_dir"])
+            status = client.call("daemon/status")
     except ClisupError:
-        return None
+        return {}, None
+    commands = [
+        [row["path"], *row["command"][1:]] for row in status["backends"] if row["name"] == backend and row["path"]
+    ]
+    return status["daemon"], commands[0] if commands else None
 
 
 class _Progress:

@@ -63,14 +63,18 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, A
     return trio.run(found)
 
 
-def find_name_drift(flags: Flags, name: str, progress: Progress) -> dict[str, Any]:
+def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> dict[str, Any]:
     """The environment names in the files of a backend's CLI that its scrub lists do not know; remembered for the next check.
 
+    `command` is what a running daemon starts for the backend: its PATH may be another one than that of this process.
     Raises `UsageError(backend_not_found)`, `ConfigurationError`, and `WorldError` where there is nothing to read.
     """
     env = taken_environment()
     path, named = config_path(flags, env)
     config = with_credentials(read_config(path, required=named), None, env)
+    if command and name in config.backends:
+        asked = config.backends[name].model_copy(update={"command": command})
+        config = config.model_copy(update={"backends": {**config.backends, name: asked}})
     backend = Backends(config, env).get(name)
     files = program_files(backend.argv())
     version = trio.run(_version, backend) or "unknown"

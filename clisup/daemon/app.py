@@ -449,6 +449,7 @@ class Daemon:
             "uptime_s": round(clock.monotonic() - self._started, 3),
             "socket": self.socket_path,
             "state_dir": self.state_dir,
+            "config_file": self.config_file.path,
             "state": self.state,
             "rss_bytes": resident_bytes(),
             "open_fds": open_descriptors(),

@@ -53,6 +53,8 @@ class DaemonInfo(Result):
     uptime_s: float | None
     socket: str
     state_dir: str
+    config_file: str | None = None
+    """The configuration file that the daemon reads, whether or not it exists."""
     state: Literal["starting", "ready", "draining", "not_running", "unreachable"]
     rss_bytes: int | None
     open_fds: int | None

@@ -209,7 +209,10 @@ def test_a_subagent_does_not_confirm_or_retract_the_main_text() -> None:
         ({"total_cost_usd": 0.5}, None, None, 0.5),
         ({"total_cost_usd": 0.1}, 0.4, 0.1, 0.1),
         ({"total_cost_usd": 0, "is_error": True}, 0.4, 0.0, 0.4),
-        ({"total_cost_usd": None}, 0.4, 0.0, 0.4),
+        ({"total_cost_usd": None}, 0.4, None, 0.4),
+        ({"total_cost_usd": None}, 0.0, None, 0.0),
+        ({"total_cost_usd": None, "model_usage_since_last_result": {"m": {"inputTokens": 7}}}, 0.0, None, 0.0),
+        ({"total_cost_usd": 0.5, "model_usage_since_last_result": {"m": {"inputTokens": 7}}}, 0.2, 0.3, 0.5),
         ({"total_cost_usd": 0.5, "model_usage_since_last_result": {"m": {"costUSD": 0.25}}}, None, 0.25, 0.5),
         ({"total_cost_usd": 0.5, "model_usage_since_last_result": {}}, 0.2, 0.0, 0.5),
     ],
@@ -325,9 +328,9 @@ def test_a_number_that_nobody_can_reckon_with_is_an_unknown_one(number: float) -
     }
     decoder = ClaudeDecoder(Carried(0.0))
     terminal = decoder.decode(line({**RESULT, **costs})).terminal
-    assert terminal is not None and (terminal.cost_usd, terminal.usage.input_tokens) == (0.0, None)
+    assert terminal is not None and (terminal.cost_usd, terminal.usage.input_tokens) == (None, None)
     terminal = decoder.decode(line({**RESULT, "total_cost_usd": number})).terminal
-    assert terminal is not None and terminal.cost_usd == 0.0
+    assert terminal is not None and terminal.cost_usd is None
 
 
 def test_token_counts_that_nobody_can_add_up_are_kept_as_they_came() -> None:

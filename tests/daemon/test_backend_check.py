@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -193,3 +196,24 @@ def test_a_broken_file_of_counts_is_no_reason_not_to_start(serve: Serve) -> None
     (daemon.state / "drift.json").write_text('{"entries": [{"kind": 7}], "v"')
     daemon.start()
     assert drift_of(daemon) == []
+
+
+def test_the_drift_of_names_is_of_the_cli_that_the_running_daemon_starts(serve: Callable[..., Harness]) -> None:
+    """Its configuration and PATH are others than those of the one who asks."""
+    daemon = serve(start=False)
+    bin_dir = daemon.root / "bin"
+    bin_dir.mkdir()
+    script = bin_dir / "my-claude"
+    script.write_text("#!/bin/sh\n# process.env.STRANGE_MODE\necho '2.1.330 (Claude Code)'\n")
+    script.chmod(0o755)
+    daemon.configure(raw='[backends.claude]\ncommand = ["my-claude"]\n')
+    path = daemon.env["PATH"]
+    daemon.env["PATH"] = f"{bin_dir}:{path}"
+    daemon.start()
+    env = {**daemon.env, "PATH": path, "CLISUP_SOCKET": daemon.socket}
+    done = subprocess.run([sys.executable, "-m", "clisup", "doctor", "--drift", "claude", "--json"], env=env,
+                          capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["path"], found["version"], found["unknown"]) == (str(script), "2.1.330", ["STRANGE_MODE"])
+    assert daemon.call("daemon/status")["daemon"]["config_file"] == str(daemon.config)
