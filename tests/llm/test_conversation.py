@@ -133,6 +133,19 @@ async def test_a_hundred_turns_stay_below_the_context_size_by_the_default_polici
     assert "Prompt 98." in str(model.asked[-1].messages)
 
 
+async def test_a_hundred_long_turns_without_tools_stay_below_fifty_thousand_tokens_by_default() -> None:
+    sizes: list[int] = []
+
+    def answer(asked: Asked) -> Reply:
+        sizes.append(estimate_tokens(asked.messages, system=asked.system, tools=asked.options.tools))
+        return Reply("word " * 1000)
+
+    async with Conversation(ScriptedModel(then=answer)) as conversation:
+        for n in range(100):
+            await conversation.send(f"Prompt {n}. " + "please " * 200)
+    assert 40_000 < max(sizes) <= 50_000
+
+
 async def test_what_the_prompt_itself_takes_is_set_aside() -> None:
     model = ScriptedModel(*["x" * 700] * 3)
     async with Conversation(model, policies=[TokenBudget(limit=1500, keep_turns=1)]) as conversation:

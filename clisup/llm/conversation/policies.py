@@ -32,8 +32,9 @@ __all__ = [
     "default_policies",
 ]
 
-CONTEXT_TOKENS = 120_000
-"""What the default policies hold a conversation to: of a context of 200,000 tokens, what the CLI's own part and the answer leave."""
+CONTEXT_TOKENS = 50_000
+"""What the default policies hold a conversation to. Each prompt of an agent loop sends it again: the cost of a long
+conversation grows with this number, and the smallest contexts of today's models hold it beside the CLI's own part."""
 
 MARK_CHARS = 40
 """What the words between head and tail of a cut text take at most."""
