@@ -60,6 +60,7 @@ KILL_S = 2.0  # of killing what is left, then it is reported
 FLUSH_S = 60.0  # for a full disk to find space once the CLI is dead
 LINGER_S = 2.0  # for the daemon to read the last push
 RETRY_S = 0.25  # between two tries on a full disk
+HOME_LOOK_S = 30.0  # between two looks, without a daemon, whether the run directory is still there
 COPY_S = 0.05  # between two looks at the CLI's stdout file
 COPY_BLOCKS = 16  # a look, so that a flood into the file does not starve the control socket
 REST_BLOCKS = 64  # after the end: a pipe holds 1 MiB at most, more comes from an orphan that is kept
@@ -930,7 +931,7 @@ class Keeper:
         self.step_at: float | None = None  # when the next step of the ladder is due; None: no ladder
         self.sent: list[tuple[str, float]] = []
         self.retry_at: float | None = None
-        self.copy_at = 0.0
+        self.copy_at = self.home_seen_at = 0.0
         self.terminated = False
         self.lists: dict[str, dict[tuple[int, int], dict[str, Any]]] = {"survivors": {}, "left": {}, "kept": {}}
         self.spawn_failed: dict[str, Any] | None = None
@@ -1069,7 +1070,7 @@ class Keeper:
         if self.phase != RUNNING:
             due.append(self.phase_until)
         elif self.step_at is None:
-            due += [self.alone_until("wall_s"), self.alone_until("lease_s")]
+            due += [self.alone_until("wall_s"), self.alone_until("lease_s"), self.home_look_at()]
         if isinstance(self.out, FileStream) and self.phase in (RUNNING, DRAINING, WAITING) and not self.out.pending:
             due.append(self.copy_at)
         armed = [at for at in due if at is not None]
@@ -1081,6 +1082,12 @@ class Keeper:
         which know of a full disk and of the CLI's follow-ups."""
         alone = self.link.fd < 0 and self.spec[limit]
         return self.link.closed_at + self.spec[limit] if alone else None
+
+    def home_look_at(self) -> float | None:
+        """When to look whether the run directory is still there: as soon as the daemon has left, and now and then after that."""
+        if self.link.fd >= 0:
+            return None
+        return self.link.closed_at if self.home_seen_at < self.link.closed_at else self.home_seen_at + HOME_LOOK_S
 
     def tick(self, now: float) -> None:
         """Deadlines. They come after the events: a keeper that was stopped first reads what came meanwhile."""
@@ -1106,6 +1113,10 @@ class Keeper:
             self.end("watchdog:turn", self.default_ladder())
         elif lease is not None and now >= lease:
             self.end("lease", self.default_ladder())
+        elif (look := self.home_look_at()) is not None and now >= look:
+            self.home_seen_at = now
+            if posix.fstat(self.run.fd).st_nlink == 0:  # no daemon can find this run any more: its lease is over
+                self.end("lease", self.default_ladder())
 
     # -- output
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -111,6 +112,15 @@ def test_the_lease_ends_the_run_once_the_daemon_is_gone(keep):
     probe.start()
     probe.sock.close()
     assert probe.exit()["reason"] == "lease"
+
+
+def test_a_keeper_whose_run_directory_was_removed_ends_its_run_once_the_daemon_is_gone(keep):
+    probe = keep(["/bin/sleep", "60"], lease_s=3600)
+    pid = probe.start()["pid"]
+    shutil.rmtree(probe.dir)
+    assert alive(pid)
+    probe.sock.close()
+    eventually(lambda: not alive(pid), "the end of the CLI")
 
 
 def test_the_wall_limit_counts_from_when_the_daemon_has_gone(keep):
