@@ -33,7 +33,7 @@ from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
-from clisup.host.hardening import hangups_come
+from clisup.host.hardening import let_hangups_in
 from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.locks import FileLock
 from clisup.host.log import LOG
@@ -250,7 +250,8 @@ class Daemon:
 
     async def _heed_signals(self) -> None:
         numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-        with trio.open_signal_receiver(*numbers) as signals, hangups_come():
+        with trio.open_signal_receiver(*numbers) as signals:
+            let_hangups_in()
             async for number in signals:
                 if number == signal.SIGHUP:
                     self._hangups.came()  # a slow disk must not delay the next signal

@@ -78,7 +78,8 @@ class Session:
         self.state = SessionState.IDLE
         self.tools = ToolDesk(self) if spec.tools else None
         brought = self.dir.secrets() if spec.env_names else {}
-        hidden = [*brought.values(), *self.dir.brought_secrets(spec)]
+        hidden = [*brought.values(), *(self.dir.server_secrets() if spec.has_mcp_config else [])]
+        hidden += [self.tools.token] if self.tools is not None and self.tools.token else []
         self.redact = backend.redactor(hidden) if hidden else backend.plain
         self._runner: TurnRunner | None = None
         self.live: LiveRun | None = None

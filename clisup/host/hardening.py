@@ -11,10 +11,8 @@ import faulthandler
 import os
 import resource
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-__all__ = ["hangups_come", "harden"]
+__all__ = ["harden", "let_hangups_in"]
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,17 +34,13 @@ def harden() -> None:
     # An inherited SIG_IGN for SIGCHLD makes every exit code read as 0 (measured with subprocess and trio).
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})  # until `hangups_come`
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})  # until `let_hangups_in`
+    signal.signal(signal.SIGHUP, lambda *_: None)  # after the daemon's own handler has gone
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = NOFILE_WANTED if hard == resource.RLIM_INFINITY else min(hard, NOFILE_WANTED)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-@contextmanager
-def hangups_come() -> Iterator[None]:
-    """Let SIGHUP through while there is a handler for it. One that came before the handler comes now, and ends no daemon."""
+def let_hangups_in() -> None:
+    """Call once there is a handler for SIGHUP. One that came before the handler comes now, and ends no daemon."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

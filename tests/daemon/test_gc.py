@@ -32,7 +32,7 @@ Serve = Callable[..., Harness]
 
 
 def files_of(session: SessionProbe) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in session.dir.rglob("*") if path.is_file()}
+    return {str(path.relative_to(session.dir)): path.read_bytes() for path in session.dir.rglob("*") if path.is_file()}
 
 
 def closed(daemon: Harness, *, days: float = 0) -> SessionProbe:
@@ -131,6 +131,7 @@ def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_
     resting.ask("hello")
     until(lambda: resting.get()["state"] == "idle" and resting.get()["pid"])
     until(lambda: b'"state":"idle"' in (resting.dir / "runs" / "1" / "out.spool").read_bytes()[-300:])  # its last line
+    until(lambda: not list(resting.dir.glob("runs/1/said/*")))  # the CLI has the prompt
     for session in (working, resting):
         (session.dir / "runs" / "9").mkdir()
         for path in session.dir.rglob("*"):
@@ -141,7 +142,9 @@ def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_
     before = [files_of(working), files_of(resting)]
     pids = [*working.processes(), *resting.processes()]
     assert items(gc(daemon, "--older-than", "0"), daemon) == ({} if alive else {"socket": {daemon.socket}})
-    assert [files_of(working), files_of(resting)] == before
+    for session, files in zip((working, resting), before, strict=True):
+        now = files_of(session)
+        assert sorted(now) == sorted(files) and [name for name in now if now[name] != files[name]] == []
     assert [*working.processes(), *resting.processes()] == pids
     for session in (working, resting):
         assert (session.dir / "runs" / "9").is_dir()

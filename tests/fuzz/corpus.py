@@ -128,7 +128,8 @@ def _talks() -> list[list[Seed]]:
 
 def _kind(line: bytes) -> tuple[str, ...]:
     frame = json.loads(line)
-    event = frame.get("event") or {}
+    told = frame.get("event")
+    event = told if isinstance(told, dict) else {}
     words = frame.get("type"), frame.get("subtype"), event.get("type"), (event.get("delta") or {}).get("type")
     return tuple(str(word) for word in words)
 
