@@ -17,7 +17,7 @@ from clisup.backends.acp_frames import options_of, outcome, read_frame, reply_te
 from clisup.backends.acp_settings import Setting, mode_setting, model_setting
 from clisup.backends.acp_updates import SAID, Updates
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Carried, Decoded, LaunchRequest, Terminal
+from clisup.backends.base import END_OF_INPUT, Background, Carried, Decoded, LaunchRequest, Terminal
 from clisup.backends.claude_frames import (
     MalformedError,
     get_dict,
@@ -80,9 +80,9 @@ class AcpDecoder:
         self._questions = Questions(request.run)
 
     @property
-    def background(self) -> frozenset[str]:
+    def background(self) -> Background:
         """The protocol has no background work."""
-        return frozenset()
+        return {}
 
     def interrupt(self) -> str | None:
         """session/cancel, while the prompt runs; before it there is nothing to cancel, and a signal has to do."""

@@ -5,6 +5,7 @@ An adapter never opens a file, never reads a clock or the environment and never 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -24,6 +25,8 @@ from clisup.core.terminal import Terminal
 from clisup.core.turn_trace import TurnTrace
 from clisup.core.usage import Usage
 
+Background = Mapping[str, str | None]
+"""Background tasks by id, each with its kind where that is known."""
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
 Recovery = Literal["resume", "fresh"]
 
@@ -31,6 +34,7 @@ __all__ = [
     "END_OF_INPUT",
     "Adapter",
     "ApprovalAnswer",
+    "Background",
     "Capabilities",
     "Carried",
     "Control",
@@ -48,6 +52,7 @@ __all__ = [
     "StaleLock",
     "Terminal",
     "TranscriptWord",
+    "background_of",
     "control_line",
     "fields_of",
     "fork_rules",
@@ -185,17 +190,23 @@ class LaunchSpec(Struct, frozen=True):
     stale_locks: tuple[StaleLock, ...] = ()
 
 
+def background_of(stored: Any) -> Background:
+    """Return background tasks as they were stored. Older journals and recordings hold a list of ids, without kinds."""
+    is_list = isinstance(stored, list) and all(isinstance(task_id, str) for task_id in stored)
+    return dict.fromkeys(stored) if is_list else stored or {}
+
+
 @dataclass(frozen=True, slots=True)  # as above
 class Carried:
     """What a CLI carries from turn to turn, known at the turn's start.
 
     `cost_usd` and `usage` are its running totals, so that a turn's share can be told; None means unknown, a fresh session
-    has zeros. `background` are the ids of the background tasks that the process still works on.
+    has zeros. `background` are the background tasks that the process still works on.
     """
 
     cost_usd: float | None = None
     usage: Usage | None = None
-    background: frozenset[str] = frozenset()
+    background: Background = dataclasses.field(default_factory=dict)
 
 
 class ControlAnswer(NamedTuple):
@@ -243,7 +254,7 @@ class Decoder(Protocol):
     """
 
     @property
-    def background(self) -> frozenset[str]:
+    def background(self) -> Background:
         """Background tasks announced and not ended: while there are any, the process is wanted after its last word."""
 
     def decode(self, line: Line) -> Decoded:

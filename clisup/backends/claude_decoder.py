@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Carried, Control, Decoded, LaunchRequest
+from clisup.backends.base import Background, Carried, Control, Decoded, LaunchRequest
 from clisup.backends.claude_approvals import asked, declined, withdrawn
 from clisup.backends.claude_blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude_errors import Report, explain_hook
@@ -83,8 +83,8 @@ class ClaudeDecoder:
         self._refused: TurnError | None = None  # the prompt, by a hook
 
     @property
-    def background(self) -> frozenset[str]:
-        """Ids of background tasks announced and not ended: while there are any, the process is wanted after its result.
+    def background(self) -> Background:
+        """Background tasks announced and not ended: while there are any, the process is wanted after its result.
 
         A decoder made anew for a follow-up turn needs them in `Carried`.
         """

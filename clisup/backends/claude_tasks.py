@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from clisup.backends.base import Background
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
 from clisup.core.events import EventBase, TaskUpdate
 
@@ -13,19 +14,26 @@ _ENDED = frozenset({"completed", "failed", "stopped", "killed", "ended"})
 
 
 class Tasks:
-    """The tasks that the CLI told of. `background` holds those announced as background work and not ended.
+    """The tasks that the CLI told of.
 
     claude does not exit while one of them runs (it kills it after 600 s): it waits in silence, then begins a turn of
     its own.
     """
 
-    __slots__ = ("_kinds", "_states", "background", "begun")
+    __slots__ = ("_ids", "_kinds", "_states", "begun")
 
-    def __init__(self, background: frozenset[str] = frozenset()) -> None:
+    def __init__(self, background: Background) -> None:
         self._states: dict[str, str] = {}
-        self._kinds: dict[str, str] = {}  # only the first frames of a task name its kind
-        self.background = background
+        self._kinds = {
+            task: kind for task, kind in background.items() if kind
+        }  # only the first frames of a task name its kind
+        self._ids = frozenset(background)
         self.begun = False  # background work has begun in this turn
+
+    @property
+    def background(self) -> Background:
+        """The tasks announced as background work and not ended."""
+        return {task_id: self._kinds.get(task_id) for task_id in sorted(self._ids)}
 
     def started(self, frame: dict[str, Any]) -> list[EventBase]:
         return [self._update(frame, "running")]
@@ -51,9 +59,9 @@ class Tasks:
         if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
             raise MalformedError("tasks is no list of objects")
         tasks = {_task_id(task): task for task in listed if not task.get("ambient")}
-        gone = sorted(self.background - tasks.keys())
-        self.begun = self.begun or not self.background.issuperset(tasks)
-        self.background = frozenset(tasks)
+        gone = sorted(self._ids - tasks.keys())
+        self.begun = self.begun or not self._ids.issuperset(tasks)
+        self._ids = frozenset(tasks)
         new = [
             self._update(task, "running") for task_id, task in tasks.items() if self._states.get(task_id) != "running"
         ]
@@ -66,7 +74,7 @@ class Tasks:
         task_id = _task_id(frame)
         self._states[task_id] = state
         if state in _ENDED:
-            self.background -= {task_id}
+            self._ids -= {task_id}
         kind = get_str(frame, "task_type")
         if kind:
             self._kinds[task_id] = kind

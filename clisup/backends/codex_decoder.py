@@ -14,7 +14,7 @@ from typing import Any
 
 from clisup.backends import codex_items as items
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Reply, Terminal
+from clisup.backends.base import END_OF_INPUT, Background, Decoded, LaunchRequest, Reply, Terminal
 from clisup.backends.claude_frames import (
     MalformedError,
     get_dict,
@@ -59,9 +59,9 @@ class CodexDecoder:
         self._questions = Questions(request.run)
 
     @property
-    def background(self) -> frozenset[str]:
+    def background(self) -> Background:
         """Nothing: what runs on after the turn ends with the process."""
-        return frozenset()
+        return {}
 
     def interrupt(self) -> str | None:
         """The request that ends the running turn, once codex has said which turn that is."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from clisup.backends import codex_items as items
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.base import Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
+from clisup.backends.base import Background, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.claude_frames import MalformedError, get_dict, get_str
 from clisup.backends.codex import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
 from clisup.backends.codex_errors import Report, explain_report, retry_of
@@ -149,9 +149,9 @@ class CodexExecDecoder:
         self._ended = False
 
     @property
-    def background(self) -> frozenset[str]:
+    def background(self) -> Background:
         """Nothing: what runs on after the turn ends with the process."""
-        return frozenset()
+        return {}
 
     def interrupt(self) -> str | None:
         """exec listens to signals alone."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.base import Decoded
+from clisup.backends.base import Background, Decoded
 from clisup.backends.claude_frames import (
     MalformedError,
     get_dict,
@@ -63,9 +63,9 @@ class GeminiDecoder:
         self._tools: dict[str, str] = {}  # names of the tools that were called, by call
 
     @property
-    def background(self) -> frozenset[str]:
+    def background(self) -> Background:
         """None that gemini would tell: a background command of its shell tool is ended with the process tree."""
-        return frozenset()
+        return {}
 
     def interrupt(self) -> str | None:
         """gemini listens to signals alone."""

@@ -16,11 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from clisup.backends.base import (
     END_OF_INPUT,
     Adapter,
+    Background,
     Carried,
     Decoded,
     Decoder,
     LaunchRequest,
     RunEnd,
+    background_of,
     ends_when_idle,
     is_idle,
     prompts_of,
@@ -172,7 +174,7 @@ def _end(
     return conclude(terminal=terminal, record=record, ending=ending, explained=explained, duration_s=duration_s)
 
 
-def _after(carried: Carried, terminal: Terminal, background: frozenset[str]) -> Carried:
+def _after(carried: Carried, terminal: Terminal, background: Background) -> Carried:
     cost = carried.cost_usd if terminal.cost_total_usd is None else terminal.cost_total_usd
     usage = carried.usage if terminal.usage_total is None else terminal.usage_total
     return Carried(cost_usd=cost, usage=usage, background=background)
@@ -215,6 +217,7 @@ def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = N
     launch = {"native_session_id": None, "resume": False, "cwd": _CWD, "prompt": fields.prompt or "", **fields.launch}
     carried = {"cost_usd": 0.0, "usage": NO_USAGE.model_dump(), **fields.carried}
     _check_keys("launch", fields.launch, _LAUNCH_KEYS, name)
+    carried["background"] = background_of(carried.get("background"))
     _check_keys("carried", fields.carried, _CARRIED_KEYS, name)
     try:
         request = _LAUNCH.validate_python({**launch, "command": ("cli",)})

@@ -57,7 +57,7 @@ class Turn(Struct):
     spending: Spending = field(default_factory=Spending)
     pid: int | None = None
     ending: dict[str, Any] | None = None
-    background: list[str] = field(default_factory=list)
+    background: dict[str, str | None] | list[str] = field(default_factory=dict)
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)  # open ones: seq, tool_name, at
     denied: list[str] = field(default_factory=list)  # tools that were asked for and not allowed
     says: list[list[Any]] = field(

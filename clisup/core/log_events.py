@@ -47,6 +47,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "stopped": _event("info", "uptime_s restarts", "it is about to leave, or to execute itself anew"),
     "task ended inside the daemon": _event("error", "task", "one that must not: systemd hears no more that all is well"),
     "daemon failed": _event("error", "exception", "a fault of its own ends it"),
+    "lock taken again": _event("warning", "why state_dir", "somebody removed the lock file of the state directory"),
     "machine resumed": _event("warning", "suspended_s", "the machine was suspended: what was silent gets a new window"),
     "log lines dropped": _event("warning", "count", "so many lines were lost before this one, because nobody took them"),
     # clients
@@ -78,6 +79,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
         "its one end; a warning where it failed or timed out",
     ),
     "turn failed inside the daemon": _event("error", "session backend exception", "a fault of the daemon's own ended it"),
+    "turn not ended inside the daemon": _event("error", "session exception again_in_s", "a fault as it ended one: it tries again"),
     "tool called": _event("debug", "session tool call", "a CLI calls a tool of its session's client"),
     "tool call ended": _event("info", "session tool call reason", "nobody answered: its time was over, or the CLI gave it up"),
     "turn waits for the disk": _event("error", "session run error", "the disk refuses: timers stand still until it does not"),

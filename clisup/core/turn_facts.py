@@ -26,7 +26,7 @@ class TurnFacts:
     begin: dict[str, int]
     prompt_preview: str | None = None
     prompt_bytes: int | None = None
-    background: list[str] = field(default_factory=list)
+    background: dict[str, str | None] | list[str] = field(default_factory=dict)
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
     version: str | None = None
@@ -88,7 +88,7 @@ class TurnBook:
             before.end = begin
         now = TurnFacts(str(event["turn_id"]), int(event["run"]), event["ts"], begin)
         now.prompt_preview, now.prompt_bytes = event.get("prompt_preview"), event.get("prompt_bytes")
-        now.background = list(memo.get("background") or ())
+        now.background = memo.get("background") or {}
         now.cost_total_usd, now.usage_total = ledger.cost_total_usd, ledger.usage_total
         if before is not None and before.run == now.run:  # the same process
             now.argv, now.env_names = before.argv, before.env_names

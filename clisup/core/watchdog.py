@@ -7,7 +7,7 @@ a limit of its own; 0 means never. All times are monotonic seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -107,7 +107,7 @@ class PhaseTracker(Struct):
     blocked: bool = False
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
-    background: frozenset[str] = frozenset()
+    background: Collection[str] = ()
     answered: bool = False
     """The model has ended its answer. One-shot claude says so and no more while its sub-agents work (2.1.330)."""
     repeats: TurnError | None = None

@@ -70,6 +70,8 @@ def run_daemon(daemon: Daemon) -> None:
             _log.error("daemon failed", exc_info=error)
             cause = WorldError("cannot go on, because of a fault in the daemon", hint="its log says where: report it")
         raise cause from None
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Python takes its own handlers away before it leaves
 
 
 def _settle_memory() -> None:

@@ -9,6 +9,7 @@ import structlog
 import trio
 from msgspec.structs import replace
 
+from clisup.backends.base import Background
 from clisup.core.events import Notice, ProcessExited
 from clisup.core.fingerprint import differences, digest
 from clisup.core.lifecycle import Cause, SessionState
@@ -41,7 +42,7 @@ class LiveSink(TurnSink):
         self.on_rest: Callable[[], None] = _nothing
         self._unasked = False  # a turn that the CLI began by itself runs, and holds a slot
 
-    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
+    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
         """A CLI that names no prompts at all has taken what it was told."""
         items = super().over(terminal, place, background)
         if terminal.prompts is None and not terminal.follow_up:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from clisup.backends.base import Carried
+from clisup.backends.base import Background, Carried, background_of
 from clisup.core.events import Actor, ApprovalRequested, TurnError, TurnStarted
 from clisup.core.ledger import Turn
 from clisup.core.lifecycle import Cause
@@ -49,7 +49,7 @@ class TurnSink:
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
         usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
-        return Carried(cost_usd=cost, usage=usage, background=frozenset(self.turn.background))
+        return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background))
 
     def record(self, entries: Sequence[Entry]) -> int:
         """Journal them. Raises `WorldError(storage_failed)`."""
@@ -92,7 +92,7 @@ class TurnSink:
         lap, self._began = now - self._began, now
         return round(lap, 3)
 
-    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
+    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
         """The turn's end, by the CLI's last word, in a process that goes on from `place`."""
         done = conclude(
             terminal=terminal,
@@ -101,14 +101,14 @@ class TurnSink:
             explained=_NO_LAST_WORD,
             duration_s=self.lap(),
         )
-        memo = carry(self._session, terminal, answered=True) | {"begin": place, "background": sorted(background)}
+        memo = carry(self._session, terminal, answered=True) | {"begin": place, "background": dict(background)}
         return [self._session.completion(done, memo)]
 
-    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
+    def begins(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
         """A follow-up of the CLI's own, or the turn of a prompt that could not be merged into the one that it was meant for."""
         steers = self._session.ledger.steers
         steer = next((steers[known] for known in prompt_ids if known in steers), None)
-        memo = {"begin": place, "background": sorted(background)}
+        memo = {"begin": place, "background": dict(background)}
         event = TurnStarted(
             run=self.turn.run,
             origin="backend" if steer is None else "prompt",

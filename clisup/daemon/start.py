@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -84,7 +83,6 @@ def serve(flags: Flags) -> int:
         failpoint("restart.before")
         daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
         execute_anew(again, succession.carried, daemon.descriptors())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Python takes its own handlers away before it leaves
     return EXIT_OK
 
 

@@ -266,6 +266,23 @@ def test_a_permission_prompt_of_a_live_process_is_an_approval() -> None:
     assert (withdrawn.type, withdrawn.decision) == ("approval_resolved", "cancelled")
 
 
+def test_a_task_of_an_earlier_turn_has_its_kind_in_the_decoder_of_a_later_one() -> None:
+    """Only the first frames of a task name it."""
+    first = ClaudeDecoder(Carried(0.0))
+    task = {"task_id": "b1", "task_type": "local_bash", "description": "sleep"}
+    first.decode(line({"type": "system", "subtype": "background_tasks_changed", "tasks": [task]}))
+    later = ClaudeDecoder(Carried(0.0, background=first.background))
+    ended = {
+        "type": "system",
+        "subtype": "task_notification",
+        "task_id": "b1",
+        "status": "completed",
+        "summary": "done",
+    }
+    (event,) = later.decode(line(ended)).events
+    assert (event.kind, event.state) == ("local_bash", "completed") and later.background == {}
+
+
 def test_background_tasks_are_announced_once_and_ended_once() -> None:
     task = {"task_id": "b1", "task_type": "local_bash", "description": "run"}
     changed = {"type": "system", "subtype": "background_tasks_changed"}

@@ -74,9 +74,13 @@ def test_what_is_left_out_is_a_fresh_session_that_left_by_itself() -> None:
 
 
 def test_unknown_running_totals_stay_unknown() -> None:
-    assert parse(carried={"cost_usd": None, "usage": None, "background": ["b"]}).carried == Carried(
-        None, None, frozenset("b")
+    assert parse(carried={"cost_usd": None, "usage": None, "background": {"b": "shell"}}).carried == Carried(
+        None, None, {"b": "shell"}
     )
+
+
+def test_older_recordings_name_background_tasks_without_their_kinds() -> None:
+    assert parse(carried={"background": ["b"]}).carried.background == {"b": None}
 
 
 def test_a_cut_or_foreign_output_is_decoded_as_far_as_it_goes() -> None:
@@ -102,7 +106,7 @@ class _Talker:
     """A made-up CLI that is asked two lines, told one for each line that it says, and hung up on at `bye`."""
 
     def __init__(self) -> None:
-        self.background = frozenset[str]()
+        self.background: dict[str, str | None] = {}
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         return LaunchSpec(argv=request.command, stdin="a\nb\n", stdin_eof=False)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_memory
 
-from clisup.backends.base import Adapter, Carried, LaunchRequest
+from clisup.backends.base import Adapter, Background, Carried, LaunchRequest, background_of
 from clisup.core.config import LimitsConfig
 from clisup.core.drift import FrameSample
 from clisup.core.events import (
@@ -55,16 +55,16 @@ class _Sink:
 
     @property
     def carried(self) -> Carried:
-        return Carried(self._carried.cost_usd, self._carried.usage, frozenset(self.turn.background))
+        return Carried(self._carried.cost_usd, self._carried.usage, background_of(self.turn.background))
 
     def record(self, entries: Sequence[Entry]) -> int:
         return self._recorder.record(entries)
 
-    def over(self, terminal: Terminal, place: Place, background: frozenset[str]) -> list[Item]:
+    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
         memo = {"begin": place, "background": sorted(background)}
         return [Item(TurnCompleted(outcome="completed", usage=terminal.usage), self.turn.id, memo=memo)]
 
-    def begins(self, place: Place, background: frozenset[str], prompt_ids: tuple[str, ...]) -> list[Item]:
+    def begins(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
         memo = {"begin": place, "background": sorted(background), "pid": self.turn.pid}
         started = TurnStarted(run=1, origin="backend", prompt_ids=prompt_ids)
         return [Item(started, f"t{self._recorder.ledger.turns + 1}", memo=memo)]
