@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.keeper": set(),
     "clisup.bridge": set(),
     "clisup.demo": set(),
+    "clisup.worker": set(),
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
     "clisup.cli": SHARED
     | {
