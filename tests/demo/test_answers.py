@@ -111,9 +111,10 @@ def test_a_command_over_its_timeout_goes_on_in_the_background(demo: Demo) -> Non
 
 
 def test_parallel_results_come_out_of_order(demo: Demo) -> None:
-    run = demo.run(
-        "@parallel\n@bash until [ -e go ]; do sleep 0.01; done; echo one\n@tool B => two\n@bash touch go; echo three\n@end"
-    )
+    # The first command ends only when the demo has reaped the last one, and with that has its result.
+    first = "until [ -e pid ] && ! kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done; echo one"
+    last = "echo $$ > new; mv new pid; echo three"
+    run = demo.run(f"@parallel\n@bash {first}\n@tool B => two\n@bash {last}\n@end")
     uses = [
         f["message"]["content"][0]["id"]
         for f in run.of("assistant")
