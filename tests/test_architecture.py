@@ -49,8 +49,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.llm": SHARED | {"clisup.client", "clisup.core.events", "clisup.core.usage"},
     "clisup.keeper": set(),
     "clisup.bridge": set(),
-    "clisup.demo": set(),
-    "clisup.worker": set(),
+    # What the demo CLI and the workers write alike.
+    "clisup.stream_json": set(),
+    "clisup.demo": {"clisup.stream_json"},
+    "clisup.worker": {"clisup.stream_json"},
     # `clisup config` shows the table of keys, and what a daemon would make of a file, without one.
     "clisup.cli": SHARED
     | {
@@ -99,6 +101,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
+    "clisup.worker": {"trio"},
+    "clisup.worker.prices": {"genai_prices"},
+    "clisup.worker.servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},

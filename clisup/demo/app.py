@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from clisup.demo import VERSION
 from clisup.demo.args import BadArguments, Options, parse_arguments
-from clisup.demo.frames import Frames, token_usage
 from clisup.demo.script import BadScript, Step, parse_script
-from clisup.demo.session import Session, SessionInUse, UnknownSession, new_id, open_session
+from clisup.demo.session import Session, open_session
 from clisup.demo.signals import catch_signals, hold_signals, tolerate
 from clisup.demo.turn import Turn
-from clisup.demo.wire import Stopped, Wire, write_all
+from clisup.demo.wire import Stopped, Wire
+from clisup.stream_json.frames import Frames, token_usage
+from clisup.stream_json.lines import write_all
+from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
 if TYPE_CHECKING:
     from clisup.demo.mcp import Servers
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _MODEL = "demo-1"
+_TOOLS = ["Task", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write"]
 _STDIN_WAIT_S = 3.0  # claude's own: a pipe that stays silent longer is taken for no prompt
 
 
@@ -148,7 +151,13 @@ def _live(
 
 def _init(frames: Frames, permission_mode: str, servers: Servers | None) -> dict[str, Any]:
     described, tools = (servers.describe(), servers.names()) if servers else ([], [])
-    return frames.init(cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=described, mcp_tools=tools)
+    return frames.init(
+        cwd=os.getcwd(),
+        permission_mode=permission_mode,
+        mcp_servers=described,
+        tools=[*_TOOLS, *tools],
+        version=VERSION,
+    )
 
 
 def _why_not_played(kind: str | None) -> str:

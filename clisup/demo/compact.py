@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clisup.demo.frames import Frame
 from clisup.demo.session import Session
 from clisup.demo.turn import Turn
+from clisup.stream_json.frames import Frame
 
 __all__ = ["compact"]
 

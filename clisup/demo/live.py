@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from clisup.demo.args import BadArguments, Options
 from clisup.demo.controls import control
-from clisup.demo.frames import Frame, Frames
 from clisup.demo.inbox import Inbox, Message, read_frame, read_message
 from clisup.demo.liveturns import LiveTurns
 from clisup.demo.session import Session
@@ -21,6 +20,7 @@ from clisup.demo.signals import tolerate
 from clisup.demo.toolplay import Background
 from clisup.demo.waiting import FollowUp, Waiting
 from clisup.demo.wire import Interrupted, Stopped, Wire
+from clisup.stream_json.frames import Frame, Frames
 
 if TYPE_CHECKING:
     from clisup.demo.mcp import Servers

@@ -12,11 +12,11 @@ from clisup.demo.waiting import FollowUp
 from clisup.demo.wire import Interrupted
 
 if TYPE_CHECKING:
-    from clisup.demo.frames import Frame
     from clisup.demo.inbox import Message
     from clisup.demo.live import Live
     from clisup.demo.permission import AskedCall, Desk
     from clisup.demo.toolplay import Background, Start
+    from clisup.stream_json.frames import Frame
 
 __all__ = ["LiveTurns"]
 

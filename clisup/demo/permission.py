@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clisup.demo.session import new_id
 from clisup.demo.tools import Answer, Call, is_allowed
 from clisup.demo.wire import Interrupted
+from clisup.stream_json.transcript import new_id
 
 if TYPE_CHECKING:
     from clisup.demo.toolplay import Start

@@ -170,7 +170,7 @@ def _set(name: str) -> Callable[[Player, Step], None]:
 
 
 def _usage(player: Player, step: Step) -> None:
-    from clisup.demo.frames import token_usage  # loaded already; the name is needed here alone
+    from clisup.stream_json.frames import token_usage  # loaded already; the name is needed here alone
 
     player.turn.usage = token_usage(*step.args)
 

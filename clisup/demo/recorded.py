@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from clisup.demo.args import BadArguments
 from clisup.demo.readers import seconds
-from clisup.demo.wire import write_all
+from clisup.stream_json.lines import write_all
 
 __all__ = ["Recording", "load", "play", "play_as_command", "session_id_in"]
 

@@ -1,26 +1,17 @@
-"""The demo's transcripts: which sessions exist, how many turns they had, and what they have cost so far.
+"""The demo's sessions: how many turns they had, and what they have cost so far.
 
-They lie where no real claude looks: `$DEMO_CLI_HOME`, else `$XDG_STATE_HOME/clisup-demo`, else
-`$HOME/.local/state/clisup-demo`; below it `projects/<slug of the cwd>/<session id>.jsonl`, as claude has it.
+Their transcripts lie where no real claude looks: below `$DEMO_CLI_HOME`, else `$XDG_STATE_HOME/clisup-demo`, else
+`$HOME/.local/state/clisup-demo`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
-__all__ = ["Session", "SessionInUse", "UnknownSession", "new_id", "open_session"]
+from clisup.stream_json.transcript import Transcript, open_transcript
 
-_SLUG_LIMIT = 200
-
-
-class SessionInUse(Exception):
-    """`--session-id` names a session that exists already."""
-
-
-class UnknownSession(Exception):
-    """`--resume` names a session that has no transcript."""
+__all__ = ["Session", "open_session"]
 
 
 class Session:
@@ -30,8 +21,8 @@ class Session:
     their turn. `said` are its messages in order, as the transcript has them, and `said_before` counts those before this turn.
     """
 
-    def __init__(self, session_id: str, path: str, *, persist: bool = True) -> None:
-        self.id = session_id
+    def __init__(self, transcript: Transcript) -> None:
+        self.id = transcript.session_id
         self.prompts: list[str] = []
         self.said: list[dict[str, Any]] = []
         self.said_before = 0
@@ -39,25 +30,19 @@ class Session:
         self._asked: list[str] = []
         self.total_cost_usd = 0.0
         self.model: str | None = None
-        self._path = path
-        self._persist = persist
+        self._transcript = transcript
+        self._append = transcript.append
 
     def load(self) -> None:
-        """Read the transcript. Lines that do not parse are skipped, as claude skips a last line that was cut."""
-        with open(self._path, "rb") as file:
-            for line in file:
-                try:
-                    self._fold(json.loads(line))
-                except ValueError:
-                    continue
+        """Read the transcript."""
+        for entry in self._transcript.entries():
+            self._fold(entry)
 
-    def copy(self, source: str) -> None:
+    def copy(self, source: Transcript) -> None:
         """Begin with the transcript of another session."""
-        with open(source, "rb") as file:
-            for line in file:
-                entry = json.loads(line)
-                self._fold(entry)
-                self._append({**entry, "sessionId": self.id})
+        for entry in source.entries():
+            self._fold(entry)
+            self._append({**entry, "sessionId": self.id})
 
     def _fold(self, entry: dict[str, Any]) -> None:
         if entry.get("type") in ("user", "assistant"):
@@ -73,7 +58,7 @@ class Session:
 
     def forget(self) -> None:
         """From here on nothing is written."""
-        self._persist = False
+        self._transcript.persist = False
 
     def add_prompt(self, prompt: str, uuids: list[str] | None = None) -> None:
         """This turn's prompt: from here on the session exists and can be resumed. `uuids` are those of its messages."""
@@ -100,33 +85,18 @@ class Session:
         self._append({"type": "cost-state", "totalCostUSD": self.total_cost_usd, "model": model})
         return self.total_cost_usd
 
-    def _append(self, entry: dict[str, Any]) -> None:
-        if not self._persist:
-            return
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        line = json.dumps({"sessionId": self.id, "uuid": new_id(), **entry}, separators=(",", ":")) + "\n"
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, line.encode())
-        finally:
-            os.close(fd)
-
 
 def open_session(cwd: str, *, new: str | None, resume: str | None, fork: bool = False, persist: bool = True) -> Session:
     """The session of this turn. A fork begins with a copy of `resume`. Raises `SessionInUse` or `UnknownSession`."""
-    root = os.path.join(_home(), "projects")
-    source = None if resume is None else _find(root, resume)
-    if resume is not None and source is None:
-        raise UnknownSession(resume)
-    if resume is not None and source is not None and not fork:
-        session = Session(resume, source, persist=persist)
+    home = _home()
+    source = None if resume is None else open_transcript(home, cwd, new=None, resume=resume)
+    goes_on = source is not None and not fork
+    transcript = source if source is not None and goes_on else open_transcript(home, cwd, new=new, resume=None)
+    transcript.persist = persist
+    session = Session(transcript)
+    if goes_on:
         session.load()
-        return session
-    if new is not None and _find(root, new) is not None:
-        raise SessionInUse(new)
-    session_id = new or new_id()
-    session = Session(session_id, os.path.join(root, _slug(cwd), f"{session_id}.jsonl"), persist=persist)
-    if source is not None:
+    elif source is not None:
         session.copy(source)
     return session
 
@@ -139,33 +109,7 @@ def _prompts(content: Any) -> list[str]:
     return ["\n".join(texts)] if texts else []
 
 
-def new_id() -> str:
-    """A random UUID (version 4); the uuid module would cost more to import than the rest of this file."""
-    raw = bytearray(os.urandom(16))
-    raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
 def _home() -> str:
     explicit = os.environ.get("DEMO_CLI_HOME")
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return explicit or os.path.join(state, "clisup-demo")
-
-
-def _find(root: str, session_id: str) -> str | None:
-    """The transcript, in whichever project's folder: claude resumes from another directory too. An empty file is none."""
-    name = f"{os.path.basename(session_id)}.jsonl"
-    folders = sorted(os.listdir(root)) if os.path.isdir(root) else []
-    paths = (os.path.join(root, folder, name) for folder in folders)
-    return next((path for path in paths if os.path.isfile(path) and os.path.getsize(path)), None)
-
-
-def _slug(cwd: str) -> str:
-    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in cwd)
-    if len(slug) <= _SLUG_LIMIT:
-        return slug
-    checksum = 0
-    for byte in cwd.encode("utf-8", "surrogateescape"):
-        checksum = (checksum * 31 + byte) & 0xFFFFFFFF
-    return f"{slug[:_SLUG_LIMIT]}-{checksum:08x}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clisup.demo.failures import RETRIES
 from clisup.demo.script import Step
-from clisup.demo.wire import encode_frame, write_all
+from clisup.stream_json.lines import encode_frame, write_all
 
 if TYPE_CHECKING:
     from clisup.demo.player import Player

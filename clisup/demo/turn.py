@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from clisup.demo.frames import Frame, Frames, token_usage
 from clisup.demo.session import Session
 from clisup.demo.wire import Wire
+from clisup.stream_json.frames import Frame, Frames, token_usage
 
 __all__ = ["Turn"]
 
 _PRICE_IN, _PRICE_OUT = 3e-6, 15e-6  # dollars a token: any fixed price will do, for a cost that a test can foretell
+_REQUEST = "req_demo"
 _INPUT_PIECE = 24  # characters of a tool's input in one delta, about what claude sends
 
 
@@ -184,7 +185,11 @@ class Turn:
     def _close_block(self, block: Frame, **fields: Any) -> None:
         assert self._message is not None  # a block is open, so its message is
         self._session.add_answer([block])
-        self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), **fields))
+        self.send(
+            self.frames.assistant(
+                self._message, block, token_usage(self._input_tokens, 1), request_id=_REQUEST, **fields
+            )
+        )
         self._event("content_block_stop")
 
     def _event(self, kind: str, **fields: Any) -> None:
@@ -238,7 +243,11 @@ class Turn:
         text = "".join(self._text)
         self._session.add_answer([{"type": "text", "text": text}])
         block = {"type": "text", "text": text}
-        self.send(self.frames.assistant(self._message, block, token_usage(self._input_tokens, 1), aborted=True))
+        self.send(
+            self.frames.assistant(
+                self._message, block, token_usage(self._input_tokens, 1), request_id=_REQUEST, aborted=True
+            )
+        )
         return text
 
     def release_results(self) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Interrupted", "Stopped", "Wire", "encode_frame", "write_all"]
+from clisup.stream_json.lines import encode_frame, write_all
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+__all__ = ["Interrupted", "Stopped", "Wire"]
 
 
 class Stopped(BaseException):
@@ -75,27 +71,3 @@ class Wire:
         if self.pending is not None and not outer:
             signum, self.pending = self.pending, None
             raise Stopped(signum)
-
-
-def encode_frame(frame: dict[str, Any]) -> bytes:
-    """A frame's line without its newline. A lone surrogate is escaped, since UTF-8 cannot hold it."""
-    text = _encode(frame)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(frame, separators=(",", ":")).encode()
-
-
-def write_all(fd: int, data: bytes) -> bool:
-    """Write all of `data`, waiting where the descriptor is non-blocking; false when nobody reads any more."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            select.select([], [fd], [])
-        except OSError as error:
-            if error.errno in (errno.EPIPE, errno.EBADF, errno.EIO, errno.ECONNRESET):
-                return False
-            raise
-    return True

@@ -121,10 +121,12 @@ class Message:
         self.blocks: dict[int, Event] = {}
         self.stop_reason: str | None = None
         self.usage: Event = {}
+        self.broken: dict[str, str] = {}
+        """Calls by their ids whose arguments are no JSON object, with what was said in their place."""
         self._input: dict[int, list[str]] = {}
 
     def take(self, event: Event) -> Event | None:
-        """Fold one event, and return the block that it ended. Raises `StreamError` for arguments that are no JSON object."""
+        """Fold one event, and return the block that it ended."""
         match event["type"]:
             case "message_start":
                 self.head = event["message"]
@@ -159,7 +161,11 @@ class Message:
     def _whole(self, index: int) -> Event:
         block = self.blocks[index]
         if index in self._input:
-            block["input"] = _arguments(block.get("name", ""), "".join(self._input.pop(index)))
+            said = "".join(self._input.pop(index))
+            value = _arguments(said)
+            block["input"] = {} if value is None else value
+            if value is None:
+                self.broken[block["id"]] = said
         return block
 
 
@@ -178,13 +184,9 @@ def _delta(index: int, field: str, piece: str) -> Event:
     return {"type": "content_block_delta", "index": index, "delta": {"type": _DELTAS[field], field: piece}}
 
 
-def _arguments(name: str, text: str) -> Event:
+def _arguments(text: str) -> Event | None:
     try:
         value = json.loads(text or "{}")
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise StreamError(
-            f"the model called the tool {name!r} with arguments that are no JSON object", word="broken_arguments"
-        )
-    return value
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""The shapes of claude's stream-json frames (taken from recordings of 2.1.329), filled with the demo's contents.
+"""The shapes of claude's stream-json frames, taken from recordings of 2.1.329.
 
 Pure apart from the random uuid that each frame carries. What nobody reads of claude's larger frames is left out.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from clisup.demo import VERSION
-from clisup.demo.session import new_id
+from clisup.stream_json.transcript import new_id
 
-__all__ = ["TOOLS", "Frame", "Frames", "token_usage"]
+__all__ = ["Frame", "Frames", "token_usage"]
 
 Frame = dict[str, Any]
 CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1")
-"""What a live demo can do of that which an older claude cannot."""
-TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write")
+"""What a live process can do of that which an older claude cannot."""
 
 _SYNTHETIC_FIELDS: Frame = {
     "diagnostics": None, "container": None, "role": "assistant", "stop_details": None, "stop_reason": "stop_sequence",
@@ -25,7 +23,7 @@ _SYNTHETIC_FIELDS: Frame = {
 
 
 def token_usage(input_tokens: int, output_tokens: int) -> Frame:
-    """The usage of one model message; the demo has no cache."""
+    """The usage of one model message; without a cache."""
     return {
         "input_tokens": input_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
         "output_tokens": output_tokens,
@@ -43,10 +41,20 @@ class Frames:
         return {"type": "command_lifecycle", "command_uuid": command_uuid, "state": state, "uuid": new_id(),
                 "session_id": self._session_id}  # fmt: skip
 
-    def init(self, *, cwd: str, permission_mode: str, mcp_servers: list[Frame], mcp_tools: list[str]) -> Frame:
+    def init(
+        self,
+        *,
+        cwd: str,
+        permission_mode: str,
+        mcp_servers: list[Frame],
+        tools: list[str],
+        version: str,
+        key: str = "none",
+    ) -> Frame:
+        """Say who begins a turn; `key` is where its API key comes from."""
         return self.system(
-            "init", cwd=cwd, tools=[*TOOLS, *mcp_tools], mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
-            slash_commands=[], terminal_slash_commands=[], apiKeySource="none", claude_code_version=VERSION,
+            "init", cwd=cwd, tools=tools, mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
+            slash_commands=[], terminal_slash_commands=[], apiKeySource=key, claude_code_version=version,
             output_style="default", agents=[], skills=[], plugins=[], capabilities=list(CAPABILITIES), original_cwd=cwd,
             additional_directories=[], fast_mode_state="off",
         )  # fmt: skip
@@ -69,7 +77,7 @@ class Frames:
     def assistant(self, message_id: str, block: Frame, usage: Frame, **fields: Any) -> Frame:
         message = {"id": message_id, "type": "message", "role": "assistant", "model": self.model, "content": [block],
                    "stop_reason": None, "stop_sequence": None, "usage": usage, "context_management": None}  # fmt: skip
-        return self._said("assistant", message, request_id="req_demo", **fields)
+        return self._said("assistant", message, **fields)
 
     def synthetic(self, text: str, **fields: Any) -> Frame:
         """A message that the CLI itself writes, for an error of the API."""

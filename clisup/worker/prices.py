@@ -1,0 +1,32 @@
+"""What an answer costs by the list of genai-prices (0.2.3), for APIs that tell no cost of their own.
+
+Each answer is priced by itself: long prompts cost more a token with some models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["price_of"]
+
+
+def price_of(model: str, usage: Mapping[str, Any], url: str) -> float | None:
+    """Return US dollars for one answer's usage; None where the list does not know the model, or where it is not installed."""
+    try:
+        import genai_prices  # 0.2 s: only an answer whose API tells no cost needs it
+    except ImportError:
+        return None
+    read, written = (int(usage.get(f"cache_{kind}_input_tokens") or 0) for kind in ("read", "creation"))
+    tokens = genai_prices.Usage(
+        input_tokens=int(usage.get("input_tokens") or 0) + read + written,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        output_tokens=int(usage.get("output_tokens") or 0),
+    )
+    for place in (url, None):
+        try:
+            return float(genai_prices.calc_price(tokens, model, provider_api_url=place).total_price)
+        except (LookupError, ValueError):
+            continue
+    return None
