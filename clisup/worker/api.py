@@ -99,26 +99,24 @@ def _causes(error: BaseException) -> str:
 def watch(alive: Callable[[], None]) -> dict[str, Any]:
     """Return the event hooks of an HTTP client that call `alive` for all bytes of an answer's body."""
 
+    stream_type: type[Any] = load("httpx2").AsyncByteStream  # a response takes no body of another type
+
+    class Watched(stream_type):  # type: ignore[misc]
+        def __init__(self, body: Any) -> None:
+            self._body = body
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for data in self._body:
+                alive()
+                yield data
+
+        async def aclose(self) -> None:
+            await self._body.aclose()
+
     async def hook(response: Any) -> None:
-        response.stream = _Watched(response.stream, alive)
+        response.stream = Watched(response.stream)
 
     return {"response": [hook]}
-
-
-class _Watched:
-    """A body whose bytes are told of as they come."""
-
-    def __init__(self, body: Any, alive: Callable[[], None]) -> None:
-        self._body, self._alive = body, alive
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for data in self._body:
-            self._alive()
-            yield data
-
-    async def aclose(self) -> None:
-        """Close the body."""
-        await self._body.aclose()
 
 
 async def checked(stream: Any, url: str) -> AsyncGenerator[dict[str, Any], None]:
