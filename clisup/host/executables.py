@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 
-__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker"]
+__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
 
 PROBE_LIMIT_S = (
     30.0  # gemini 0.61.0 takes 1.7 s of processor time to tell its version: 10 s are not enough on a machine at load 10
@@ -90,6 +91,11 @@ def _part(part: str, search_path: str, *, first: bool) -> str | None:
         return shutil.which(part, path=search_path) if first else part
     found = sorted(path for path in glob.glob(part) if os.access(path, os.X_OK if first else os.R_OK))
     return found[0] if found else None
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Return those of these Python packages that are not installed beside clisup. Nothing is imported."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 class Answer(NamedTuple):
