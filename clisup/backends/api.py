@@ -18,9 +18,11 @@ from msgspec.structs import replace
 from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_errors import ERRORS
 from clisup.backends.claude_input import user_message
 from clisup.backends.claude_seed import ClaudeSeed
 from clisup.backends.endings import crashed, last_words
+from clisup.backends.taxonomy import ErrorRule
 from clisup.core.events import TurnError, TurnErrorKind
 from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
@@ -43,7 +45,9 @@ def _home(env: Mapping[str, str]) -> str | None:
 
 
 class WorkerSeed(ClaudeSeed):
-    """Place of the worker's transcripts."""
+    """Place and form of the worker's transcripts."""
+
+    marks_caches = True
 
     def home(self, env: Mapping[str, str]) -> str | None:
         """Return the worker's own directory."""
@@ -58,6 +62,10 @@ class _ApiAdapter(ClaudeAdapter):
     default_versions = ">=1,<2"
     login_args = ()
     packages: tuple[str, ...] = ()
+    errors = (
+        *(rule for rule in ERRORS if rule.where == "status"),
+        *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),
+    )
     presence = None
     seed = WorkerSeed()
     capabilities = replace(
@@ -67,6 +75,7 @@ class _ApiAdapter(ClaudeAdapter):
         controls=("model", "permission_mode"),
         asked_by_prompt=True,
         caller_tools=True,
+        caches=True,
         cli_tools=True,
         system_prompt_modes=("append", "replace"),
         permission_modes=PERMISSION_MODES,
@@ -153,7 +162,7 @@ def _flags(request: LaunchRequest) -> list[str]:
         "--base-url": api.base_url,
         "--key-env": api.key_env,
         "--effort": api.effort,
-        "--thinking": str(api.thinking),
+        "--thinking": api.thinking,
         "--max-tokens": str(api.max_tokens or ""),
         "--model": argv_text("model", _model(request)),
         "--system-prompt-file": request.system_prompt_file and argv_path("system_prompt_file", request.system_prompt_file),
@@ -191,10 +200,13 @@ def _message(request: LaunchRequest) -> str:
         check_prompt("the model", request.prompt)
     content = request.content or ((request.prompt,) if request.prompt.strip() else ())
     line, _ = user_message(content, uuid=request.prompt_id, expand=True)
-    if not asked and not request.tool_results:
+    if not asked and not request.tool_results and not request.cached:
         return line
     frame = json.loads(line)
-    frame["message"]["content"] = [*map(_result, request.tool_results), *frame["message"]["content"]]
+    said = frame["message"]["content"]
+    for index in request.cached:
+        said[index]["cache_control"] = {"type": "ephemeral"}
+    frame["message"]["content"] = [*map(_result, request.tool_results), *said]
     return json.dumps({**frame, **({"asked": asked} if asked else {})}) + "\n"
 
 
@@ -203,10 +215,11 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
     content = result["content"]
     blocks = content if isinstance(content, str) else [_block(part) for part in content]
     failed = {"is_error": True} if result.get("is_error") else {}
-    return {"type": "tool_result", "tool_use_id": result["tool_use_id"], "content": blocks, **failed}
+    cached = {"cache_control": {"type": "ephemeral"}} if result.get("cache") else {}
+    return {"type": "tool_result", "tool_use_id": result["tool_use_id"], "content": blocks, **failed, **cached}
 
 
 def _block(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
-        return dict(part)
+        return {"type": "text", "text": part["text"]}
     return {"type": "image", "source": {"type": "base64", "media_type": part["media_type"], "data": part["data"]}}

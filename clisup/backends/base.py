@@ -100,6 +100,7 @@ class Capabilities(Struct, frozen=True):
     with `asked_by_prompt` each prompt carries its own schema, so that a live process goes on where another one is asked for.
     `live_by_default`: sessions that say no mode are live. `caller_tools`: a prompt may bring definitions of tools that the caller
     runs itself, and a later one their results. `sampling` are the names of `session/prompt`'s `sampling` that the backend takes.
+    `caches`: marks of the caller's say which parts of a prompt and a history the API is to cache.
     `cli_tools`: the CLI's own tools can be switched off. `system_prompt_modes`: whether a system prompt is appended to the CLI's
     own, or replaces it.
     """
@@ -127,6 +128,7 @@ class Capabilities(Struct, frozen=True):
     asked_by_prompt: bool = False
     caller_tools: bool = False
     sampling: tuple[str, ...] = ()
+    caches: bool = False
     cli_tools: bool = False
     system_prompt_modes: tuple[str, ...] = ()
     chosen_id: bool = True
@@ -153,7 +155,8 @@ class LaunchRequest:
     the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is. With `output_schema`
     (JSON Schema of an object) the turn's answer is to be a value of it; no adapter without `Capabilities.structured` gets one.
     `caller_tools`, `tool_results` and `sampling` are those of `session/prompt`, `cli_tools` and `system_prompt_mode` those of
-    `session/new`; no adapter without the capability gets one. `api` has the settings of an API backend.
+    `session/new`; no adapter without the capability gets one. `cached` are the parts of `content` that end what an API is to cache
+    (`Capabilities.caches`). `api` has the settings of an API backend.
     """
 
     command: tuple[str, ...]
@@ -181,6 +184,7 @@ class LaunchRequest:
     caller_tools: Sequence[Mapping[str, Any]] = ()
     tool_results: Sequence[Mapping[str, Any]] = ()
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cached: tuple[int, ...] = ()
     cli_tools: Literal["default", "none"] | tuple[str, ...] = "default"
     system_prompt_mode: Literal["append", "replace"] = "append"
     api: ApiSettings = NO_API

@@ -19,7 +19,7 @@ class ApiSettings(NamedTuple):
     key_env: str = ""
     dialect: Dialect = ""
     max_tokens: int = 0
-    thinking: int | str = ""
+    thinking: str = ""
     effort: str = ""
 
 

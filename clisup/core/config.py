@@ -117,7 +117,7 @@ class BackendConfig(_Table):
     key_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
     dialect: Dialect = ""
     max_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    thinking: Literal["", "adaptive", "off"] | Annotated[int, Field(ge=1024, le=10_000_000)] = ""
+    thinking: Annotated[str, Field(pattern=r"^(adaptive|off|[1-9][0-9]{3,6})?$")] = ""
     effort: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
     versions: str = ""
     args: list[str] = []

@@ -110,7 +110,7 @@ KEYS: dict[str, Key] = {
     )),
     "backends.*.dialect": Key("next_turn", "\"responses\" or \"chat\": which of OpenAI's two APIs the server speaks"),
     "backends.*.max_tokens": Key("next_turn", "tokens of one answer; 0: 32,000 for anthropic-api, the API's own limit for others"),
-    "backends.*.thinking": Key("next_turn", "\"adaptive\", \"off\", or a number of tokens (anthropic-api)"),
+    "backends.*.thinking": Key("next_turn", "\"adaptive\", \"off\", or a number of tokens from 1000 on (anthropic-api)"),
     "backends.*.effort": Key("next_turn", "how hard the model thinks: \"low\", \"medium\", \"high\", as the API has it"),
     "backends.*.versions": Key("next_turn", (
         "a range such as \">=2.1.197,<3\"; outside of it the backend is refused. Empty: the adapter's own"

@@ -17,7 +17,8 @@ class Terminal(Struct, frozen=True):
     """The CLI's last word on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
     `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI began by itself.
-    `estimated`: the cost is by a list of prices, and not by the provider's own words. `prompts` are the ids of the prompts that the turn took, where the CLI tells.
+    `estimated`: the cost is by a list of prices, and not by the provider's own words.
+    `prompts` are the ids of the prompts that the turn took, where the CLI tells.
     """
 
     is_error: bool

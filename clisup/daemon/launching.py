@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
-from clisup.core.content import content_of
+from clisup.core.content import cached_parts, content_of
 from clisup.core.fingerprint import fingerprint
 from clisup.daemon.bridging import servers_with_bridge
 from clisup.daemon.native import NativeSession
@@ -193,6 +193,7 @@ class Launcher:
             content=content_of(prompt.get("content")),
             output_schema=prompt.get("output_schema"),
             caller_tools=tuple(prompt.get("tools", ())),
+            cached=cached_parts(prompt.get("content")) if self._backend.adapter.capabilities.caches else (),
             tool_results=tuple(prompt.get("tool_results", ())),
             sampling=prompt.get("sampling", {}),
             cli_tools=spec.cli_tools,

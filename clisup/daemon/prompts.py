@@ -223,8 +223,8 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dic
         stored["sampling"] = params.sampling.model_dump(exclude_none=True)
     if params.tool_results:
         stored["tool_results"] = [result.model_dump(exclude={"type"}) for result in params.tool_results]
-    if params.images:
-        stored["content"] = content.stored(params.content)
+    if params.images or params.cached:
+        stored["content"] = content.stored(params.content, params.cached)
     return stored
 
 

@@ -240,12 +240,14 @@ class SessionDetail(SessionSummary):
 class TextBlock(Params):
     type: Literal["text"]
     text: str
+    cache: bool = False
 
 
 class ImageBlock(Params):
     type: Literal["image"]
     media_type: MediaType
     data: Annotated[str, Field(repr=False)]
+    cache: bool = False
     _size: int = PrivateAttr(0)
 
     @model_validator(mode="after")
@@ -267,6 +269,7 @@ class ToolResultBlock(Params):
     tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
     content: str | list[SaidBlock] = ""
     is_error: bool = False
+    cache: bool = False
 
     @property
     def images(self) -> list[ImageBlock]:
@@ -309,6 +312,12 @@ class PromptParams(Params):
             for block in self.prompt
             if not isinstance(block, ToolResultBlock)
         )
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """Which parts of the content end what an API is to cache."""
+        blocks = [] if isinstance(self.prompt, str) else [b for b in self.prompt if not isinstance(b, ToolResultBlock)]
+        return tuple(index for index, block in enumerate(blocks) if block.cache)
 
     @property
     def tool_results(self) -> list[ToolResultBlock]:
