@@ -23,6 +23,7 @@ from clisup.backends.claude_input import user_message
 from clisup.backends.claude_seed import ClaudeSeed
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import ErrorRule
+from clisup.core.api_settings import ApiSettings
 from clisup.core.events import TurnError, TurnErrorKind
 from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
@@ -96,8 +97,13 @@ class _ApiAdapter(ClaudeAdapter):
         )
 
     def api_name(self, request: LaunchRequest) -> str:
-        """Return the worker's word for the API."""
+        """Return the worker's word for the API. Raises `UsageError` for what the API cannot do."""
         raise NotImplementedError
+
+    def models_flags(self, api: ApiSettings) -> tuple[str, ...]:
+        """Return the flags by which the worker lists the provider's models."""
+        name = "anthropic" if self.kind == "anthropic-api" else api.dialect or "responses"
+        return ("--api", name, *_given({"--base-url": api.base_url, "--key-env": api.key_env}), "--models")
 
     def parse_version(self, output: str) -> str | None:
         """Return `1.0.0` of `1.0.0 (clisup worker)`."""
@@ -173,7 +179,11 @@ def _flags(request: LaunchRequest) -> list[str]:
     }  # fmt: skip
     session = check_uuid("worker", request)
     named = [] if session is None else [f"--{'resume' if request.resume else 'session-id'}={session}"]
-    return [*named, *(f"{flag}={value}" for flag, value in values.items() if value)]
+    return [*named, *_given(values)]
+
+
+def _given(values: Mapping[str, str | None]) -> list[str]:
+    return [f"{flag}={value}" for flag, value in values.items() if value]
 
 
 def _model(request: LaunchRequest) -> str:

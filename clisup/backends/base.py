@@ -61,6 +61,7 @@ __all__ = [
     "is_idle",
     "login_keys",
     "login_question",
+    "models_flags",
     "packages_of",
     "passes_on",
     "presence_rules",
@@ -317,6 +318,8 @@ class Adapter(Protocol):
       repeating in silence when the watchdog ended it. `appended` is what the run added to the transcript; `answered` says
       whether the model had answered in this turn. Default: cannot tell.
     - `packages: tuple[str, ...]`, the Python packages without which the default command cannot work. Default: none.
+    - `models_flags(api: ApiSettings) -> tuple[str, ...]`: with what to call the command so that it prints the names of the
+      provider's models as a JSON array. Default: it cannot.
     - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
     """
 
@@ -384,6 +387,12 @@ def packages_of(adapter: Adapter) -> tuple[str, ...]:
     """Return the Python packages that the adapter's default command needs."""
     packages: tuple[str, ...] = getattr(adapter, "packages", ())
     return packages
+
+
+def models_flags(adapter: Adapter, api: ApiSettings) -> tuple[str, ...]:
+    """Return the flags by which the command lists its provider's models; none where it cannot."""
+    flags: Callable[[ApiSettings], tuple[str, ...]] = getattr(adapter, "models_flags", lambda api: ())
+    return flags(api)
 
 
 def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -15,7 +16,7 @@ from typing import Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec, packages_of
+from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec, models_flags, packages_of
 from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.core.api_settings import API_KEYS, API_KINDS
 from clisup.core.config import BackendConfig, Config
@@ -24,7 +25,7 @@ from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check
 from clisup.core.versions import in_range
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
-from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker, missing_packages
+from clisup.host.executables import Executable, VersionProbe, ask, find_executable, find_worker, missing_packages
 from clisup.host.log import LOG
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
@@ -33,6 +34,10 @@ __all__ = ["Backend", "Backends", "hide_secrets"]
 
 DESCRIBE_WAIT_S = 2.0
 """How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
+
+MODELS_LIMIT_S = 45.0
+"""Seconds for a provider to list its models."""
+MODELS_LIMIT_BYTES = 4 * 1024 * 1024
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
 _FORMS: tuple[dict[str, Any], ...] = ({"live": True}, {"system_prompt": "-", "system_prompt_file": "/-"})
@@ -192,6 +197,32 @@ class Backend:
                 supported=self.versions,
             )
         return argv, version
+
+    async def models(self) -> list[str]:
+        """Return the names of the models that the provider offers, sorted.
+
+        Raises `UsageError(unsupported)` for a backend that cannot tell, and `WorldError(backend_unavailable)`.
+        """
+        flags = models_flags(self.adapter, self.config.api)
+        if not flags:
+            raise UsageError(
+                f"cannot list the models of backend {self.name!r}, because a {self.config.kind} CLI does not tell them",
+                kind="unsupported",
+                hint=f"API backends do: {', '.join(API_KINDS)}",
+            )
+        argv, _ = await self.ready()
+        env, _ = self.environment(request_env={}, sets={}, markers={})
+        answer = await ask((*argv, *flags), env, limit_s=MODELS_LIMIT_S, limit_bytes=MODELS_LIMIT_BYTES)
+        line = answer.output.strip().rpartition("\n")[2]
+        with suppress(ValueError):
+            if answer.exit_code == 0 and isinstance(found := json.loads(line), list):
+                return sorted(str(name) for name in found)
+        raise WorldError(
+            f"cannot list the models of backend {self.name!r}: {self.private()(line) or 'the worker said nothing'}",
+            kind="backend_unavailable",
+            hint=f"clisup doctor {self.name}",
+            backend=self.name,
+        )
 
     async def describe(self) -> dict[str, Any]:
         """One row of `backend/list`; never raises for a backend that cannot be used, but says why."""

@@ -114,6 +114,14 @@ class BackendEnvResult(Result):
     held_back: list[str] = []
 
 
+class BackendModelsParams(Params):
+    name: Annotated[str, Field(max_length=64)]
+
+
+class BackendModelsResult(Result):
+    models: list[str]
+
+
 class BackendCheckParams(Params):
     name: Annotated[str, Field(max_length=64)] | None = None
     cwd: Path | None = None

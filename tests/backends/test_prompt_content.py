@@ -118,7 +118,7 @@ def test_gemini_cannot_be_shown_a_directory_with_a_comma() -> None:
 
 
 def test_an_acp_agent_gets_blocks_in_order_where_it_takes_images() -> None:
-    asked = request(IMAGE, " /help", "and /this", "/that")
+    asked = request(IMAGE, " /help", "and /this", "/that", model=None)
     adapter = AcpAdapter()
     can = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}}
     opened = {"sessionId": "s"}
