@@ -11,7 +11,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from clisup.worker.chat_stream import ChatStream
-from clisup.worker.events import Event, Message
+from clisup.worker.events import ApiMessage, Event
 from clisup.worker.responses_stream import ResponsesStream
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
@@ -67,9 +67,9 @@ def checked(events: list[Event]) -> list[Event]:
     return events
 
 
-def message(events: Iterable[Event]) -> Message:
+def message(events: Iterable[Event]) -> ApiMessage:
     """The answer, folded."""
-    folded = Message()
+    folded = ApiMessage()
     for event in events:
         folded.take(event)
     return folded
