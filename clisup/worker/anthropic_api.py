@@ -69,7 +69,8 @@ def request_fields(request: ApiRequest) -> dict[str, Any]:
         fields["output_config"] = output
     if request.thinking is not None:
         fields["thinking"] = _thinking(request.thinking)
-    fields |= {name: sampling[name] for name in ("temperature", "top_p") if sampling.get(name) is not None}
+    if extra := {name: sampling[name] for name in ("temperature", "top_p") if sampling.get(name) is not None}:
+        fields["extra_body"] = extra  # the SDK has no arguments for them: newer models refuse them
     if sampling.get("stop"):
         fields["stop_sequences"] = list(sampling["stop"])
     return fields

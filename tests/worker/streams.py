@@ -61,9 +61,13 @@ def response(**fields: Any) -> dict[str, Any]:
 
 
 def checked(events: list[Event]) -> list[Event]:
+    """The events, which have the types of the Anthropic SDK; except that an OpenAI API may report no usage."""
     for event in events:
-        if event.get("usage") != {}:  # untold; the Anthropic API always tells it
-            _EVENT.validate_python(event)
+        whole = {"input_tokens": 0, "output_tokens": 0}
+        if event["type"] == "message_start":
+            _EVENT.validate_python({**event, "message": {**event["message"], "usage": whole}})
+        else:
+            _EVENT.validate_python({**event, "usage": event["usage"] or whole} if "usage" in event else event)
     return events
 
 
