@@ -139,7 +139,9 @@ class FakeApi(FakeMessagesAPI):
         if main:
             return self._scripts[min(n, len(self._scripts) - 1)](self.api, n)
         if path == "/v1/models":
-            models = [{"id": name, "type": "model", "object": "model", "created": 1, "owned_by": "x"} for name in ("b", "a")]
+            models = [
+                {"id": name, "type": "model", "object": "model", "created": 1, "owned_by": "x"} for name in ("b", "a")
+            ]
             return [Answer(200, {"object": "list", "data": models, "has_more": False})]
         return [Answer(404, "<html>not here</html>", {"content-type": "text/html"})]
 

@@ -166,7 +166,9 @@ def test_usage_that_the_api_does_not_report_is_unknown_and_so_is_its_cost(tmp_pa
     assert (terminal.usage.input_tokens, terminal.usage.output_tokens, terminal.cost_usd) == (None, None, None)
 
 
-@pytest.mark.parametrize(("api", "model"), [("anthropic", "claude-sonnet-4-5"), ("chat", "gpt-4o"), ("responses", "gpt-4o")])
+@pytest.mark.parametrize(
+    ("api", "model"), [("anthropic", "claude-sonnet-4-5"), ("chat", "gpt-4o"), ("responses", "gpt-4o")]
+)
 def test_a_known_model_has_an_estimated_cost(api: str, model: str, tmp_path: Path) -> None:
     with FakeApi(api, answer(say("Hi."), model=model)) as fake, worker(fake, tmp_path, model=model) as process:
         terminal = process.ask()

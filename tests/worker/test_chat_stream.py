@@ -127,10 +127,16 @@ def test_arguments_that_are_no_object_are_kept_as_broken(arguments: str) -> None
 
 def test_calls_with_one_index_but_ids_of_their_own_are_two_and_arguments_may_come_as_an_object() -> None:
     stream = ChatStream("m")
-    calls = [{"id": "a", "function": {"name": "read", "arguments": {"x": 1}}}, {"id": "b", "function": {"name": "list"}}]
+    calls = [
+        {"id": "a", "function": {"name": "read", "arguments": {"x": 1}}},
+        {"id": "b", "function": {"name": "list"}},
+    ]
     events = stream.take({"id": "1", "choices": [{"delta": {"tool_calls": calls}, "finish_reason": "stop"}]})
     answer = message([*events, *stream.end()])
-    assert [(call["id"], call["name"], call["input"]) for call in answer.calls] == [("a", "read", {"x": 1}), ("b", "list", {})]
+    assert [(call["id"], call["name"], call["input"]) for call in answer.calls] == [
+        ("a", "read", {"x": 1}),
+        ("b", "list", {}),
+    ]
     assert answer.stop_reason == "tool_use"
 
 
