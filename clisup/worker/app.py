@@ -116,10 +116,11 @@ def _serve(options: Namespace) -> int:
 async def _run(
     options: Namespace, entries: Mapping[str, Mapping[str, Any]], history: MessageHistory, system: str | None
 ) -> int:
-    process = WorkerProcess(Frames(history.session_id, options.model))
+    live = options.permission_prompt_tool is not None
+    process = WorkerProcess(Frames(history.session_id, options.model), live=live)
     api = _open_api(options, process.alive)
     permissions = Permissions(
-        options.permission_mode, options.allowedTools or "", asks=options.permission_prompt_tool is not None,
+        options.permission_mode, options.allowedTools or "", asks=live,
         send=process.send, set_state=process.set_state,
     )  # fmt: skip
     sampling = {"max_tokens": options.max_tokens} if options.max_tokens else {}

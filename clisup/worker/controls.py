@@ -46,7 +46,7 @@ def carry_out(process: Controlled, request: Mapping[str, Any]) -> dict[str, Any]
             return {"cancelled": withdrawn is not None}
         case "set_model" if isinstance(model := request.get("model"), str) and model:
             context = process.context
-            context.request = replace(context.request, model=model)
+            context.request = replace(context.request, model=model, by_tool=False)
             process.frames.model = model
             return {"model": model}
         case "set_permission_mode" if (mode := request.get("mode")) in MODES:

@@ -31,8 +31,9 @@ KEEP_ALIVE_S = 5.0
 class WorkerProcess:
     """Loop over the turns until stdin has ended and the queue is empty."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, *, live: bool) -> None:
         self.frames = frames
+        self._live = live
         self.queue = PromptQueue()
         self._context: TurnContext | None = None
         self._seen: set[str] = set()
@@ -62,8 +63,8 @@ class WorkerProcess:
             self.send({"type": "keep_alive"})
 
     def set_state(self, state: str) -> None:
-        """Report a change of the session's state."""
-        if state != self._state:
+        """Report a change of the session's state, in live mode only, as claude does."""
+        if self._live and state != self._state:
             self._state = state
             self.send(self.frames.system("session_state_changed", state=state))
 

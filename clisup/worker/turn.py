@@ -209,7 +209,8 @@ class WorkerTurn:
             chosen = call["id"] == answer["id"]
             text = "Structured output provided successfully" if chosen else "Not run: the final answer was given."
             self._context.history.add_user([self._writer.tool_result(call["id"], text, is_error=not chosen)])
-        value = answer["input"]
+        context, value = self._context, answer["input"]
+        context.request = replace(context.request, by_tool=True)  # the next turns need not try the field again
         self._writer.succeed(json.dumps(value), "tool_use", structured_output=value)
 
     def _refuse(self, message: ApiMessage) -> None:

@@ -149,19 +149,26 @@ class Worker:
     # what the daemon makes of it
 
     @property
-    def decoded(self) -> tuple[list[EventBase], list[Terminal]]:
+    def turns(self) -> list[tuple[list[EventBase], Terminal]]:
+        """The events and the end of each turn."""
         request = LaunchRequest((), "", self.session, False, "/", live=True) if self.live else None
         decoder = ClaudeAdapter().decoder(Carried(cost_usd=0.0), request)
         decoded = [decoder.decode(Line(0, len(line), line.rstrip(b"\n"))) for line in list(self.lines)]
-        events = [event for one in decoded for event in one.events]
-        return events, [one.terminal for one in decoded if one.terminal is not None]
+        turns: list[tuple[list[EventBase], Terminal]] = []
+        events: list[EventBase] = []
+        for one in decoded:
+            events += one.events
+            if one.terminal is not None:
+                turns.append((events, one.terminal))
+                events = []
+        return turns
 
     @property
     def terminals(self) -> list[Terminal]:
-        return self.decoded[1]
+        return [terminal for _, terminal in self.turns]
 
     def events(self, kind: type[E]) -> list[E]:
-        return [event for event in self.decoded[0] if isinstance(event, kind)]
+        return [event for events, _ in self.turns for event in events if isinstance(event, kind)]
 
     def transcript(self) -> list[Frame]:
         [path] = self.home.glob(f".local/state/clisup-worker/projects/*/{self.session}.jsonl")
@@ -188,6 +195,8 @@ def worker(api: FakeApi | str, home: Path, *args: str, **more: Any) -> Iterator[
         yield started
     finally:
         started.kill()
+        noise = [word for word in (b"Traceback", b"Warning", b"never awaited") if word in started.stderr]
         for pipe in (started.process.stdin, started.process.stdout, started.process.stderr):
             assert pipe is not None
             pipe.close()
+    assert not noise, started.stderr

@@ -120,7 +120,12 @@ class FakeApi(FakeMessagesAPI):
 
     def __init__(self, api: str, *scripts: Script, port: int = 0) -> None:
         super().__init__(Scenario("fake", lambda body, n: []), port)
-        self.api, self._scripts = api, scripts
+        self.api, self._scripts, self._first = api, scripts, 0
+
+    def play(self, *scripts: Script) -> None:
+        """From now on these are the replies; the last one is repeated."""
+        with self._lock:
+            self._scripts, self._first = scripts, sum(earlier.main for earlier in self._requests)
 
     @property
     def url(self) -> str:
@@ -137,7 +142,7 @@ class FakeApi(FakeMessagesAPI):
             n = sum(earlier.main for earlier in self._requests)
             self._requests.append(replace(request, main=main))
         if main:
-            return self._scripts[min(n, len(self._scripts) - 1)](self.api, n)
+            return self._scripts[min(n - self._first, len(self._scripts) - 1)](self.api, n)
         if path == "/v1/models":
             models = [
                 {"id": name, "type": "model", "object": "model", "created": 1, "owned_by": "x"} for name in ("b", "a")

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from clisup.core.events import AssistantMessage, ContentDelta, MessageStart, MessageStop, SessionInit, Unparsed
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    ContentDelta,
+    MessageStart,
+    MessageStop,
+    SessionInit,
+    Unparsed,
+)
 from tests.worker.driver import KEY, worker
-from tests.worker.fake_api import APIS, FakeApi, answer, refuse, say, think
+from tests.worker.fake_api import APIS, FakeApi, answer, call, refuse, say, think
 
 each_api = pytest.mark.parametrize("api", APIS)
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
@@ -26,6 +34,7 @@ def test_text_streams_in_the_pieces_of_the_api(api: str, tmp_path: Path) -> None
     assert [delta.text for delta in process.events(ContentDelta)] == ["Hel", "lo", "."]
     assert [block.text for message in process.events(AssistantMessage) for block in message.blocks] == ["Hello."]
     assert not process.events(Unparsed)
+    assert [status.status for status in process.events(BackendStatus)] == ["requesting"]
     [init] = process.events(SessionInit)
     assert (init.native_session_id, init.model) == (process.session, "fake-model")
     assert process.events(MessageStart)[0].model == "fake-model"
@@ -126,18 +135,17 @@ def test_a_schema_is_asked_for_in_the_field_of_each_api(api: str, tmp_path: Path
 
 @each_api
 def test_a_tool_takes_the_answer_where_the_api_has_no_field_for_schemas(api: str, tmp_path: Path) -> None:
-    from tests.worker.fake_api import call
-
-    replies = (refuse(400, "unknown field", kind="invalid_request_error"), answer(call("StructuredOutput", n=3)))
-    with FakeApi(api, *replies, answer(say("Bye."))) as fake, worker(fake, tmp_path) as process:
-        process.say("Count.", asked={"schema": SCHEMA})
-        process.result()
-        process.say("Go on.")
+    count = answer(call("StructuredOutput", n=3))
+    replies = (refuse(400, "unknown field", kind="invalid_request_error"), count, answer(say("Bye.")), count)
+    with FakeApi(api, *replies) as fake, worker(fake, tmp_path) as process:
+        for turn, asked in enumerate(({"schema": SCHEMA}, {}, {"schema": SCHEMA}), 1):
+            process.say("Count.", asked=asked)
+            process.result(turn)
         process.end()
-    terminal = process.terminals[0]
-    assert (terminal.is_error, terminal.structured) == (False, {"n": 3})
+    assert [terminal.structured for terminal in process.terminals] == [{"n": 3}, None, {"n": 3}]
     assert fake.bodies[1]["tool_choice"] and fake.bodies[1]["tools"]
-    assert "Structured output provided" in json.dumps(fake.bodies[2])
+    assert "Structured output provided" in json.dumps(fake.bodies[2]) and "tools" not in fake.bodies[2]
+    assert len(fake.bodies) == 4
 
 
 @each_api

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from clisup.core.events import BackendRetry, ContentDelta, RateLimit, Retracted, Unparsed
+from clisup.core.events import BackendRetry, ContentDelta, EventBase, RateLimit, Retracted, Unparsed
 from clisup.core.terminal import Terminal
 from tests.worker.driver import KEY, KEY_ENV, Worker, worker
 from tests.worker.fake_api import (
@@ -36,6 +36,7 @@ from tests.worker.fake_api import (
 
 each_api = pytest.mark.parametrize("api", APIS)
 NOW = {"retry-after-ms": "1"}
+E = TypeVar("E", bound=EventBase)
 HTML = {"content-type": "text/html"}
 FINE = answer(say("Fine."))
 
@@ -78,14 +79,45 @@ REFUSALS: dict[str, tuple[Script, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@each_api
+class Turn(NamedTuple):
+    """One turn of a process that had many."""
+
+    events: list[EventBase]
+    terminal: Terminal
+    requests: int
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def play(api: str, home: Path, scripts: dict[str, tuple[Script, ...]], *args: str) -> dict[str, Turn]:
+    """A turn of a live process for each of these, by its name: so many processes would take their time."""
+    requests: list[int] = []
+    with FakeApi(api, FINE) as fake, worker(fake, home, *args, live=True) as process:
+        for count, replies in enumerate(scripts.values(), 1):
+            fake.play(*replies)
+            process.say(f"Turn {count}.")
+            process.result(count)
+            requests.append(len(fake.bodies) - sum(requests))
+        process.end()
+    return {
+        name: Turn(events, terminal, asked)
+        for name, (events, terminal), asked in zip(scripts, process.turns, requests, strict=True)
+    }
+
+
+@pytest.fixture(scope="module", params=APIS)
+def refusals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Turn]:
+    scripts = {name: (script,) for name, (script, _, _) in REFUSALS.items()}
+    return play(request.param, tmp_path_factory.mktemp("home"), scripts)
+
+
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_cannot_be_repaired_by_a_repeat_fails_at_once_with_its_kind(api: str, what: str, tmp_path: Path) -> None:
-    script, kind, words = REFUSALS[what]
-    with FakeApi(api, script) as fake, worker(fake, tmp_path) as process:
-        process.ask()
-        failed(process, kind, *words)
-    assert len(fake.bodies) == 1 and not process.events(BackendRetry)
+def test_what_cannot_be_repaired_by_a_repeat_fails_at_once_with_its_kind(what: str, refusals: dict[str, Turn]) -> None:
+    (_, kind, words), turn = REFUSALS[what], refusals[what]
+    assert turn.terminal.error is not None and turn.terminal.error.kind == kind, turn.terminal
+    assert all(word in turn.terminal.error.message for word in words)
+    assert (turn.requests, turn.of(BackendRetry), turn.of(Unparsed)) == (1, [], [])
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
@@ -118,30 +150,34 @@ TEMPORARY: dict[str, tuple[Script, str, int | None]] = {
 }  # fmt: skip
 
 
-@each_api
+@pytest.fixture(scope="module", params=APIS)
+def repaired(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Turn]:
+    scripts = {name: (script, FINE) for name, (script, _, _) in TEMPORARY.items()}
+    return play(request.param, tmp_path_factory.mktemp("home"), scripts)
+
+
+@pytest.fixture(scope="module", params=APIS)
+def lasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Turn]:
+    scripts = {name: (script,) for name, (script, _, _) in TEMPORARY.items()}
+    return play(request.param, tmp_path_factory.mktemp("home"), scripts, "--max-retries", "1")
+
+
 @pytest.mark.parametrize("what", TEMPORARY)
-def test_what_a_repeat_may_repair_is_repeated_and_told(api: str, what: str, tmp_path: Path) -> None:
-    script, kind, status = TEMPORARY[what]
-    with FakeApi(api, script, FINE) as fake, worker(fake, tmp_path) as process:
-        terminal = process.ask()
-        assert process.ended() == 0
-    assert terminal.text == "Fine." and len(fake.bodies) == 2
-    [retry] = process.events(BackendRetry)
+def test_what_a_repeat_may_repair_is_repeated_and_told(what: str, repaired: dict[str, Turn]) -> None:
+    (_, kind, status), turn = TEMPORARY[what], repaired[what]
+    assert (turn.terminal.text, turn.requests) == ("Fine.", 2)
+    [retry] = turn.of(BackendRetry)
     assert (retry.attempt, retry.error.http_status) == (1, status)
-    if status is not None:
-        assert retry.error.kind == kind
-    assert not process.events(Retracted)
+    assert status is None or retry.error.kind == kind
+    assert not turn.of(Retracted) and not turn.of(Unparsed)
 
 
-@each_api
 @pytest.mark.parametrize("what", TEMPORARY)
-def test_what_goes_on_for_ever_ends_after_the_repeats_that_are_allowed(api: str, what: str, tmp_path: Path) -> None:
-    script, kind, _ = TEMPORARY[what]
-    with FakeApi(api, script) as fake, worker(fake, tmp_path, "--max-retries", "1") as process:
-        process.ask()
-        terminal = failed(process, kind)
-    assert terminal.error is not None and terminal.error.retryable
-    assert len(fake.bodies) == 2 and len(process.events(BackendRetry)) == 1
+def test_what_goes_on_for_ever_ends_after_the_repeats_that_are_allowed(what: str, lasting: dict[str, Turn]) -> None:
+    turn = lasting[what]
+    assert turn.terminal.error is not None and turn.terminal.error.kind == TEMPORARY[what][1], turn.terminal
+    assert turn.terminal.error.retryable
+    assert (turn.requests, len(turn.of(BackendRetry))) == (2, 1)
 
 
 @each_api
@@ -289,7 +325,7 @@ def test_without_genai_prices_there_is_no_cost_and_all_else_works(tmp_path: Path
         prompt = json.dumps({"type": "user", "message": {"role": "user", "content": "Hi."}}).encode()
         done = subprocess.run(argv, capture_output=True, input=prompt, env={"HOME": str(tmp_path)}, cwd=tmp_path)
     assert done.returncode == 0
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-2])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert result["result"] == "Hi." and "cost_source" not in result
 
 
