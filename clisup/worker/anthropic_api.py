@@ -39,7 +39,7 @@ class AnthropicApi:
                 ended = event.get("type") == "message_stop"
                 yield event
         if not ended:
-            raise StreamError("the API's answer was cut: its stream ended without a message_stop", word="cut_stream")
+            raise StreamError("the API's answer was cut: its stream ended without a message_stop", code="cut_stream")
 
     async def models(self) -> list[str]:
         """Return the names of the provider's models."""

@@ -83,7 +83,8 @@ def failure_of(error: Exception, endpoint: Endpoint) -> RequestFailure | None:
     if response is not None and response.status_code >= 300:
         return of_response(response.status_code, body, response.headers, time.time(), endpoint)
     if body is not None:  # the SDK raises for an error event of a stream
-        return of_stream(_error_event(body), endpoint)
+        inner = body.get("error", body) if isinstance(body, Mapping) else body
+        return of_stream(StreamError.of(inner), endpoint)
     return of_connection(_cause(error), endpoint)
 
 
@@ -112,21 +113,12 @@ async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[dict[s
             )
         async for item in stream:
             if not hasattr(item, "to_dict"):
-                raise StreamError("the API sent an event that is no JSON object", word="malformed_chunk")
+                raise StreamError("the API sent an event that is no JSON object", code="malformed_chunk")
             yield item.to_dict()
     except json.JSONDecodeError as error:
-        raise StreamError(f"the API sent an event that is no JSON: {error}", word="malformed_chunk") from None
+        raise StreamError(f"the API sent an event that is no JSON: {error}", code="malformed_chunk") from None
     finally:
         await stream.close()
-
-
-def _error_event(body: Any) -> StreamError:
-    inner = body.get("error", body) if isinstance(body, Mapping) else {"message": str(body)}
-    told = inner if isinstance(inner, Mapping) else {"message": str(inner)}
-    code, kind = told.get("code"), told.get("type")
-    word = code if isinstance(code, str) else kind if isinstance(kind, str) else None
-    status = code if isinstance(code, int) else None
-    return StreamError(str(told.get("message") or "the API sent an error"), word=word, status=status)
 
 
 def _cause(error: BaseException) -> str:

@@ -41,7 +41,7 @@ class ChatStream:
     def end(self) -> list[Event]:
         """Return the events that end the answer. Raises `StreamError` if no chunk had a finish reason."""
         if self._finish is None:
-            raise StreamError("the API's answer was cut: its stream ended without a finish_reason", word="cut_stream")
+            raise StreamError("the API's answer was cut: its stream ended without a finish_reason", code="cut_stream")
         reason = "refusal" if self._refused else _STOP_REASONS.get(self._finish, self._finish)
         if reason == "end_turn" and self._answer.has_tool():
             reason = "tool_use"  # some servers end an answer with calls by "stop"
@@ -49,14 +49,14 @@ class ChatStream:
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Event]:
         groq = chunk.get("x_groq") or {}
-        check_error(chunk.get("error"))
-        check_error(groq.get("error"))
+        _check(chunk.get("error"))
+        _check(groq.get("error"))
         events = self._answer.start(str(chunk.get("id") or ""), str(chunk.get("model") or self._model))
         usage = chunk.get("usage") or groq.get("usage")
         if usage:
             self._usage, self.cost_usd = chat_usage(usage), usage.get("cost", self.cost_usd)
         for choice in chunk.get("choices") or ():
-            check_error(choice.get("error"))
+            _check(choice.get("error"))
             events += self._delta(choice.get("delta") or {})
             self._finish = choice.get("finish_reason") or self._finish
         return events
@@ -116,16 +116,9 @@ def chat_usage(usage: Mapping[str, Any]) -> Event:
     )
 
 
-def check_error(error: Any) -> None:
-    """Raise a `StreamError` for the error object of a chunk, if there is one."""
-    if not error:
-        return
-    told = error if isinstance(error, Mapping) else {"message": str(error)}
-    code = told.get("code")
-    word = told.get("type") or (code if isinstance(code, str) else None)
-    raise StreamError(
-        str(told.get("message") or "the API sent an error"), word=word, status=code if isinstance(code, int) else None
-    )
+def _check(error: Any) -> None:
+    if error:
+        raise StreamError.of(error)
 
 
 def _sign(index: int, field: str) -> Event:

@@ -6,7 +6,7 @@ Source of the shapes: the types of the `anthropic` SDK (2.12.0), `RawMessageStre
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,11 +22,25 @@ _DELTAS = {
 
 
 class StreamError(Exception):
-    """Error inside an answer's stream. `word` is the API's own name for the error, or None."""
+    """Error inside an answer's stream. `code` and `kind` are the API's own names for the error, or None."""
 
-    def __init__(self, message: str, *, word: str | None = None, status: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, kind: str | None = None, status: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.message, self.word, self.status = message, word, status
+        self.message, self.code, self.kind, self.status = message, code, kind, status
+
+    @classmethod
+    def of(cls, error: Any) -> StreamError:
+        """Return the error that an API's error object describes. Some APIs use a status as the code."""
+        fields = error if isinstance(error, Mapping) else {"message": str(error)}
+        code, kind = fields.get("code"), fields.get("type")
+        return cls(
+            str(fields.get("message") or "the API sent an error"),
+            code=code if isinstance(code, str) else None,
+            kind=kind if isinstance(kind, str) else None,
+            status=code if isinstance(code, int) else None,
+        )
 
 
 @contextmanager
@@ -36,7 +50,7 @@ def shape_errors() -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         words = f"the API sent an event of an unknown shape ({type(error).__name__}: {error})"
-        raise StreamError(words, word="malformed_chunk") from None
+        raise StreamError(words, code="malformed_chunk") from None
 
 
 class AnswerBuilder:
@@ -131,7 +145,7 @@ class ApiMessage:
         self.usage: Event = {}
         self.ended = False
         self.counted = False
-        """Whether the turn has counted the usage."""
+        """Set when the turn has counted the usage."""
         self.broken: dict[str, str] = {}
         """Raw arguments, by call id, of calls whose arguments are no JSON object."""
         self._input: dict[int, list[str]] = {}

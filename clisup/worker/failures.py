@@ -91,6 +91,7 @@ _INVALID = _Word("invalid_request")
 _LIMIT = _Word("rate_limit", again=True)
 _LOGIN = _Word("authentication_failed")
 _NETWORK = _Word("server_error", "connection_failed", again=True)
+_TLS = _Word("server_error", "tls_untrusted_ca")
 _NO_API = _Word("server_error", "gateway_content_type")
 _NO_MODEL = _Word("model_not_found")
 _FORBIDDEN = _Word(None)
@@ -127,9 +128,9 @@ _RESETS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-ratelimi
 
 def of_response(status: int, body: Any, headers: Mapping[str, str], now: float, endpoint: Endpoint) -> RequestFailure:
     """Return the failure that an error response reports. `now` is in seconds since the epoch."""
-    told = _told(body)
-    message = str(told.get("message") or told.get("detail") or f"the API answered with status {status}")
-    word = _word(told, message, status)
+    error = _error_object(body)
+    message = str(error.get("message") or error.get("detail") or f"the API answered with status {status}")
+    word = _word(error, message, status)
     if word is _NO_API:
         message = f"{endpoint.url} is no API of this kind (status 404: {message}); check the backend's base_url"
     elif word is _LOGIN and endpoint.key_env:
@@ -137,23 +138,23 @@ def of_response(status: int, body: Any, headers: Mapping[str, str], now: float, 
     elif word is _LOGIN:
         message = f"{message} (name the variable with the key in the backend's key_env)"
     after = retry_after(headers, now) if word.again else None
-    return _failure(endpoint.redact(message), word, status, after)
+    return _failure(endpoint, message, word, status, after)
 
 
 def of_stream(error: StreamError, endpoint: Endpoint) -> RequestFailure:
     """Return the failure that an error inside an answer's stream reports."""
-    word = _word({"type": error.word}, error.message, error.status or 0)
+    word = _word({"code": error.code, "type": error.kind}, error.message, error.status or 0)
     if word is _INVALID and error.status is None:
         word = _SERVER
-    return _failure(endpoint.redact(error.message), word, 403 if word is _FORBIDDEN else error.status)
+    return _failure(endpoint, error.message, word, 403 if word is _FORBIDDEN else error.status)
 
 
 def of_connection(why: str, endpoint: Endpoint) -> RequestFailure:
     """Return the failure of a connection that could not be made, or that broke."""
     if _TLS_TEXT.search(why):
         message = f"cannot reach {endpoint.url} by TLS: {why}; name the authority's certificate in SSL_CERT_FILE"
-        return RequestFailure(message, code="server_error", api_error="tls_untrusted_ca")
-    return _failure(f"Unable to connect to API {endpoint.url}: {why}", _NETWORK, None)
+        return _failure(endpoint, message, _TLS, None)
+    return _failure(endpoint, f"Unable to connect to API {endpoint.url}: {why}", _NETWORK, None)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -172,13 +173,20 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return max(ends, default=None)
 
 
-def _failure(message: str, word: _Word, status: int | None, after: float | None = None) -> RequestFailure:
+def _failure(
+    endpoint: Endpoint, message: str, word: _Word, status: int | None, after: float | None = None
+) -> RequestFailure:
     return RequestFailure(
-        message, code=word.code, api_error=word.api_error, status=status, again=word.again, retry_after_s=after
+        endpoint.redact(message),
+        code=word.code,
+        api_error=word.api_error,
+        status=status,
+        again=word.again,
+        retry_after_s=after,
     )
 
 
-def _told(body: Any) -> Mapping[str, Any]:
+def _error_object(body: Any) -> Mapping[str, Any]:
     """Return the error object of a body: the value of `error`, the body itself, or its text. HTML says nothing."""
     if isinstance(body, Mapping):
         inner = body.get("error")
@@ -187,7 +195,7 @@ def _told(body: Any) -> Mapping[str, Any]:
     return {"message": text[:500]} if text and not text.startswith("<") else {}
 
 
-def _word(told: Mapping[str, Any], message: str, status: int) -> _Word:
+def _word(error: Mapping[str, Any], message: str, status: int) -> _Word:
     if status == 413 or (_TOO_LONG_TEXT.search(message) and status in (0, 400, 422)):
         return _TOO_LONG
     if status == 404:
@@ -195,7 +203,7 @@ def _word(told: Mapping[str, Any], message: str, status: int) -> _Word:
     if _SPENT_TEXT.search(message):
         return _QUOTA
     for name in ("code", "type"):
-        if isinstance(word := told.get(name), str) and word in _BY_WORD:
+        if isinstance(word := error.get(name), str) and word in _BY_WORD:
             return _BY_WORD[word]
     if status in _BY_STATUS:
         return _BY_STATUS[status]

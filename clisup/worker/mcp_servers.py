@@ -110,13 +110,14 @@ class McpServers:
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], tool_id: str) -> ToolOutcome:
         """Run a tool. A failure is a result, too: the model reads it."""
+        client = self._clients.get(tool.server)
+        if client is None:
+            return ToolOutcome(f"The MCP server {tool.server} has ended.", is_error=True)
         try:
-            said = await self._clients[tool.server].call_tool(
-                tool.name, dict(arguments), meta={"claudecode/toolUseId": tool_id}
-            )
+            answer = await client.call_tool(tool.name, dict(arguments), meta={"claudecode/toolUseId": tool_id})
         except Exception as error:  # a server may fail in any way
             return ToolOutcome(f"{type(error).__name__}: {error}", is_error=True)
-        return _result(said)
+        return _outcome(answer)
 
     async def _serve(self, name: str, task_status: trio.TaskStatus[None]) -> None:
         """Run one server. Its start ends when the server has listed its tools, or has failed."""
@@ -185,9 +186,9 @@ async def _tools_of(client: Any, server: str) -> list[McpTool]:
             return found
 
 
-def _result(said: Any) -> ToolOutcome:
+def _outcome(answer: Any) -> ToolOutcome:
     """Return a server's answer as claude has it: a text for a failure, else blocks."""
-    blocks = [_block(part) for part in said.content]
+    blocks = [_block(part) for part in answer.content]
     left = RESULT_MAX
     for block in blocks:
         if block["type"] == "text":
@@ -195,8 +196,10 @@ def _result(said: Any) -> ToolOutcome:
             if len(text) > left:
                 block["text"] = f"{text[:left]}\n... [{len(text) - left} characters truncated] ..."
             left = max(0, left - len(text))
-    if said.is_error:
+    if answer.is_error:
         return ToolOutcome("\n".join(block["text"] for block in blocks if block["type"] == "text"), is_error=True)
+    if not blocks and answer.structured_content is not None:
+        return ToolOutcome([{"type": "text", "text": json.dumps(answer.structured_content, ensure_ascii=False)}])
     return ToolOutcome(blocks)
 
 

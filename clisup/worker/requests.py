@@ -74,16 +74,16 @@ def _chat_prompt(blocks: Sequence[Block]) -> list[Item]:
     sent: list[Item] = [
         {"role": "tool", "tool_call_id": block["tool_use_id"], "content": _result_text(block)} for block in results
     ]
-    said = [block for block in blocks if block["type"] in ("text", "image")]
-    said += [image for block in results for image in _images(block)]
-    if all(block["type"] == "text" for block in said):
-        text = "".join(block["text"] for block in said)
+    shown = [block for block in blocks if block["type"] in ("text", "image")]
+    shown += [image for block in results for image in _images(block)]
+    if all(block["type"] == "text" for block in shown):
+        text = "".join(block["text"] for block in shown)
         return [*sent, {"role": "user", "content": text}] if text else sent
     parts = [
         {"type": "text", "text": block["text"]}
         if block["type"] == "text"
         else {"type": "image_url", "image_url": {"url": _data_url(block)}}
-        for block in said
+        for block in shown
     ]
     return [*sent, {"role": "user", "content": parts}]
 

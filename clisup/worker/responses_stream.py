@@ -35,7 +35,7 @@ class ResponsesStream:
         """Return the events that end the answer. Raises `StreamError` for a cut stream."""
         if self._ended is None:
             raise StreamError(
-                "the API's answer was cut: its stream ended without response.completed", word="cut_stream"
+                "the API's answer was cut: its stream ended without response.completed", code="cut_stream"
             )
         return self._ended
 
@@ -43,9 +43,9 @@ class ResponsesStream:
         response = event.get("response") or {}
         match event["type"]:
             case "error":
-                _fail(event)
+                raise StreamError.of(event.get("error") or event)
             case "response.failed":
-                _fail(response.get("error") or {})
+                raise StreamError.of(response.get("error") or {})
             case "response.completed" | "response.incomplete":
                 started = self._start(response)
                 self._ended = self._end(response)
@@ -125,7 +125,3 @@ def responses_usage(usage: Mapping[str, Any]) -> Event:
         cache_write=int(prompt.get("cache_write_tokens") or 0),
         thinking=output.get("reasoning_tokens"),
     )
-
-
-def _fail(error: Mapping[str, Any]) -> None:
-    raise StreamError(str(error.get("message") or "the API sent an error"), word=error.get("code") or error.get("type"))

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from clisup.worker.api import Api, ApiRequest, failure_of
+from clisup.worker.call_runner import CallRunner
 from clisup.worker.conversation import request_messages
 from clisup.worker.events import ApiMessage
 from clisup.worker.failures import RequestFailure
@@ -20,7 +21,6 @@ from clisup.worker.mcp_servers import McpServers
 from clisup.worker.permissions import Permissions
 from clisup.worker.retries import delay_of
 from clisup.worker.schemas import STRUCTURED_TOOL
-from clisup.worker.tool_calls import ToolCalls
 from clisup.worker.turn_writer import TurnWriter
 
 __all__ = ["MAX_BROKEN", "TurnContext", "WorkerTurn"]
@@ -58,7 +58,7 @@ class WorkerTurn:
             sampling={**context.request.sampling, **(asked.get("sampling") or {})},
             tools=[*(asked.get("tools") or ()), *context.servers.definitions()],
         )
-        self._calls: ToolCalls | None = None
+        self._calls: CallRunner | None = None
         self._broken = 0
 
     async def play(self, steering: Callable[[], list[dict[str, Any]]]) -> bool:
@@ -175,7 +175,7 @@ class WorkerTurn:
                 api_error="malformed_tool_use_exhausted",
             )
         context = self._context
-        self._calls = ToolCalls(calls, message.broken, context.servers, context.permissions, self._writer)
+        self._calls = CallRunner(calls, message.broken, context.servers, context.permissions, self._writer)
         stopped = await self._calls.run()
         context.history.add_user([self._calls.results[call["id"]] for call in calls])
         self._calls = None

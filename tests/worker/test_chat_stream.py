@@ -98,14 +98,18 @@ def test_a_stream_that_ends_without_a_reason_was_cut() -> None:
     stream.take(chunk({"content": "half an ans"}))
     with pytest.raises(StreamError, match="was cut") as caught:
         stream.end()
-    assert caught.value.word == "cut_stream"
+    assert caught.value.code == "cut_stream"
 
 
 @pytest.mark.parametrize(
     ("error", "word", "status"),
     [
         ({"message": "overloaded", "code": 503}, None, 503),
-        ({"message": "slow down", "type": "rate_limit_exceeded", "code": "rate_limit"}, "rate_limit_exceeded", None),
+        (
+            {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit_exceeded"},
+            "rate_limit_exceeded",
+            None,
+        ),
         ("it broke", None, None),
     ],
 )
@@ -114,7 +118,7 @@ def test_an_error_in_the_middle_of_the_stream_is_one(error: Any, word: str | Non
     stream.take(chunk({"content": "half"}))
     with pytest.raises(StreamError) as caught:
         stream.take(chunk(error=error))
-    assert (caught.value.word, caught.value.status) == (word, status)
+    assert (caught.value.code, caught.value.status) == (word, status)
     assert caught.value.message in str(error)
 
 
@@ -150,4 +154,4 @@ def test_a_call_without_an_id_gets_one_that_no_other_answer_has() -> None:
 def test_a_chunk_of_an_unknown_shape_is_an_error_of_the_stream(chunk: Any) -> None:
     with pytest.raises(StreamError) as caught:
         ChatStream("m").take(chunk)
-    assert caught.value.word == "malformed_chunk"
+    assert caught.value.code == "malformed_chunk"

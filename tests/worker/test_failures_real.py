@@ -23,6 +23,7 @@ from tests.worker.fake_api import (
     Cut,
     FakeApi,
     Raw,
+    Reply,
     Script,
     answer,
     call,
@@ -194,6 +195,23 @@ def test_an_answer_that_breaks_off_after_its_first_word_is_not_repeated(api: str
     assert len(fake.bodies) == 1 and not process.events(BackendRetry)
     assert [delta.text for delta in process.events(ContentDelta)] == ["Half an"]
     assert len(process.events(Retracted)) == 1
+
+
+def test_an_error_in_the_middle_of_an_answer_ends_it_with_the_kind_of_the_error(tmp_path: Path) -> None:
+    error = Raw({"type": "raw"}, {}, 'data: {"error": {"message": "slow down", "code": 429}}\n\n')
+    with FakeApi("chat", partial(say("Half"), error), FINE) as fake, worker(fake, tmp_path) as process:
+        process.ask()
+        failed(process, "rate_limit", "slow down")
+    assert len(fake.bodies) == 1
+
+
+def test_a_request_that_is_repeated_is_counted_as_far_as_the_api_told_its_tokens(tmp_path: Path) -> None:
+    def begun(api: str, n: int) -> Reply:
+        return [*answer(say("x"))(api, n)[:1], Cut()]
+
+    with FakeApi("anthropic", begun, FINE) as fake, worker(fake, tmp_path) as process:
+        assert process.ask().usage.input_tokens == 1000 + 1001
+    assert len(process.events(BackendRetry)) == 1
 
 
 def test_an_event_of_an_unknown_shape_is_an_error_of_the_server(tmp_path: Path) -> None:

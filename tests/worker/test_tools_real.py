@@ -210,6 +210,19 @@ def test_plan_mode_runs_only_tools_that_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_result_of_structured_content_alone_is_its_json(tmp_path: Path) -> None:
+    config = mcp_config(
+        tmp_path, good={"command": sys.executable, "args": [str(TOOL_SERVER.with_name("mcp_server.py"))]}
+    )
+    calls = answer(call("mcp__good__count"), call("mcp__good__count", words="some"))
+    with (
+        FakeApi("chat", calls, DONE) as fake,
+        worker(fake, tmp_path, *config, "--allowedTools", "mcp__good") as process,
+    ):
+        process.ask()
+    assert sorted(content for content, _ in results(process)) == ["some", '{"counts": [1, 2], "unit": "\u00e9"}']
+
+
 # Tools of the caller
 
 OWN = [{"name": "weather", "description": "Tell the weather.", "input_schema": {"type": "object", "properties": {}}}]

@@ -1,4 +1,4 @@
-"""Tool calls of one answer: permissions, parallel runs, and results."""
+"""Tool calls of one answer: permissions, parallel runs and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clisup.worker.mcp_servers import McpServers
 from clisup.worker.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
 
-__all__ = ["HEARTBEAT_S", "MAX_CALLS", "ToolCalls"]
+__all__ = ["HEARTBEAT_S", "MAX_CALLS", "CallRunner"]
 
 MAX_CALLS = 32
 """Calls that run in parallel. Further calls wait."""
@@ -21,8 +21,8 @@ HEARTBEAT_S = 30.0
 Call = Mapping[str, Any]
 
 
-class ToolCalls:
-    """Calls of one answer. `broken` has the raw arguments of calls whose arguments are no JSON object, by call id."""
+class CallRunner:
+    """Runner of one answer's calls. `broken` has the raw arguments of calls whose arguments are no JSON object, by call id."""
 
     def __init__(
         self,
