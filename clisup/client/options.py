@@ -25,6 +25,8 @@ class SessionOptions(TypedDict, total=False):
     budget: dict[str, float] | None
     tools: list[dict[str, Any]] | None
     history: Sequence[Mapping[str, Any]] | None
+    cli_tools: Literal["default", "none"] | list[str] | None
+    system_prompt_mode: Literal["append", "replace"] | None
 
 
 class PromptOptions(TypedDict, total=False):
@@ -35,6 +37,8 @@ class PromptOptions(TypedDict, total=False):
     when_limited: Literal["wait", "refuse"]
     expand: bool
     output_schema: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    sampling: Mapping[str, Any] | None
 
 
 class EventOptions(TypedDict, total=False):

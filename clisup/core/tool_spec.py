@@ -17,7 +17,9 @@ MAX_TOOLS_BYTES = 1024 * 1024
 
 
 class ToolDefinition(BaseModel):
-    """One tool. `timeout_s` is how long a call of it may take; None: `daemon.tool_timeout_s`."""
+    """One tool. `timeout_s` is how long a call of it may take; None: `daemon.tool_timeout_s`. `wait_s` is how long a call waits while
+    no client serves the session; None: `daemon.tool_wait_s`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -25,6 +27,7 @@ class ToolDefinition(BaseModel):
     description: Annotated[str, Field(max_length=64 * 1024)] = ""
     input_schema: dict[str, Any]
     timeout_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)] | None = None
+    wait_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)] | None = None
 
     @field_validator("input_schema")
     @classmethod

@@ -77,4 +77,6 @@ def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:
         cwd=options.cwd or defaults.cwd,
         labels={**defaults.labels, **options.labels},
         session={**defaults.session, **options.session},
+        sampling=defaults.sampling if options.sampling is None else options.sampling.over(defaults.sampling),
+        cli_tools=options.cli_tools or defaults.cli_tools,
     )

@@ -49,7 +49,7 @@ from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.models import as_model
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools import Tool, check_tools
+from clisup.llm.tools import AnyTool, as_tools
 
 __all__ = ["Conversation"]
 
@@ -75,7 +75,7 @@ class Conversation:
         model: LanguageModel | str,
         *,
         system: str | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[AnyTool] = (),
         policies: Sequence[Policy] | None = None,
         memory: WorkingMemory | None = None,
         budget: SessionBudget | Budget | None = None,
@@ -89,8 +89,7 @@ class Conversation:
     ) -> None:
         self._model = as_model(model)
         self._memory, self._budget = memory, _checked(budget)
-        check_tools(tools)
-        self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
+        self._tools = (*as_tools(tools), *(() if memory is None else (memory.tool(),)))
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, labels_of(labels), dict(session or {})
