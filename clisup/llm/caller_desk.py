@@ -7,7 +7,8 @@ or else have the same name and input.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import inf
 
 import trio
 
@@ -17,7 +18,11 @@ from clisup.llm.reading import TurnReader
 from clisup.llm.replies import reply_of
 from clisup.llm.tools import ToolDefinition
 
-__all__ = ["WHOLE_S", "CallerDesk"]
+__all__ = ["BESIDE_S", "WHOLE_S", "CallerDesk"]
+
+BESIDE_S = 1.0
+"""Seconds that a stream waits for the call of a tool that runs here, of which the same message told. A CLI that runs its tools one after
+the other sends it later."""
 
 WHOLE_S = 5.0
 """Seconds that a stream waits for the end of a message whose call has come already. Such an end may be lost with its connection."""
@@ -41,7 +46,8 @@ class CallerDesk:
         self._ids: dict[str, str] = {}  # the bridge's id -> the model's
         self._replies: dict[str, ToolReply] = {}  # by the model's id
         self._kept: OrderedDict[str, ToolReply] = OrderedDict()
-        self._running = 0
+        self._here: list[ToolCall] = []
+        self._running, self._paused = 0, False
         self._news = trio.Event()
 
     # -- what the daemon tells
@@ -62,6 +68,9 @@ class CallerDesk:
         """Run a tool of this process, once for each call: a parked chat is served again, and then asked again."""
         if (kept := self._kept.get(call.call_id)) is not None:
             return kept
+        while self._paused:  # it would be cut off where the chat is parked
+            await self._news.wait()
+        self._here.append(call)
         self._running += 1
         try:
             reply = self._kept[call.call_id] = await work()
@@ -76,11 +85,11 @@ class CallerDesk:
 
     def follow(self, reader: TurnReader) -> None:
         """Match calls with the events of this turn from now on."""
-        self._reader, self._replies = reader, {}
-        self._news = trio.Event()  # a parked chat may go on in another run of trio
+        self._reader, self._replies, self._here = reader, {}, []
 
     def bring(self, results: Mapping[str, ToolResultBlock]) -> None:
         """Answer the calls of these ids, now or when they come."""
+        self._paused = False
         self._replies |= {id_: reply_of(result.content, result.is_error) for id_, result in results.items()}
         self._stir()
 
@@ -93,7 +102,7 @@ class CallerDesk:
         if self._match():
             self._stir()
         waiting, reader = self._waiting(), self._reader
-        if reader is None or self._running or not any(map(self._is_whole, waiting)):
+        if reader is None or trio.current_time() < self._ready_at(waiting):
             return ()
         come = {self._ids[call_id] for call_id in waiting}
         return tuple(
@@ -102,21 +111,35 @@ class CallerDesk:
             if id_ not in self._replies and (id_ in come or not self._tells_ends or reader.is_whole(id_))
         )
 
+    def pause(self) -> None:
+        """Let no tool begin here before the results come."""
+        self._paused = True
+
     @property
     def deadline(self) -> float:
         """When `due` has to be asked again, whatever comes until then: trio's time."""
-        waiting = () if self._running else self._waiting()
-        return min((self._open[call_id][1] + WHOLE_S for call_id in waiting), default=float("inf"))
+        return self._ready_at(self._waiting())
 
     def _waiting(self) -> list[str]:
         """Calls that have come, are known to the turn, and have no result."""
         return [id_ for id_ in self._open if id_ in self._ids and self._ids[id_] not in self._replies]
 
-    def _is_whole(self, call_id: str) -> bool:
-        assert self._reader is not None
-        if not self._tells_ends or self._reader.is_whole(self._ids[call_id]):
-            return True
-        return trio.current_time() >= self._open[call_id][1] + WHOLE_S
+    def _ready_at(self, waiting: Sequence[str]) -> float:
+        """When the answer ends, by what is known now."""
+        if self._running or self._reader is None:
+            return inf
+        slack_s = {id_: self._slack_s(self._reader, self._ids[id_]) for id_ in waiting}
+        return min((self._open[id_][1] + slack_s[id_] for id_ in waiting), default=inf)
+
+    def _slack_s(self, reader: TurnReader, id_: str) -> float:
+        if self._tells_ends and not reader.is_whole(id_):
+            return WHOLE_S
+        return BESIDE_S if any(not self._has_come(call) for call in reader.running.values()) else 0.0
+
+    def _has_come(self, use: ToolUseBlock) -> bool:
+        return any(
+            call.tool_use_id == use.id or (call.name, call.input) == (use.name, use.input) for call in self._here
+        )
 
     def _match(self) -> bool:
         """Find the model's id of each call that has come. Was one found?"""

@@ -90,7 +90,8 @@ class _Open:
 class TurnReader:
     """Reads one turn. Give it the envelopes of that turn in order, with payloads whole (`clisup.llm.payloads`).
 
-    `callers` names the tools that the caller runs, as the backend names them. `calling` are their calls without a result.
+    `callers` names the tools that the caller runs, as the backend names them. `calling` are their calls without a result, `running`
+    those of our tools that run here.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class TurnReader:
         self._model, self._session_id, self._turn_id = model, session_id, turn_id
         self._callers = frozenset(callers)
         self.calling: dict[str, ToolUseBlock] = {}
+        self.running: dict[str, ToolUseBlock] = {}
         self._brought: dict[str, ToolResultBlock] = {}
         self._begun: set[str | None] = set()
         self._open: dict[str | None, _Open] = {}
@@ -191,7 +193,7 @@ class TurnReader:
         for open_ in self._open.values():
             if open_.id == event.message_id:
                 for block in open_.blocks[event.from_index :]:
-                    self.calling.pop(block.tool_use_id or "", None)
+                    self._over(block.tool_use_id or "")
                 del open_.blocks[event.from_index :]
                 open_.shown.clear()
         yield Retracted(event.reason)
@@ -206,12 +208,17 @@ class TurnReader:
         self._ran_tools = self._ran_tools or not (of_caller or event.name in _ANSWERING)
         open_ = self._open.setdefault(parent, _Open())
         name, ours = own_name(event.name)
-        if of_caller:
-            self.calling[event.tool_use_id] = ToolUseBlock(id=event.tool_use_id, name=name, input=dict(event.input))
+        if of_caller or ours:
+            calls = self.calling if of_caller else self.running
+            calls[event.tool_use_id] = ToolUseBlock(id=event.tool_use_id, name=name, input=dict(event.input))
         yield ToolStarted(event.tool_use_id, name, dict(event.input), parent, at, ours or of_caller)
         if not self._is_there(open_, event.tool_use_id):
             block = SaidBlock(kind="tool_use", tool_use_id=event.tool_use_id, name=event.name, input=event.input)
             open_.blocks.append(block)
+
+    def _over(self, tool_use_id: str) -> None:
+        self.calling.pop(tool_use_id, None)
+        self.running.pop(tool_use_id, None)
 
     def _is_there(self, open_: _Open, tool_use_id: str | None) -> bool:
         return tool_use_id in open_.calls
@@ -219,7 +226,7 @@ class TurnReader:
     def _tool_result(self, event: ToolResult, at: str) -> Iterator[StreamEvent]:
         parent = self._calls.get(event.tool_use_id, event.parent_tool_use_id)
         yield from self._done(parent, at)
-        self.calling.pop(event.tool_use_id, None)
+        self._over(event.tool_use_id)
         result = ToolResultBlock(tool_use_id=event.tool_use_id, content=_content(event), is_error=event.is_error)
         brought = self._brought.get(event.tool_use_id)
         if brought is not None and (brought.text, brought.is_error) == (result.text, result.is_error):

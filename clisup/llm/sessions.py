@@ -289,7 +289,8 @@ class SessionChat:
                     self._stopped = OpenRound((), event.completion.messages, (), calls)
                 yield event
         calls = () if turn.result is not None or self.desk is None else self.desk.due()
-        if calls and turn.accepted is not None:
+        if calls and self.desk is not None and turn.accepted is not None:
+            self.desk.pause()
             for event in reader.pause(calls, at):
                 if isinstance(event, Finished):
                     self._turn = StoppedTurn(turn.accepted, reader, self._seq, calls)
