@@ -122,8 +122,8 @@ class ModelCalls:
         sent back at most `repairs` times; then `StructureError` is raised. A CLI's own tools are left out where that can be
         (`cli_tools="default"` leaves them in).
         """
-        said, opened = _opened(prompt, {"cli_tools": "none", **options})
-        async with self.chat(opened) as chat:
+        said, opened = _opened(prompt, options)
+        async with self.chat(opened.plain("answer with a value")) as chat:
             return await ask(chat, said, Shape.of(schema), repairs=repairs)
 
 

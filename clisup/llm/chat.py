@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
@@ -18,7 +18,7 @@ from clisup.errors import UsageError
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, ToolUseBlock
 from clisup.llm.names import ModelName
 from clisup.llm.sampling import Sampling
-from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools
+from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 __all__ = [
     "Chat",
@@ -267,6 +267,19 @@ class ChatOptions:
     """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
     sampling: Sampling | None = None
     cli_tools: Literal["none", "default"] | None = None
+
+    def plain(self, do: str) -> ChatOptions:
+        """The same for a call that wants a value: without a CLI's own tools, unless these options say otherwise.
+
+        Raises `UsageError` where a tool is among them that the caller runs: the call to `do` has no place for its results.
+        """
+        if definitions := definitions_of(self.offered):
+            raise UsageError(
+                f"the tool {definitions[0].name} cannot be used to {do}, because the caller runs it",
+                kind="usage",
+                hint="make it a tool that runs here, with @tool",
+            )
+        return self if self.cli_tools is not None else replace(self, cli_tools="none")
 
     @property
     def offered(self) -> tuple[Tool | ToolDefinition, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -126,8 +125,3 @@ def _parted(
 async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | None:
     """What the backend can do; None for one that is not there, which `session/new` then refuses in its own words."""
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)
-
-
-def near_names(name: str, known: Sequence[str]) -> list[str]:
-    """Known names that are spelled nearly so."""
-    return difflib.get_close_matches(name, known, n=3, cutoff=0.6)

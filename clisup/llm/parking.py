@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import trio
 
@@ -21,9 +21,6 @@ from clisup.llm.reading import TurnReader
 from clisup.llm.rounds import OpenRound, last_said
 from clisup.llm.tools import Tool
 
-if TYPE_CHECKING:
-    from clisup.rpc.models import PromptResult
-
 __all__ = ["PARKED", "PARKED_MAX", "ParkedChat", "ParkedChats", "Place", "StoppedTurn"]
 
 PARKED_MAX = 64
@@ -32,9 +29,11 @@ PARKED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class StoppedTurn:
-    """A turn that waits for results: what has read it, up to which event, and its open calls."""
+    """A turn that waits for results: what has read it, up to which event, and its open calls. `accepted` is the daemon's answer to its
+    prompt.
+    """
 
-    accepted: PromptResult
+    accepted: Any
     reader: TurnReader
     seq: int
     calls: tuple[ToolUseBlock, ...]

@@ -30,13 +30,13 @@ from clisup.llm.parking import PARKED, ParkedChat, Place, StoppedTurn
 from clisup.llm.payloads import whole
 from clisup.llm.reading import TurnReader
 from clisup.llm.refusals import as_llm_errors
+from clisup.llm.registry import near_names
 from clisup.llm.rounds import GO_ON, OpenRound, last_said, open_round, results_in
 from clisup.llm.seeding import seeded
 from clisup.llm.serving import serving
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import Tool, definitions_of
 from clisup.llm.wire import definitions_to_wire, prompt_to_wire
-from clisup.rpc.models import PromptResult
 
 __all__ = ["CLIENT_NAME", "SessionChat", "SessionSettings", "has_parked", "open_chat"]
 
@@ -84,10 +84,22 @@ async def _of_new(
     opening = await opening_of(client, name, options)
     chat = SessionChat(client, opening, name, settings, options)
     stack.push_async_callback(chat.leave)  # first: who is cancelled while it opens does not know whether it is
-    await chat.open()
+    try:
+        await chat.open()
+    except ClisupError as error:
+        raise await _told(client, name, error) from error
     if "tools" in opening.params:
         await stack.enter_async_context(_served(client, chat.session.id, opening.runnable, chat.desk))
     return chat
+
+
+async def _told(client: AsyncClient, name: ModelName, error: ClisupError) -> LLMError:
+    """The refusal. For a backend that is not there it names those that are spelled nearly so."""
+    failure = error_of_refusal(error)
+    known = [info.name for info in await client.backends()] if error.kind == "backend_not_found" else []
+    if known and (near := near_names(name.backend, known)):
+        failure.hint = f"did you mean {' or '.join(map(repr, near))}?"
+    return failure
 
 
 async def _of_parked(
@@ -318,7 +330,7 @@ class SessionChat:
     def _resumed(self, stopped: StoppedTurn) -> AsyncTurn:
         """The rest of a turn that has waited for results."""
 
-        async def begin() -> tuple[PromptResult, AsyncEvents]:
+        async def begin() -> tuple[Any, AsyncEvents]:
             events = self.session.events(stopped.seq, deltas=True)
             events._subscription.expected = (
                 True  # as `AsyncSession.run`: the turn is there, also after a restart of the daemon
