@@ -11,6 +11,9 @@ import trio
 import trio.lowlevel
 from harness import Harness
 
+from clisup.errors import UsageError
+from clisup.llm import blocking
+from clisup.llm.budget import Budget
 from clisup.llm.chat import (
     Chat,
     ChatOptions,
@@ -23,10 +26,16 @@ from clisup.llm.chat import (
     ToolEnded,
     ToolStarted,
 )
-from clisup.llm.failures import InvalidRequest
+from clisup.llm.client import Client
+from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.failures import InvalidRequest, Overloaded
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Model, resolve
 from clisup.llm.parking import PARKED, ParkedChats
+from clisup.llm.retrying import RetryPolicy
+from clisup.llm.serving import to_wire
+from clisup.llm.signatures import Predict
+from clisup.llm.testing import Reply, ScriptedModel, ToolCall
 from clisup.llm.toolbox import tool
 from clisup.llm.tools import ToolDefinition
 
@@ -319,3 +328,152 @@ def test_the_end_of_the_run_closes_what_is_parked(daemon: Harness) -> None:
 
     assert trio.run(main).tool_calls
     assert sessions(daemon) == [] and len(PARKED) == 0
+
+
+# -- above a chat
+
+
+async def test_a_turn_of_a_conversation_goes_on_with_the_results_of_its_calls(daemon: Harness) -> None:
+    with trio.fail_after(BOUND_S):
+        async with Conversation(demo(daemon), tools=[LOOK_UP, OPENAI]) as conversation:
+            first = await conversation.send(f"@usage 20 3\n{PARALLEL}")
+            assert (
+                first.finish_reason is FinishReason.TOOL_CALLS and [call.result for call in first.calls] == [None] * 2
+            )
+            with pytest.raises(InvalidRequest, match="no result for"):
+                await conversation.send("And now?")
+            brought = [ToolResultBlock(tool_use_id=call.id, content=call.name) for call in first.calls]
+            turn = await conversation.send(Message.user(brought))
+            assert conversation.turns == (turn,) and conversation.chats_opened == 1
+            again = await conversation.send("@recall")
+    assert (turn.id, turn.text, turn.prompt) == (first.id, "That was all.", first.prompt)
+    assert [call.essence for call in turn.calls] == [
+        ("look_up", {"word": "a"}, "look_up", False), ("ask", {"n": 2}, "ask", False),
+    ]  # fmt: skip
+    assert (turn.usage.input_tokens, turn.outcome) == (20, "completed")
+    assert conversation.chats_opened == 1 and "@usage 20 3" in again.text, "nothing was edited: it is the same chat"
+
+
+async def test_a_conversation_that_was_saved_at_open_calls_goes_on_elsewhere(daemon: Harness) -> None:
+    with trio.fail_after(BOUND_S):
+        async with Conversation(demo(daemon), tools=[LOOK_UP, OPENAI]) as conversation:
+            await conversation.send("My name is Ada.")
+            await conversation.send(PARALLEL)
+        model = ScriptedModel("It is done.")
+        async with Conversation.from_json(conversation.to_json(), model, tools=[LOOK_UP, OPENAI]) as other:
+            brought = [ToolResultBlock(tool_use_id=call.id, content=call.name) for call in other.turns[-1].calls]
+            turn = await other.send(Message.user(brought))
+    assert len(other.turns) == 2 and turn.text == "It is done."
+    assert [call.result is not None for call in turn.calls] == [True, True]
+    (asked,) = model.asked
+    assert [message.role for message in asked.messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert asked.prompt.content == tuple(brought)
+
+
+async def test_the_limit_in_the_middle_of_a_turn_hands_it_to_the_next_model(daemon: Harness) -> None:
+    spare = ScriptedModel("It is a star.")
+    client = Client(demo(daemon), [spare], retry=RetryPolicy(attempts=1))
+    with trio.fail_after(BOUND_S):
+        async with client.chat(ChatOptions(tools=[LOOK_UP])) as chat:
+            done = end_of(await events_of(chat, "@mcp look_up {}\n@error usage_limit"))
+            last = end_of(await events_of(chat, results(done, "a star")))
+    assert (last.text, str(last.model)) == ("It is a star.", "scripted/model")
+    assert spare.asked[0].messages[1].tool_uses == done.tool_calls
+    assert spare.asked[0].prompt == results(done, "a star")
+
+
+async def test_a_client_finds_the_model_whose_turn_is_parked(daemon: Harness) -> None:
+    broken = ScriptedModel(*[Overloaded("busy", kind="overloaded")] * 2)
+    client = Client(broken, [demo(daemon)], retry=RetryPolicy(attempts=1))
+    with trio.fail_after(BOUND_S):
+        done = await client.complete(PARALLEL, tools=[LOOK_UP, OPENAI])
+        last = await client.complete([Message.user(PARALLEL), *done.messages, results(done, "a", "b")])
+    assert (last.text, last.turn_id, len(broken.asked)) == ("That was all.", done.turn_id, 1)
+
+
+def test_blocking_code_owns_the_loop_as_well(daemon: Harness) -> None:
+    model = blocking.resolve("demo", socket=daemon.socket, cwd=str(daemon.cwd))
+    done = model.complete(PARALLEL, tools=[LOOK_UP, OPENAI])
+    last = model.complete([Message.user(PARALLEL), *done.messages, results(done, "a", "b")])
+    assert (last.text, last.turn_id) == ("That was all.", done.turn_id)
+    with model.chat(ChatOptions(tools=[LOOK_UP, OPENAI])) as chat:
+        done = chat.complete(PARALLEL)
+        assert chat.complete(results(done, "a", "b")).text == "That was all."
+
+
+async def test_a_budget_counts_a_turn_that_stops_at_calls_once(daemon: Harness) -> None:
+    budget = Budget(usd=5.0)
+    with trio.fail_after(BOUND_S):
+        async with Conversation(demo(daemon), tools=[LOOK_UP, OPENAI], budget=budget) as conversation:
+            turn = await conversation.send(f"@usage 20 3\n@cost 0.5\n{PARALLEL}")
+            brought = [ToolResultBlock(tool_use_id=call.id, content="") for call in turn.calls]
+            await conversation.send(Message.user(brought))
+    assert (budget.spent.usd, budget.spent.tokens, budget.spent.unknown_usd) == (0.5, 23, 0)
+
+
+# -- what a definition is
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}, "timeout_s": 5},
+        ToolDefinition("ask", "Ask.", {"type": "object"}, timeout_s=5),
+    ],
+)
+def test_a_definition_may_be_a_mapping(given: Any) -> None:
+    (found,) = ChatOptions(tools=[given]).offered
+    assert found == ToolDefinition("ask", "Ask.", {"type": "object"}, timeout_s=5)
+    assert ChatOptions(tools=[OPENAI]).offered == (ToolDefinition("ask", "Ask.", {"type": "object"}),)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"name": "a b", "input_schema": {"type": "object"}}, "its name"),
+        ({"name": "a", "input_schema": {"type": "string"}}, "JSON Schema of type object"),
+        ({"name": "a"}, "name or input_schema is missing"),
+        ({"name": "a", "input_schema": {"type": "object"}, "run": 1}, "unknown key 'run'"),
+        ({"name": "a", "input_schema": {"type": "object"}, "timeout_s": 0}, "timeout_s"),
+        ({"type": "function", "function": {}}, "its name"),
+    ],
+)
+def test_a_mapping_that_defines_no_tool_is_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        ChatOptions(tools=[given])
+
+
+def test_a_definition_tells_the_daemon_how_long_its_calls_wait() -> None:
+    own = ToolDefinition("own", "", {"type": "object"}, timeout_s=90)
+    assert [(told["timeout_s"], told["wait_s"]) for told in to_wire([LOOK_UP, own])] == [(630, 630), (120, 120)]
+
+
+async def test_a_value_has_no_place_for_calls_of_the_caller() -> None:
+    for ask in (
+        lambda: ScriptedModel("[1]").structured("Numbers?", list[int], tools=[LOOK_UP]),
+        lambda: Predict("a -> b", model=ScriptedModel("b"), options=ChatOptions(tools=[LOOK_UP])).run(a="x"),
+    ):
+        with pytest.raises(UsageError, match="the caller runs it"):
+            await ask()
+
+
+# -- in a script
+
+
+async def test_a_script_ends_an_answer_at_calls_of_the_caller() -> None:
+    model = ScriptedModel(Reply("Let me see.", ToolCall("look_up", {"word": "sun"})), "A star.")
+    async with model.chat(ChatOptions(tools=[LOOK_UP])) as chat:
+        done = end_of(await events_of(chat, "What is the sun?"))
+        assert done.finish_reason is FinishReason.TOOL_CALLS and [call.input for call in done.tool_calls] == [
+            {"word": "sun"}
+        ]
+        with pytest.raises(InvalidRequest, match="no result for"):
+            await events_of(chat, "And?")
+        assert end_of(await events_of(chat, results(done, "a star"))).text == "A star."
+    model.assert_used_up()
+
+
+async def test_a_script_that_goes_on_after_such_a_call_is_refused() -> None:
+    model = ScriptedModel(Reply(ToolCall("look_up"), "And then."))
+    with pytest.raises(UsageError, match="make what follows the next step"):
+        await model.complete("Hi", tools=[LOOK_UP])

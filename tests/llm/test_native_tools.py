@@ -263,3 +263,17 @@ async def test_a_backend_that_cannot_leave_its_tools_out_is_asked_as_it_is(wire:
         await model.structured("Numbers?", list[int])
     assert not {"cli_tools", "system_prompt_mode"} & {*sent.opened[0], *sent.opened[1]}
     assert sent.opened[0]["system_prompt"] == "Count." and "system_prompt" not in sent.opened[1]
+
+
+# -- thinking
+
+
+async def test_the_proof_of_thinking_goes_back_with_the_calls_that_it_led_to(wire: Any) -> None:
+    thought = AssistantMessage(
+        message_id="m1", blocks=(Block(kind="thinking", text="The sun?", signature="proof"), *CALLED[0].blocks)
+    )
+    sent, model = wire((thought, *CALLED[1:]), DONE, **NATIVE)
+    async with bounded():
+        done = await model.complete("What is the sun?", tools=[LOOK_UP])
+        await model.complete([Message.user("What is the sun?"), *done.messages, RESULT], tools=[LOOK_UP])
+    assert sent.opened[1]["history"][1]["content"][0] == {"type": "thinking", "text": "The sun?", "signature": "proof"}
