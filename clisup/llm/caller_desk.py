@@ -117,15 +117,15 @@ class CallerDesk:
 
     @property
     def deadline(self) -> float:
-        """When `due` has to be asked again, whatever comes until then: trio's time."""
+        """Time of trio at which `due` has to be asked again, if nothing comes before."""
         return self._ready_at(self._waiting())
 
     def _waiting(self) -> list[str]:
-        """Calls that have come, are known to the turn, and have no result."""
+        """Return calls that have come, are known to the turn, and have no result."""
         return [id_ for id_ in self._open if id_ in self._ids and self._ids[id_] not in self._replies]
 
     def _ready_at(self, waiting: Sequence[str]) -> float:
-        """When the answer ends, by what is known now."""
+        """Time at which the answer ends, by what is known now."""
         if self._running or self._reader is None:
             return inf
         slack_s = {id_: self._slack_s(self._reader, self._ids[id_]) for id_ in waiting}
@@ -142,7 +142,7 @@ class CallerDesk:
         )
 
     def _match(self) -> bool:
-        """Find the model's id of each call that has come. Was one found?"""
+        """Find the model's id of each call that has come. Return whether one was found."""
         calling = self._reader.calling if self._reader is not None else {}
         found = False
         for call_id, (call, _) in self._open.items():

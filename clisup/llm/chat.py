@@ -269,7 +269,7 @@ class ChatOptions:
     cli_tools: Literal["none", "default"] | None = None
 
     def plain(self, do: str) -> ChatOptions:
-        """The same for a call that wants a value: without a CLI's own tools, unless these options say otherwise.
+        """Return these options for a call that wants a value: without a CLI's own tools, unless they say otherwise.
 
         Raises `UsageError` where a tool is among them that the caller runs: the call to `do` has no place for its results.
         """
@@ -283,7 +283,7 @@ class ChatOptions:
 
     @property
     def offered(self) -> tuple[Tool | ToolDefinition, ...]:
-        """`tools`, each mapping as the `ToolDefinition` that it is."""
+        """Tools, each mapping as the `ToolDefinition` that it is."""
         return as_tools(self.tools)
 
     def __post_init__(self) -> None:

@@ -108,7 +108,7 @@ class ClientChat:
         return self._open_one.chat.session_id
 
     def park(self) -> None:
-        """As that of the chat that answers: a turn that waits for results outlives this chat."""
+        """Have a turn that waits for results outlive this chat."""
         if self._held is not None and (park := getattr(self._held.chat, "park", None)) is not None:
             park()
 
@@ -192,8 +192,8 @@ class ClientChat:
         return self._held
 
     def _history(self, prompt: Prompt | None) -> tuple[tuple[Message, ...], Prompt | None]:
-        """What was said, as every backend takes it, and the prompt that comes next. Some CLIs count the ids of calls anew in each turn,
-        and an answer may have had no word at its end. What the caller gave is left as it is.
+        """Return the history in the form that every backend takes, and the prompt that comes next. Some CLIs count the ids of calls anew
+        in each turn, and an answer may have no word at its end. The caller's own history stays as it is.
         """
         if len(self.messages) == len(self._options.history):
             return self.messages, prompt
@@ -216,7 +216,7 @@ class ClientChat:
 
 
 def _waits(model: LanguageModel, options: ChatOptions) -> bool:
-    """Does a chat of this model wait for the results that come next?"""
+    """Return whether a chat of this model waits for the results that come next."""
     waits = getattr(model, "has_parked", None)
     return waits is not None and bool(waits(options))
 

@@ -40,7 +40,7 @@ class Model(ModelCalls):
         return open_chat(self.name, merged, self.settings) if self.behind is None else self.behind.chat(merged)
 
     def has_parked(self, options: ChatOptions) -> bool:
-        """Does a chat of this model wait for the results of the tool calls at which the history stops?"""
+        """Return whether a chat of this model waits for results of the tool calls at which the history stops."""
         return self.behind is None and has_parked(self.name, _merged(self.defaults, options), self.settings)
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
@@ -91,7 +91,7 @@ def as_model(model: LanguageModel | str) -> LanguageModel:
 
 
 def models_of(model: LanguageModel | str) -> tuple[LanguageModel, ...]:
-    """As `as_model`; a registered name that stands for several models gives them all."""
+    """Return the model, or all models that a registered name stands for."""
     chain = chain_of(model) if isinstance(model, str) else None
     return tuple(as_model(part) for part in chain) if chain is not None else (as_model(model),)
 

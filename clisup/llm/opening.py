@@ -1,4 +1,4 @@
-"""How a session is opened for a chat: what of the chat's options its backend takes, and what has to be told in words."""
+"""Plan of a chat's session: the options that its backend takes, and those that are told in words."""
 
 from __future__ import annotations
 
@@ -114,7 +114,10 @@ def _plain(can: Mapping[str, Any], system: str | None) -> dict[str, Any]:
 def _parted(
     history: Sequence[Message], stopped: OpenRound | None, *, native: bool, takes: bool
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What of a history goes to the session as it is, and what is told in words. A CLI takes no history that stops at open calls."""
+    """Part a history into messages that the session takes and messages to tell in words.
+
+    A CLI takes no history that stops at open calls.
+    """
     if not takes:
         return (), tuple(history)
     if stopped is None:
@@ -123,5 +126,5 @@ def _parted(
 
 
 async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | None:
-    """What the backend can do; None for one that is not there, which `session/new` then refuses in its own words."""
+    """Return the backend's capabilities; None for one that is not there, which `session/new` refuses in its own words."""
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)

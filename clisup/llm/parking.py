@@ -41,7 +41,10 @@ class StoppedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a call has to share with the one that parked, besides the tool calls: some CLIs count the ids of calls anew in each session."""
+    """Circumstances that a call shares with the one that parked.
+
+    Tool calls alone are not enough: some CLIs count their ids anew in each session.
+    """
 
     name: ModelName
     socket: str | None
@@ -51,7 +54,7 @@ class Place:
 
 @dataclass(eq=False, slots=True)
 class ParkedChat:
-    """One chat. `close` ends its session."""
+    """Chat that is parked. `close` ends its session."""
 
     place: Place
     said: str
@@ -65,7 +68,7 @@ class ParkedChat:
     _over: trio.Event = field(default_factory=trio.Event)
 
     def fits(self, place: Place, stopped: OpenRound) -> bool:
-        """Did this chat stop at these calls?"""
+        """Return whether this chat stopped at these calls."""
         calls = [(call.id, call.name, call.input) for call in stopped.calls]
         mine = [(call.id, call.name, call.input) for call in self.turn.calls]
         same = self.place == place and self.said == last_said(stopped.since)
@@ -80,7 +83,7 @@ class ParkedChat:
 
 
 class ParkedChats:
-    """All of this process, the oldest first. May be used from several threads."""
+    """Parked chats, the oldest first. Several threads may use it."""
 
     def __init__(self, most: int = PARKED_MAX) -> None:
         self._most = most
@@ -107,7 +110,7 @@ class ParkedChats:
             return next((chat for chat in reversed(self._chats) if chat.fits(place, stopped)), None)
 
     def take(self, place: Place, stopped: OpenRound) -> ParkedChat | None:
-        """As `find`, and the chat is the caller's from now on."""
+        """Find the chat and take it out: it is the caller's from now on."""
         chat = self.find(place, stopped)
         if chat is None or not self._remove(chat):
             return None
@@ -140,4 +143,4 @@ async def _closed(chat: ParkedChat) -> None:
 
 
 PARKED = ParkedChats()
-"""Those of this process."""
+"""Parked chats of this process."""

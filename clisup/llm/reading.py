@@ -120,7 +120,7 @@ class TurnReader:
         return self._ran_tools
 
     def is_whole(self, call_id: str) -> bool:
-        """Has the message of this call ended? Only where the backend tells the end of messages."""
+        """Return whether the message of this call has ended, for a backend that tells the ends of messages."""
         return self._calls.get(call_id) not in self._begun
 
     def bring(self, results: Sequence[ToolResultBlock]) -> None:

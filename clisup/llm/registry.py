@@ -12,8 +12,9 @@ from clisup.llm.chat import LanguageModel, checked_model
 __all__ = ["Registered", "chain_of", "near_names", "register", "registered", "unregister"]
 
 Registered = str | LanguageModel | Sequence[str | LanguageModel] | Callable[[], LanguageModel]
-"""What a name may stand for: another name, a model, a list of both (the first one answers, the others are its fallbacks), or a function
-that gives a model."""
+"""Values that a name may stand for: another name, a model, a list of both, or a function that gives a model.
+
+Of a list the first model answers, and the others are its fallbacks."""
 
 _lock = threading.Lock()
 _names: dict[str, Registered] = {}
@@ -55,13 +56,13 @@ def unregister(name: str) -> None:
 
 
 def registered() -> tuple[str, ...]:
-    """All names, sorted."""
+    """Return all names, sorted."""
     with _lock:
         return tuple(sorted(_names))
 
 
 def chain_of(name: str) -> tuple[str | LanguageModel, ...] | None:
-    """What a name stands for: models, and names that are not registered. None where the name itself is not.
+    """Return the models that a name stands for, and names that are not registered. None if the name itself is not.
 
     Raises `UsageError` where names lead back to themselves.
     """
@@ -71,7 +72,7 @@ def chain_of(name: str) -> tuple[str | LanguageModel, ...] | None:
 
 
 def near_names(name: str, others: Sequence[str] = ()) -> list[str]:
-    """Names that are spelled nearly so: registered ones, and `others`."""
+    """Return names that are spelled nearly so: registered ones, and `others`."""
     return difflib.get_close_matches(name, dict.fromkeys([*registered(), *others]), n=3, cutoff=0.6)
 
 

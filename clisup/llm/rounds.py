@@ -27,13 +27,13 @@ class OpenRound(NamedTuple):
 
     @property
     def calls(self) -> tuple[ToolUseBlock, ...]:
-        """All calls of the last message."""
+        """Calls of the last message."""
         last = next((message for message in reversed(self.since) if message.role == "assistant"), None)
         return () if last is None else last.tool_uses
 
     @property
     def without_results(self) -> tuple[Message, ...]:
-        """The history up to the message of the calls."""
+        """History up to the message of the calls."""
         end = max((n for n, message in enumerate(self.since, 1) if message.role == "assistant"), default=0)
         return (*self.before, *self.since[:end])
 
@@ -54,14 +54,14 @@ def open_round(history: Sequence[Message]) -> OpenRound | None:
 
 
 def last_said(messages: Sequence[Message]) -> str:
-    """The text of the user's last prompt, without results of tools."""
+    """Return the text of the user's last prompt, without results of tools."""
     return next((message.text for message in reversed(messages) if _is_prompt(message)), "")
 
 
 def results_in(
     prompt: Message, waiting: Sequence[ToolUseBlock], brought: Sequence[ToolResultBlock] = ()
 ) -> dict[str, ToolResultBlock]:
-    """The results that a prompt brings, and those `brought` before, by the ids of the calls.
+    """Return the results that a prompt brings, and those `brought` before, by the ids of the calls.
 
     Raises `InvalidRequest` where a call that waits has no result, or a result no call.
     """

@@ -1,4 +1,4 @@
-"""How a model chooses its words: the params of an API that a CLI has not. Pure."""
+"""Params by which a model chooses its words: an API has them, a CLI has not. Pure."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def open_chat(name: ModelName, options: ChatOptions, settings: SessionSett
 
 
 def has_parked(name: ModelName, options: ChatOptions, settings: SessionSettings) -> bool:
-    """Does a chat of this model wait for results of the calls at which the history stops?"""
+    """Return whether a chat of this model waits for results of the calls at which the history stops."""
     stopped = open_round(options.history)
     return stopped is not None and PARKED.find(_place(name, options, settings), stopped) is not None
 

@@ -80,11 +80,11 @@ class ToolDefinition:
 
 
 AnyTool = Tool | ToolDefinition | Mapping[str, Any]
-"""What `tools=` takes: a tool that runs here, a definition of one that the caller runs, or such a definition as a mapping."""
+"""Values that `tools=` takes: tools that run here, definitions of tools that the caller runs, or such definitions as mappings."""
 
 
 def as_tools(tools: Sequence[AnyTool]) -> tuple[Tool | ToolDefinition, ...]:
-    """The tools, with each mapping as a `ToolDefinition`. Raises `UsageError` for what is none: most often a function without `@tool`."""
+    """Return the tools, with each mapping as a `ToolDefinition`. Raises `UsageError` for what is none: most often a function without `@tool`."""
     if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
         raise UsageError(
             f"cannot offer {tools!r:.100} as tools, because it is no list of them",
@@ -95,12 +95,12 @@ def as_tools(tools: Sequence[AnyTool]) -> tuple[Tool | ToolDefinition, ...]:
 
 
 def definitions_of(tools: Iterable[Tool | ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """Those that the caller runs."""
+    """Return the tools that the caller runs."""
     return tuple(tool for tool in tools if isinstance(tool, ToolDefinition))
 
 
 def runnable_of(tools: Iterable[Tool | ToolDefinition]) -> tuple[Tool, ...]:
-    """Those that run here."""
+    """Return the tools that run here."""
     return tuple(tool for tool in tools if not isinstance(tool, ToolDefinition))
 
 
@@ -118,7 +118,7 @@ def _checked(tool: Any) -> Tool | ToolDefinition:
 
 
 def _defined(given: Mapping[str, Any]) -> ToolDefinition:
-    """A definition of a mapping: our own keys, or OpenAI's `{"type": "function", "function": {...}}`."""
+    """Make a definition of a mapping: our own keys, or OpenAI's `{"type": "function", "function": {...}}`."""
     about = given
     if given.get("type") == "function" and isinstance(given.get("function"), Mapping):
         theirs = given["function"]

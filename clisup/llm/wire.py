@@ -32,7 +32,7 @@ def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict
 
 
 def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
-    """Without marks of the cache, which a prompt has not."""
+    """Return the block without marks of the cache, which a prompt has not."""
     found = {name: value for name, value in wire.items() if name != "cache"}
     if isinstance(content := found.get("content"), list):
         found["content"] = [_unmarked(part) for part in content]
@@ -40,7 +40,7 @@ def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def definitions_to_wire(definitions: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
-    """The `tools` of `session/prompt`."""
+    """Return the `tools` of `session/prompt`."""
     return [
         {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
         for tool in definitions

@@ -1,4 +1,4 @@
-"""A turn that stops at calls of the caller's tools, and goes on with their results: one turn in the conversation. Pure."""
+"""Turns that stop at calls of the caller's tools, and go on with their results: one turn in the conversation. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["going_on_with", "joined", "waiting_calls"]
 
 
 def waiting_calls(turns: Sequence[Turn]) -> tuple[ToolUseBlock, ...]:
-    """The calls of the last turn that wait for the caller's results."""
+    """Return the calls of the last turn that wait for the caller's results."""
     if not turns or turns[-1].finish_reason is not FinishReason.TOOL_CALLS or turns[-1].outcome != "completed":
         return ()
     return tuple(
@@ -23,14 +23,14 @@ def waiting_calls(turns: Sequence[Turn]) -> tuple[ToolUseBlock, ...]:
 
 
 def going_on_with(turns: Sequence[Turn], results: Mapping[str, ToolResultBlock]) -> tuple[tuple[Message, ...], Message]:
-    """The history and the prompt for a chat that knows nothing of the turn: it ends with the calls, the prompt has the results."""
+    """Return the history and the prompt for a chat that knows nothing of the turn: it ends with the calls, the prompt has the results."""
     told = _answered(turns[-1], results)
     *history, prompt = sound([*messages_of(turns[:-1]), told.prompt, *messages_of((told,), ended=False)])
     return tuple(history), prompt
 
 
 def joined(before: Turn, after: Turn, results: Mapping[str, ToolResultBlock]) -> Turn:
-    """The turn with what came of it after the results."""
+    """Return the turn with what came of it after the results."""
     costs = [turn.cost for turn in (before, after) if turn.cost is not None]
     told = _answered(before, results)
     return after.model_copy(
