@@ -63,7 +63,9 @@ class _ApiAdapter(ClaudeAdapter):
     default_versions = ">=1,<2"
     login_args = ()
     packages: tuple[str, ...] = ()
-    fields = "api"  # of which there are no recordings: the worker's frames are our own, and no version of a CLI changes them
+    fields = (
+        "api"  # of which there are no recordings: the worker's frames are our own, and no version of a CLI changes them
+    )
     errors = (
         *(rule for rule in ERRORS if rule.where == "status"),
         *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Sampling"]
+__all__ = ["SamplingParams"]
 
 
-class Sampling(BaseModel):
+class SamplingParams(BaseModel):
     """Sampling of one answer. `max_tokens` limits its length, `stop` ends it, and `seed` repeats it as far as the API can."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "ToolAnswer", "ToolLimits", "refused"]
+__all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "OwnTimes", "ToolAnswer", "ToolLimits", "refused"]
 
 MAX_OPEN_CALLS = 64
 """Of one session: more at once are answered with an error."""
@@ -33,6 +33,13 @@ class ToolLimits(NamedTuple):
     wait_s: float
 
 
+class OwnTimes(NamedTuple):
+    """Seconds that one tool has of its own, as `ToolLimits`; None: the limit of all tools."""
+
+    timeout_s: float | None = None
+    wait_s: float | None = None
+
+
 @dataclass(eq=False, slots=True)
 class OpenCall:
     """One call. `ended` is why it ended, where no client has answered it."""
@@ -43,6 +50,7 @@ class OpenCall:
     tool_use_id: str | None
     turn_id: str | None
     timeout_s: float
+    wait_s: float
     ends_at: float
     given_up_at: float | None
     waiters: int = 0
@@ -51,10 +59,10 @@ class OpenCall:
 
 
 class OpenCalls:
-    """Those of one session. `timeouts` has every tool by its name, with its own time where it has one."""
+    """Those of one session. `times` has every tool by its name, with its own times."""
 
-    def __init__(self, timeouts: Mapping[str, float | None]) -> None:
-        self._timeouts = timeouts
+    def __init__(self, times: Mapping[str, OwnTimes]) -> None:
+        self._times = times
         self._calls: dict[str, OpenCall] = {}
 
     def __len__(self) -> int:
@@ -69,8 +77,8 @@ class OpenCalls:
 
     def refusal(self, call_id: str, name: str) -> ToolAnswer | None:
         """Why no call of this tool can be begun, in words for the model; None where it can be."""
-        if name not in self._timeouts:
-            return refused(f"There is no tool {name!r}; there are: {', '.join(sorted(self._timeouts))}.")
+        if name not in self._times:
+            return refused(f"There is no tool {name!r}; there are: {', '.join(sorted(self._times))}.")
         if call_id not in self._calls and len(self._calls) >= MAX_OPEN_CALLS:
             return refused(f"The tool was not run, because {MAX_OPEN_CALLS} calls are open: wait for their results.")
         return None
@@ -89,16 +97,19 @@ class OpenCalls:
     ) -> OpenCall:
         """The call of this id: one that is open already, or a new one. `refusal` was asked before."""
         if (call := self._calls.get(call_id)) is None:
-            timeout_s = self._timeouts[name] or limits.timeout_s
-            given_up_at = None if served else now + limits.wait_s
-            call = OpenCall(call_id, name, arguments, tool_use_id, turn_id, timeout_s, now + timeout_s, given_up_at)
+            own = self._times[name]
+            timeout_s, wait_s = own.timeout_s or limits.timeout_s, own.wait_s or limits.wait_s
+            given_up_at = None if served else now + wait_s
+            times = (timeout_s, wait_s, now + timeout_s, given_up_at)
+            call = OpenCall(call_id, name, arguments, tool_use_id, turn_id, *times)
             self._calls[call_id] = call
         return call
 
     def serving(self, *, served: bool, wait_s: float, now: float) -> None:
-        """Somebody serves from now on, or nobody does."""
+        """Somebody serves from now on, or nobody does. `wait_s` is that of tools without one of their own."""
         for call in self._calls.values():
-            call.given_up_at = None if served else now + wait_s
+            call.wait_s = self._times[call.name].wait_s or wait_s
+            call.given_up_at = None if served else now + call.wait_s
 
     def settle(self, call_id: str, answer: ToolAnswer) -> OpenCall | None:
         """The first answer ends the call; None where there is none open of this id."""
@@ -114,7 +125,7 @@ class OpenCalls:
         """When it ends without an answer."""
         return call.ends_at if call.given_up_at is None else min(call.ends_at, call.given_up_at)
 
-    def expire(self, call: OpenCall, limits: ToolLimits, now: float) -> bool:
+    def expire(self, call: OpenCall, now: float) -> bool:
         """End the call where its time is over: it has an answer then, in words for the model."""
         if call.answer is not None or now < self.next_at(call):
             return False
@@ -122,7 +133,7 @@ class OpenCalls:
         if call.ended == "timeout":
             text = f"The tool did not answer within {call.timeout_s:g} s and was given up; it may still have had an effect."
         else:
-            text = f"The tool was not run to its end: for {limits.wait_s:g} s there was no client to run it."
+            text = f"The tool was not run to its end: for {call.wait_s:g} s there was no client to run it."
         self.settle(call.call_id, refused(text))
         return True
 

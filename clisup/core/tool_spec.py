@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolDefinition", "Tools"]
+__all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolSpec", "Tools"]
 
 BRIDGE_SERVER = "clisup"
 """The name of our MCP server: to claude a tool of ours is `mcp__clisup__<name>`."""
@@ -16,8 +16,10 @@ MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 1024 * 1024
 
 
-class ToolDefinition(BaseModel):
-    """One tool. `timeout_s` is how long a call of it may take; None: `daemon.tool_timeout_s`."""
+class ToolSpec(BaseModel):
+    """One tool. `timeout_s` is how long a call of it may take; None: `daemon.tool_timeout_s`. `wait_s` is how long a call waits while
+    no client serves the session; None: `daemon.tool_wait_s`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -25,6 +27,7 @@ class ToolDefinition(BaseModel):
     description: Annotated[str, Field(max_length=64 * 1024)] = ""
     input_schema: dict[str, Any]
     timeout_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)] | None = None
+    wait_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)] | None = None
 
     @field_validator("input_schema")
     @classmethod
@@ -34,7 +37,7 @@ class ToolDefinition(BaseModel):
         return schema
 
 
-def _checked(tools: list[ToolDefinition]) -> list[ToolDefinition]:
+def _checked(tools: list[ToolSpec]) -> list[ToolSpec]:
     names = [tool.name for tool in tools]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"the name {twice[0]!r} stands twice: each tool needs a name of its own")
@@ -44,5 +47,5 @@ def _checked(tools: list[ToolDefinition]) -> list[ToolDefinition]:
     return tools
 
 
-Tools = Annotated[list[ToolDefinition], Field(min_length=1, max_length=MAX_TOOLS), AfterValidator(_checked)]
+Tools = Annotated[list[ToolSpec], Field(min_length=1, max_length=MAX_TOOLS), AfterValidator(_checked)]
 """What `session/new` takes: names of their own, and at most `MAX_TOOLS_BYTES` of JSON together."""

@@ -44,7 +44,8 @@ def check_brought(mcp_config: dict[str, Any] | None) -> None:
 def servers_with_bridge(session: Session, tools: ToolDesk) -> dict[str, Any]:
     """The `mcpServers` of a session with these tools: the client's, and our server."""
     limits = tools.limits
-    limit_s = max(limits.timeout_s, tools.longest_s) + limits.wait_s + SLACK_S
+    longest = tools.longest
+    limit_s = max(limits.timeout_s, longest.timeout_s) + max(limits.wait_s, longest.wait_s) + SLACK_S
     bridge = {
         "type": "stdio",
         "command": sys.executable,

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from clisup.core.events import Notice
 from clisup.core.lifecycle import SessionState
 from clisup.core.refusing import wrong_field
-from clisup.core.tool_calls import OpenCall, OpenCalls, ToolAnswer, ToolLimits, refused
+from clisup.core.tool_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.daemon.recorder import Item
 from clisup.errors import UsageError, WorldError
 from clisup.rpc.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
@@ -55,9 +55,13 @@ class ToolDesk:
     def __init__(self, session: Session) -> None:
         self._session = session
         brought = session.dir.read_tools()
-        timeouts = {tool["name"]: tool.get("timeout_s") for tool in brought.definitions} if brought else {}
-        self.calls = OpenCalls(timeouts)
-        self.longest_s = max((own_s or 0.0 for own_s in timeouts.values()), default=0.0)  # of the tools' own times
+        told = brought.definitions if brought else []
+        times = {tool["name"]: OwnTimes(tool.get("timeout_s"), tool.get("wait_s")) for tool in told}
+        self.calls = OpenCalls(times)
+        self.longest = ToolLimits(  # of the tools' own times
+            max((own.timeout_s or 0.0 for own in times.values()), default=0.0),
+            max((own.wait_s or 0.0 for own in times.values()), default=0.0),
+        )
         self.token = brought.token if brought else None  # by which its bridge is known, until the session is closed
         self._server: ToolServer | None = None
         self._news = trio.Event()
@@ -159,7 +163,7 @@ class ToolDesk:
 
     async def _answer(self, call: OpenCall) -> ToolAnswer:
         while call.answer is None:
-            if self.calls.expire(call, self.limits, trio.current_time()):
+            if self.calls.expire(call, trio.current_time()):
                 self._ended(call, call.ended or "timeout")
                 break
             with trio.move_on_at(self.calls.next_at(call)):

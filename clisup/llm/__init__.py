@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TextDelta,
         ThinkingDelta,
         ToolEnded,
+        ToolInputDelta,
         ToolStarted,
         Waiting,
     )
@@ -86,7 +87,9 @@ if TYPE_CHECKING:
     )
     from clisup.llm.models import Model, resolve
     from clisup.llm.names import ModelName
+    from clisup.llm.registry import register, registered, unregister
     from clisup.llm.retrying import Fallback, Retry, RetryPolicy
+    from clisup.llm.sampling import Sampling
     from clisup.llm.signatures import (
         ChainOfThought,
         InputField,
@@ -101,7 +104,7 @@ if TYPE_CHECKING:
     from clisup.llm.streams import EventStream
     from clisup.llm.structured import Structured
     from clisup.llm.toolbox import ToolError, tool
-    from clisup.llm.tools import Tool, ToolOutput
+    from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
     from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
 
 # module of `clisup.llm` -> the names that are taken from it
@@ -109,7 +112,7 @@ _NAMES = {
     "budget": "Budget",
     "calls": "ModelCalls",
     "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
-    " TaskChanged TextDelta ThinkingDelta ToolEnded ToolStarted Waiting",
+    " TaskChanged TextDelta ThinkingDelta ToolEnded ToolInputDelta ToolStarted Waiting",
     "client": "Client",
     "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls Step SubAgentDelegation SummarizeSubAgentChatter"
     " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
@@ -119,12 +122,14 @@ _NAMES = {
     "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
     "models": "Model resolve",
     "names": "ModelName",
+    "registry": "register registered unregister",
     "retrying": "Fallback Retry RetryPolicy",
+    "sampling": "Sampling",
     "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
     "streams": "EventStream",
     "structured": "Structured",
     "toolbox": "ToolError tool",
-    "tools": "Tool ToolOutput",
+    "tools": "Tool ToolDefinition ToolOutput",
     "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
 }
 _FROM = {"Usage": "clisup.core.usage"} | {
@@ -177,6 +182,7 @@ __all__ = [
     "Retracted",
     "Retry",
     "RetryPolicy",
+    "Sampling",
     "SessionBudget",
     "Signature",
     "Stage",
@@ -197,8 +203,10 @@ __all__ = [
     "TimedOut",
     "TokenBudget",
     "Tool",
+    "ToolDefinition",
     "ToolEnded",
     "ToolError",
+    "ToolInputDelta",
     "ToolInteraction",
     "ToolOutput",
     "ToolResultBlock",
@@ -212,10 +220,13 @@ __all__ = [
     "WorkflowResult",
     "WorkingMemory",
     "default_policies",
+    "register",
+    "registered",
     "resolve",
     "signature",
     "to_wire_messages",
     "tool",
+    "unregister",
     "using",
 ]
 

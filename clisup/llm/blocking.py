@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Never, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Never, Self, TypeVar, Unpack, overload
 
 from clisup.llm import client, models
 from clisup.llm.calls import CallOptions, ModelCalls
@@ -26,12 +26,28 @@ from clisup.llm.conversation.nodes import Turn
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.names import ModelName
 from clisup.llm.portal import Held, the_portal
+from clisup.llm.signatures import ChainOfThought as AsyncChainOfThought
+from clisup.llm.signatures import Predict as AsyncPredict
+from clisup.llm.signatures import Prediction, Signature
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured
+from clisup.llm.workflow import Loop, WorkflowResult
 
-__all__ = ["BlockingChat", "BlockingModel", "BlockingStream", "Client", "Conversation", "resolve"]
+__all__ = [
+    "BlockingChat",
+    "BlockingModel",
+    "BlockingPredict",
+    "BlockingStream",
+    "ChainOfThought",
+    "Client",
+    "Conversation",
+    "Predict",
+    "resolve",
+    "run_workflow",
+]
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Signature)
 
 
 def resolve(name: str | ModelName, **options: Any) -> BlockingModel:
@@ -241,6 +257,44 @@ class Conversation:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees of the turns."""
         return self.conversation.messages
+
+
+class BlockingPredict(Generic[S]):
+    """A question of blocking code. `module` is the asynchronous one."""
+
+    def __init__(self, module: AsyncPredict[S]) -> None:
+        self.module = module
+
+    def __call__(self, **inputs: Any) -> S:
+        """The inputs and outputs, typed."""
+        return self.run(**inputs).value
+
+    def run(self, **inputs: Any) -> Prediction[S]:
+        """The same with its reasoning and its completions."""
+
+        async def run() -> Prediction[S]:
+            return await self.module.run(**inputs)
+
+        return the_portal().call(run)
+
+
+def Predict(signature: type[S] | str, /, *, model: Any = None, **options: Any) -> BlockingPredict[S]:  # noqa: N802  the twin's name
+    """As `clisup.llm.Predict`; the model may be a blocking one, too."""
+    return BlockingPredict(AsyncPredict(signature, model=_async(model), **options))
+
+
+def ChainOfThought(signature: type[S] | str, /, *, model: Any = None, **options: Any) -> BlockingPredict[S]:  # noqa: N802  the twin's name
+    """As `clisup.llm.ChainOfThought`; the model may be a blocking one, too."""
+    return BlockingPredict(AsyncChainOfThought(signature, model=_async(model), **options))
+
+
+def run_workflow(workflow: Loop, task: Any = None, *, model: Any = None, **options: Any) -> WorkflowResult:
+    """As `workflow.run(task, model=model, ...)`. Its stages are async functions; the model may be a blocking one, too."""
+
+    async def run() -> WorkflowResult:
+        return await workflow.run(task, model=_async(model), **options)
+
+    return the_portal().call(run)
 
 
 @contextmanager

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
 from clisup.errors import UsageError
 from clisup.llm.chat import Chat, ChatOptions, Completion, SessionBudget
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.sampling import Sampling
 from clisup.llm.shapes import Shape
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured, ask
-from clisup.llm.tools import Tool
+from clisup.llm.tools import AnyTool
 
 __all__ = ["CallOptions", "ModelCalls", "StreamBlock"]
 
@@ -21,15 +22,27 @@ _T = TypeVar("_T")
 
 
 class CallOptions(TypedDict, total=False):
-    """What a single call is opened with, as `ChatOptions`. `history` comes before the messages of the prompt."""
+    """What a single call is opened with, as `ChatOptions`. `history` comes before the messages of the prompt.
+
+    The last five are the fields of `Sampling`.
+    """
 
     system: str | None
     history: Sequence[Message]
-    tools: Sequence[Tool]
+    tools: Sequence[AnyTool]
     budget: SessionBudget | None
     cwd: str | None
     labels: Mapping[str, str]
     session: Mapping[str, Any]
+    cli_tools: Literal["none", "default"] | None
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+
+
+_SAMPLED = frozenset(Sampling.__dataclass_fields__)
 
 
 class ModelCalls:
@@ -68,8 +81,14 @@ class ModelCalls:
 
     @asynccontextmanager
     async def _stream(self, said: Message, opened: ChatOptions) -> AsyncIterator[EventStream]:
-        async with self.chat(opened) as chat, stream_of(chat, said) as events:
-            yield events
+        async with self.chat(opened) as chat:
+            try:
+                async with stream_of(chat, said) as events:
+                    yield events
+            finally:
+                park = getattr(chat, "park", None)
+                if park is not None:  # calls that wait for the caller's results outlive this one
+                    park()
 
     @overload
     async def structured(
@@ -100,10 +119,11 @@ class ModelCalls:
         """A value that fits a pydantic model, another type that pydantic knows, or a JSON Schema: `value` of what is given.
 
         By the backend's own structured output where it has one, else asked for in words. An answer that does not fit is
-        sent back at most `repairs` times; then `StructureError` is raised.
+        sent back at most `repairs` times; then `StructureError` is raised. A CLI's own tools are left out where that can be
+        (`cli_tools="default"` leaves them in).
         """
         said, opened = _opened(prompt, options)
-        async with self.chat(opened) as chat:
+        async with self.chat(opened.plain("answer with a value")) as chat:
             return await ask(chat, said, Shape.of(schema), repairs=repairs)
 
 
@@ -140,4 +160,7 @@ def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[M
             hint=f"there are {', '.join(CallOptions.__annotations__)}; session={{...}} is for params of session/new",
         )
     history = (*given.get("history", ()), *before)
+    sampled = {name: given.pop(name) for name in _SAMPLED & given.keys()}
+    if sampled:
+        given["sampling"] = Sampling(**sampled)
     return said, ChatOptions(**{**given, "history": history})

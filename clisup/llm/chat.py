@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 from clisup.core.usage import Usage, whole_usd
 from clisup.errors import UsageError
-from clisup.llm.messages import Message, Prompt, ToolResultBlock
+from clisup.llm.messages import Message, Prompt, ToolResultBlock, ToolUseBlock
 from clisup.llm.names import ModelName
-from clisup.llm.tools import Tool, check_tools
+from clisup.llm.sampling import Sampling
+from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 __all__ = [
     "Chat",
@@ -35,6 +36,7 @@ __all__ = [
     "TextDelta",
     "ThinkingDelta",
     "ToolEnded",
+    "ToolInputDelta",
     "ToolStarted",
     "Waiting",
     "checked_model",
@@ -52,6 +54,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     REFUSAL = "refusal"
     MAX_TURNS = "max_turns"
+    TOOL_CALLS = "tool_calls"
+    """The model called tools that the caller runs: `Completion.tool_calls`. The next prompt brings their results."""
     UNKNOWN = "unknown"
 
 
@@ -73,6 +77,7 @@ class Completion:
     """One whole answer. `message` is the model's last word; `messages` are all that the turn added after its prompt, tool calls and
     their results included, in order, without those of sub-agents. `cost` is None where nobody knows it.
     `structured` is the CLI's own structured output, where one was asked for and the backend has it.
+    `tool_calls` are the calls that wait for the caller's results (`FinishReason.TOOL_CALLS`).
     """
 
     message: Message
@@ -84,6 +89,7 @@ class Completion:
     messages: tuple[Message, ...] = ()
     session_id: str | None = None
     turn_id: str | None = None
+    tool_calls: tuple[ToolUseBlock, ...] = ()
 
     @property
     def text(self) -> str:
@@ -108,6 +114,21 @@ class ThinkingDelta:
 
     text: str
     parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta:
+    """A piece of a tool's input, as JSON text, while the model writes it. `ToolStarted` has the whole input.
+
+    `id` and `name` are None where the CLI tells them only with the whole call. `index` is the place of the call among the blocks of
+    its message: by it the pieces of calls side by side are told apart.
+    """
+
+    id: str | None
+    name: str | None
+    json: str
+    parent: str | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +202,16 @@ class Finished:
 
 
 StreamEvent = (
-    TextDelta | ThinkingDelta | ToolStarted | ToolEnded | MessageDone | TaskChanged | Retracted | Waiting | Finished
+    TextDelta
+    | ThinkingDelta
+    | ToolInputDelta
+    | ToolStarted
+    | ToolEnded
+    | MessageDone
+    | TaskChanged
+    | Retracted
+    | Waiting
+    | Finished
 )
 
 
@@ -221,20 +251,44 @@ class Chat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a chat is opened with. `history` is what was said before, ending with the model's word."""
+    """What a chat is opened with. `history` is what was said before, ending with the model's word.
+
+    `cli_tools="none"` asks the model without the CLI's own tools and without its system prompt for a coding agent, where the
+    backend can do that; `"default"` with both. None: each call's own default.
+    """
 
     system: str | None = None
     history: Sequence[Message] = ()
-    tools: Sequence[Tool] = ()
+    tools: Sequence[AnyTool] = ()
     budget: SessionBudget | None = None
     cwd: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
     """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
+    sampling: Sampling | None = None
+    cli_tools: Literal["none", "default"] | None = None
+
+    def plain(self, do: str) -> ChatOptions:
+        """Return these options for a call that wants a value: without a CLI's own tools, unless they say otherwise.
+
+        Raises `UsageError` where a tool is among them that the caller runs: the call to `do` has no place for its results.
+        """
+        if definitions := definitions_of(self.offered):
+            raise UsageError(
+                f"the tool {definitions[0].name} cannot be used to {do}, because the caller runs it",
+                kind="usage",
+                hint="make it a tool that runs here, with @tool",
+            )
+        return self if self.cli_tools is not None else replace(self, cli_tools="none")
+
+    @property
+    def offered(self) -> tuple[Tool | ToolDefinition, ...]:
+        """Tools, each mapping as the `ToolDefinition` that it is."""
+        return as_tools(self.tools)
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for what is no tool, message, label or budget of a session: best said before a session is opened."""
-        check_tools(self.tools)
+        object.__setattr__(self, "tools", as_tools(self.tools))
         object.__setattr__(self, "labels", labels_of(self.labels))
         wrong = next((part for part in self.history if not isinstance(part, Message)), None)
         if wrong is not None:
@@ -253,6 +307,14 @@ class ChatOptions:
                 f"cannot hold a chat to a budget of type {type(self.budget).__name__}, because the daemon knows only a SessionBudget",
                 hint="give SessionBudget(usd=...); of a Budget: call.session_budget() of its reservation",
             )
+        if not isinstance(self.sampling, Sampling | None):
+            raise UsageError(
+                f"a chat cannot sample by a value of type {type(self.sampling).__name__}",
+                kind="usage",
+                hint="give Sampling(temperature=0.2)",
+            )
+        if self.cli_tools not in (None, "none", "default"):
+            raise UsageError(f"cli_tools is {self.cli_tools!r:.100}", kind="usage", hint='give "none" or "default"')
 
 
 def labels_of(labels: Mapping[str, str] | None) -> dict[str, str]:

@@ -22,12 +22,13 @@ from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import UsageError
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, Finished, LanguageModel, Retracted, StreamEvent, Waiting
-from clisup.llm.failures import LLMError
+from clisup.llm.failures import DaemonUnavailable, InvalidRequest, LLMError
 from clisup.llm.holding import HeldChat
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.models import as_model
+from clisup.llm.models import models_of
 from clisup.llm.names import ModelName
 from clisup.llm.retrying import FALLBACK_ON, Fallback, OnFallback, OnRetry, Retry, RetryPolicy, falls_back
+from clisup.llm.rounds import open_round
 from clisup.llm.sound import NO_ANSWER, sound
 from clisup.llm.streams import EventStream, stream_of
 
@@ -35,6 +36,9 @@ __all__ = ["Client", "ClientChat"]
 
 _ENDED = ("session_closed", "session_not_found")
 """Somebody else has ended the chat's session: no prompt will be taken there any more."""
+
+_KEEPS = (InvalidRequest, DaemonUnavailable)
+"""After these a turn waits on for the results of its tool calls."""
 
 
 class Client(ModelCalls):
@@ -56,7 +60,9 @@ class Client(ModelCalls):
         fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
     ) -> None:
         others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
-        self.models: tuple[LanguageModel, ...] = tuple(as_model(model) for model in (primary, *others))
+        self.models: tuple[LanguageModel, ...] = tuple(
+            model for part in (primary, *others) for model in models_of(part)
+        )
         if not isinstance(retry, RetryPolicy | None):
             raise UsageError(
                 f"cannot retry by {retry!r:.100}, because it is no policy",
@@ -101,6 +107,11 @@ class ClientChat:
         """Of the session that answers now."""
         return self._open_one.chat.session_id
 
+    def park(self) -> None:
+        """Have a turn that waits for results outlive this chat."""
+        if self._held is not None and (park := getattr(self._held.chat, "park", None)) is not None:
+            park()
+
     async def note(self, code: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         """Write a notice into the session that answers now, where it has a journal."""
         if (note := getattr(self._open_one.chat, "note", None)) is not None:
@@ -113,9 +124,10 @@ class ClientChat:
     async def open(self) -> None:
         """Open the first chat that can be opened."""
         attempt = 1
+        self._place = next((n for n, model in enumerate(self._client.models) if _waits(model, self._options)), 0)
         while self._held is None:
             try:
-                await self._chat()
+                await self._chat(None)
             except LLMError as error:
                 attempt = await self._carry_out(self._plan(error, attempt))
 
@@ -125,7 +137,8 @@ class ClientChat:
         attempt, given = 1, False
         while True:
             try:
-                async with stream_of(await self._chat(), prompt, output_schema=output_schema) as events:
+                chat, said = await self._chat(prompt)
+                async with stream_of(chat, said, output_schema=output_schema) as events:
                     async for event in events:
                         if isinstance(event, Finished):
                             self.messages = (*self.messages, *as_messages(prompt), *event.completion.messages)
@@ -133,8 +146,8 @@ class ClientChat:
                         yield event
                 return
             except LLMError as error:
-                if error.kind in _ENDED:
-                    self._leave()
+                if error.kind in _ENDED or (open_round(self.messages) is not None and not isinstance(error, _KEEPS)):
+                    self._leave()  # no turn waits for the same results any more
                 plan = self._plan(error, attempt)
             if given:
                 yield Retracted(f"another try, after {plan.error.kind}", all=True)
@@ -178,23 +191,34 @@ class ClientChat:
             raise RuntimeError("the chat has no model at present: the last one failed, and the next was not asked yet")
         return self._held
 
-    def _history(self) -> tuple[Message, ...]:
-        """What was said, as every backend takes it: some CLIs count the ids of calls anew in each turn, and an answer may have had no
-        word at its end. What the caller gave is left as it is.
+    def _history(self, prompt: Prompt | None) -> tuple[tuple[Message, ...], Prompt | None]:
+        """Return the history in the form that every backend takes, and the prompt that comes next. Some CLIs count the ids of calls anew
+        in each turn, and an answer may have no word at its end. The caller's own history stays as it is.
         """
         if len(self.messages) == len(self._options.history):
-            return self.messages
+            return self.messages, prompt
+        if prompt is not None and open_round(self.messages) is not None:
+            *before, said = sound((*self.messages, *as_messages(prompt)))
+            return tuple(before), said
         last = self.messages[-1]
         ended = last.role == "assistant" and last.text
-        return sound(self.messages if ended else (*self.messages, Message.assistant(NO_ANSWER)))
+        return sound(self.messages if ended else (*self.messages, Message.assistant(NO_ANSWER))), prompt
 
-    async def _chat(self) -> Chat:
-        """The chat that answers, opened with all that was said where it is not open yet."""
+    async def _chat(self, prompt: Prompt | None) -> tuple[Chat, Prompt]:
+        """The chat that answers, opened with all that was said where it is not open yet, and the prompt for it."""
+        said = prompt
         if self._held is None or self._held.left:
             self._held = None
-            options = replace(self._options, history=self._history())
+            history, said = self._history(prompt)
+            options = replace(self._options, history=history)
             self._held = await HeldChat.open(self._nursery, self._client.models[self._place], options)
-        return self._held.chat
+        return self._held.chat, "" if said is None else said
+
+
+def _waits(model: LanguageModel, options: ChatOptions) -> bool:
+    """Return whether a chat of this model waits for the results that come next."""
+    waits = getattr(model, "has_parked", None)
+    return waits is not None and bool(waits(options))
 
 
 async def _tell(whom: Callable[[Any], Awaitable[None] | None] | None, what: Retry | Fallback) -> None:

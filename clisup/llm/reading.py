@@ -8,7 +8,7 @@ whole, and every word of it was a delta before.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ from clisup.llm.chat import (
     TextDelta,
     ThinkingDelta,
     ToolEnded,
+    ToolInputDelta,
     ToolStarted,
     Waiting,
 )
@@ -81,12 +82,31 @@ class _Open:
     blocks: list[SaidBlock] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def calls(self) -> set[str]:
+        return {block.tool_use_id for block in self.blocks if block.kind == "tool_use" and block.tool_use_id}
+
 
 class TurnReader:
-    """Reads one turn. Give it the envelopes of that turn in order, with payloads whole (`clisup.llm.payloads`)."""
+    """Reads one turn. Give it the envelopes of that turn in order, with payloads whole (`clisup.llm.payloads`).
 
-    def __init__(self, model: ModelName, session_id: str | None = None, turn_id: str | None = None) -> None:
+    `callers` names the tools that the caller runs, as the backend names them. `calling` are their calls without a result, `running`
+    those of our tools that run here.
+    """
+
+    def __init__(
+        self,
+        model: ModelName,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        callers: Collection[str] = (),
+    ) -> None:
         self._model, self._session_id, self._turn_id = model, session_id, turn_id
+        self._callers = frozenset(callers)
+        self.calling: dict[str, ToolUseBlock] = {}
+        self.running: dict[str, ToolUseBlock] = {}
+        self._brought: dict[str, ToolResultBlock] = {}
+        self._begun: set[str | None] = set()
         self._open: dict[str | None, _Open] = {}
         self._calls: dict[str, str | None] = {}
         self._ran_tools = False
@@ -96,8 +116,38 @@ class TurnReader:
 
     @property
     def side_effects(self) -> bool:
-        """Was a tool called? The tool by which a CLI takes a structured answer does nothing."""
+        """Was a tool called? The tool by which a CLI takes a structured answer does nothing, and the caller knows its own."""
         return self._ran_tools
+
+    def is_whole(self, call_id: str) -> bool:
+        """Return whether the message of this call has ended, for a backend that tells the ends of messages."""
+        return self._calls.get(call_id) not in self._begun
+
+    def bring(self, results: Sequence[ToolResultBlock]) -> None:
+        """Take the caller's results: they are the prompt of this round, so the answer does not hold them again."""
+        self._brought |= {result.tool_use_id: result for result in results}
+        self._answered |= self._brought.keys()
+
+    def pause(self, calls: Sequence[ToolUseBlock], at: str = "") -> Iterator[StreamEvent]:
+        """End the answer at calls that wait for the caller. What is read afterwards is the next answer."""
+        waiting = {call.id for call in calls}
+        for parent in [parent for parent, open_ in self._open.items() if waiting & open_.calls]:
+            yield from self._done(parent, at)
+        if self._results:
+            self._messages.append(Message.user(self._results))
+        messages, self._messages, self._results = tuple(self._messages), [], []
+        said = [message for message in messages if message.role == "assistant"]
+        yield Finished(
+            Completion(
+                message=said[-1] if said else Message.assistant(()),
+                model=self._model,
+                finish_reason=FinishReason.TOOL_CALLS,
+                messages=messages,
+                session_id=self._session_id,
+                turn_id=self._turn_id,
+                tool_calls=tuple(calls),
+            )
+        )
 
     def read(self, envelope: Envelope) -> list[StreamEvent]:
         """What the envelope means; `Finished` for the turn's end. Raises an `LLMError` where it ended without an answer."""
@@ -107,12 +157,15 @@ class TurnReader:
     # -- what is said
 
     def _started(self, event: MessageStart, at: str) -> Iterator[StreamEvent]:
+        self._begun.add(event.parent_tool_use_id)
         yield from self._on(event.parent_tool_use_id, event.message_id, at)
 
     def _delta(self, event: ContentDelta, at: str) -> Iterator[StreamEvent]:
-        if event.kind == "tool_input":
-            return
         parent = event.parent_tool_use_id
+        if event.kind == "tool_input":
+            if event.text:
+                yield ToolInputDelta(None, None, event.text, parent, event.index)
+            return
         yield from self._on(parent, event.message_id, at)
         shown = self._open[parent].shown
         shown[event.kind] = shown.get(event.kind, "") + event.text
@@ -132,12 +185,15 @@ class TurnReader:
                 yield _delta_of(block.kind, rest, parent)
 
     def _stopped(self, event: MessageStop, at: str) -> Iterator[StreamEvent]:
+        self._begun.discard(event.parent_tool_use_id)
         if (open_ := self._open.get(event.parent_tool_use_id)) and open_.id in (None, event.message_id):
             yield from self._done(event.parent_tool_use_id, at)
 
     def _retracted(self, event: TakenBack, at: str) -> Iterator[StreamEvent]:
         for open_ in self._open.values():
             if open_.id == event.message_id:
+                for block in open_.blocks[event.from_index :]:
+                    self._over(block.tool_use_id or "")
                 del open_.blocks[event.from_index :]
                 open_.shown.clear()
         yield Retracted(event.reason)
@@ -148,21 +204,33 @@ class TurnReader:
         """codex and others tell a call without a message around it."""
         parent = event.parent_tool_use_id
         self._calls[event.tool_use_id] = parent
-        self._ran_tools = self._ran_tools or event.name not in _ANSWERING
+        of_caller = event.name in self._callers
+        self._ran_tools = self._ran_tools or not (of_caller or event.name in _ANSWERING)
         open_ = self._open.setdefault(parent, _Open())
         name, ours = own_name(event.name)
-        yield ToolStarted(event.tool_use_id, name, dict(event.input), parent, at, ours)
+        if of_caller or ours:
+            calls = self.calling if of_caller else self.running
+            calls[event.tool_use_id] = ToolUseBlock(id=event.tool_use_id, name=name, input=dict(event.input))
+        yield ToolStarted(event.tool_use_id, name, dict(event.input), parent, at, ours or of_caller)
         if not self._is_there(open_, event.tool_use_id):
             block = SaidBlock(kind="tool_use", tool_use_id=event.tool_use_id, name=event.name, input=event.input)
             open_.blocks.append(block)
 
+    def _over(self, tool_use_id: str) -> None:
+        self.calling.pop(tool_use_id, None)
+        self.running.pop(tool_use_id, None)
+
     def _is_there(self, open_: _Open, tool_use_id: str | None) -> bool:
-        return any(block.kind == "tool_use" and block.tool_use_id == tool_use_id for block in open_.blocks)
+        return tool_use_id in open_.calls
 
     def _tool_result(self, event: ToolResult, at: str) -> Iterator[StreamEvent]:
         parent = self._calls.get(event.tool_use_id, event.parent_tool_use_id)
         yield from self._done(parent, at)
+        self._over(event.tool_use_id)
         result = ToolResultBlock(tool_use_id=event.tool_use_id, content=_content(event), is_error=event.is_error)
+        brought = self._brought.get(event.tool_use_id)
+        if brought is not None and (brought.text, brought.is_error) == (result.text, result.is_error):
+            return
         if parent is None and event.tool_use_id not in self._answered:
             self._answered.add(event.tool_use_id)
             self._results.append(result)
@@ -190,10 +258,13 @@ class TurnReader:
             self._messages.append(message)
         yield MessageDone(message, parent, at)
 
-    def _answer(self) -> None:
-        """The results that came since the last message are the user's next one. No call stays without: no API takes such a history."""
+    def _answer(self, waiting: Collection[str] = ()) -> None:
+        """The results that came since the last message are the user's next one. No call stays without: no API takes such a history.
+
+        Calls that wait for the caller do.
+        """
         for call in self._messages[-1].tool_uses if self._messages else ():
-            if call.id not in self._answered:
+            if call.id not in self._answered and call.id not in waiting:
                 self._answered.add(call.id)
                 self._results.append(ToolResultBlock(tool_use_id=call.id, content=UNANSWERED, is_error=True))
         if self._results:
@@ -222,13 +293,16 @@ class TurnReader:
     def _ended(self, end: TurnCompleted, at: str) -> Iterator[StreamEvent]:
         for parent in list(self._open):
             yield from self._done(parent, at)
-        self._answer()
+        waiting = self.calling if end.outcome == "completed" and end.stop_reason == "tool_use" else {}
+        self._answer(waiting)
         finish_reason = _FINISH_REASONS.get(end.stop_reason or "", FinishReason.STOP)
+        if waiting:
+            finish_reason = FinishReason.TOOL_CALLS
         if end.outcome != "completed":
             if end.error is None or end.error.kind != "max_turns" or not self._has_text():
                 raise self._failure(end)
             finish_reason = FinishReason.MAX_TURNS
-        yield Finished(self._completion(end, finish_reason))
+        yield Finished(self._completion(end, finish_reason, tuple(waiting.values())))
 
     def _has_text(self) -> bool:
         return any(message.text for message in self._messages)
@@ -255,9 +329,11 @@ class TurnReader:
     def _ends_with_text(self) -> bool:
         return bool(self._messages) and self._messages[-1].role == "assistant" and bool(self._messages[-1].text)
 
-    def _completion(self, end: TurnCompleted, finish_reason: FinishReason) -> Completion:
+    def _completion(
+        self, end: TurnCompleted, finish_reason: FinishReason, waiting: tuple[ToolUseBlock, ...]
+    ) -> Completion:
         said = [message for message in self._messages if message.role == "assistant"]
-        if answer := self._unsaid(end, said[-1].text if said else ""):
+        if not waiting and (answer := self._unsaid(end, said[-1].text if said else "")):
             said.append(Message.assistant(answer))
             self._messages.append(said[-1])
         cost = None
@@ -273,6 +349,7 @@ class TurnReader:
             messages=tuple(self._messages),
             session_id=self._session_id,
             turn_id=self._turn_id,
+            tool_calls=waiting,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clisup.core.usage import Usage
-from clisup.llm.chat import UNKNOWN_USAGE, Completion, Cost
+from clisup.llm.chat import UNKNOWN_USAGE, Completion, Cost, FinishReason
 
 __all__ = ["Left", "Spent"]
 
@@ -36,10 +36,14 @@ class Spent:
 
     @classmethod
     def of(cls, completion: Completion | None) -> Spent:
-        """One answer's; None: it failed, and nobody knows what it took."""
+        """One answer's; None: it failed, and nobody knows what it took. What stops at tool calls in the middle of a turn is told by the
+        answer that ends the turn.
+        """
         if completion is None:
             return cls(answers=1, unknown_tokens=1, unknown_usd=1)
         usage, cost = completion.usage, completion.cost
+        if completion.finish_reason is FinishReason.TOOL_CALLS and usage == UNKNOWN_USAGE and cost is None:
+            return cls(answers=1)
         told = usage.total_input_tokens is not None and usage.output_tokens is not None
         return cls(0, 1, usage, cost, unknown_tokens=int(not told), unknown_usd=int(cost is None))
 

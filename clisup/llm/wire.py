@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.reading import BRIDGE_PREFIX
+from clisup.llm.tools import ToolDefinition
 
-__all__ = ["history_to_wire", "prompt_to_wire"]
+__all__ = ["definitions_to_wire", "history_to_wire", "prompt_to_wire"]
 
 
-def prompt_to_wire(prompt: Message) -> str | list[dict[str, Any]]:
-    """A prompt's text, or its blocks where it holds more. Raises `InvalidRequest` for blocks that no prompt may hold."""
+def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict[str, Any]]:
+    """A prompt's text, or its blocks where it holds more. `results`: it may hold results of tools, too.
+
+    Raises `InvalidRequest` for blocks that no prompt may hold.
+    """
     if all(isinstance(block, TextBlock) for block in prompt.content):
         return prompt.text
-    wrong = next((block for block in prompt.content if not isinstance(block, TextBlock | ImageBlock)), None)
+    kinds = (TextBlock, ImageBlock, ToolResultBlock) if results else (TextBlock, ImageBlock)
+    wrong = next((block for block in prompt.content if not isinstance(block, kinds)), None)
     if wrong is not None:
         raise InvalidRequest(
             f"cannot prompt with a block of type {wrong.type}, because a prompt holds text and images",
             kind="invalid_request",
             hint="what was said before goes into the history",
         )
-    return [block.model_dump(mode="json", exclude={"cache"}) for block in prompt.content]
+    return [_unmarked(block.model_dump(mode="json")) for block in prompt.content]
+
+
+def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
+    """Return the block without marks of the cache, which a prompt has not."""
+    found = {name: value for name, value in wire.items() if name != "cache"}
+    if isinstance(content := found.get("content"), list):
+        found["content"] = [_unmarked(part) for part in content]
+    return found
+
+
+def definitions_to_wire(definitions: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
+    """Return the `tools` of `session/prompt`."""
+    return [
+        {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
+        for tool in definitions
+    ]
 
 
 def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.history import History
-from clisup.core.sampling import Sampling
+from clisup.core.sampling import SamplingParams
 from clisup.core.structured import OutputSchema
 from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
@@ -302,7 +302,7 @@ class PromptParams(Params):
     expand: bool = False
     output_schema: OutputSchema | None = None
     tools: Tools | None = None
-    sampling: Sampling | None = None
+    sampling: SamplingParams | None = None
     wait: bool = False
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from clisup.core.tool_spec import ToolDefinition
+from clisup.core.tool_spec import ToolSpec
 from clisup.rpc.models import Params, Result, SaidBlock, SessionId
 
 __all__ = [
@@ -74,7 +74,7 @@ class BridgeHelloParams(Params):
 
 class BridgeHelloResult(Result):
     session_id: str
-    tools: list[ToolDefinition]
+    tools: list[ToolSpec]
     max_frame_bytes: int
     max_calls: int
 

@@ -18,7 +18,9 @@ from clisup.llm import blocking
 from clisup.llm.chat import ChatOptions, Finished, TextDelta
 from clisup.llm.failures import Authentication, DaemonUnavailable, InvalidRequest, Overloaded
 from clisup.llm.portal import the_portal
+from clisup.llm.signatures import using
 from clisup.llm.testing import Reply, ScriptedModel
+from clisup.llm.workflow import Loop, Stage, StageRun
 
 
 def of(*steps: Any, **options: Any) -> tuple[blocking.BlockingModel, ScriptedModel]:
@@ -189,3 +191,34 @@ def test_a_program_that_ends_in_the_middle_ends_its_chats(serve: Callable[..., H
     assert (done.returncode, done.stderr) == (7, "")
     until(lambda: not daemon.leftovers(), "a process lives")
     assert daemon.call("session/list")["sessions"] == []
+
+
+# -- typed questions and workflows
+
+
+def test_a_typed_question_gives_a_value() -> None:
+    model, asked = of({"answer": "Rome", "sure": True}, {"reasoning": "It is known.", "answer": "Rome", "sure": True})
+    ask = blocking.Predict("question -> answer, sure: bool", model=model)
+    assert ask(question="Which city?").sure is True
+    found = blocking.ChainOfThought("question -> answer, sure: bool", model=model).run(question="Which city?")
+    assert (found.reasoning, found.value.answer) == ("It is known.", "Rome")
+    assert [one.options.cli_tools for one in asked.asked] == ["none", "none"]
+
+
+def test_a_typed_question_finds_the_model_around_it() -> None:
+    model = ScriptedModel({"answer": "Rome"}, Overloaded("busy", kind="overloaded"))
+    with using(model):
+        assert blocking.Predict("question -> answer")(question="Which city?").answer == "Rome"
+        with pytest.raises(Overloaded):
+            blocking.Predict("question -> answer")(question="Which city?")
+
+
+def test_a_workflow_runs_to_its_end(tmp_path: Path) -> None:
+    async def write(run: StageRun) -> str:
+        return (await run.ask(f"Write: {run.task}")).text
+
+    model, asked = of("A daemon.", then="Never.")
+    for _ in range(2):  # the second time from its trace
+        result = blocking.run_workflow(Loop(Stage("write", write)), "one", model=model, trace=tmp_path / "work.jsonl")
+        assert (result.outcome, result.result) == ("done", "A daemon.")
+    assert len(asked.asked) == 1

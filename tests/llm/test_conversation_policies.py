@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from conversation_samples import agent, call, step, turn, turns
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from clisup.errors import UsageError
 from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn, walk
 from clisup.llm.conversation.policies import (
     CompressFailedPlans,
@@ -299,3 +301,20 @@ def test_the_default_stack_holds_a_long_conversation_under_the_size_asked_for() 
         assert size(made) <= 10_000
     assert made[-1].calls[0].include_in_context
     assert len(made) == 100
+
+
+@pytest.mark.parametrize(
+    ("policies", "budget"),
+    [
+        (None, 50_000),
+        (default_policies(120_000), 120_000),
+        ((), None),
+        ((TokenBudget(limit=9), TokenBudget(limit=7)), 7),
+    ],
+)
+def test_a_conversation_tells_the_budget_that_its_policies_hold(policies: Any, budget: int | None) -> None:
+    assert Conversation("demo", policies=policies).context_budget == budget
+
+
+def test_the_default_policies_say_what_they_hold() -> None:
+    assert "TokenBudget(limit=50000" in repr(default_policies())

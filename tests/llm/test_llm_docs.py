@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES, EXAMPLES = ROOT / "docs" / "llm", ROOT / "docs" / "examples"
 SHOWN = [
     block
-    for name in ("README.md", "models.md", "testing.md")
+    for name in ("README.md", "models.md", "testing.md", "caller-tools.md")
     for block in blocks(PAGES / name)
     if block.language == "python" and not block.text.startswith('"""')  # those are whole programs of docs/examples
 ]
@@ -47,6 +47,7 @@ SAYS = {
         "You said: Say hello.\n",
         "3\n",
     ],
+    "caller-tools.md": ["That is all.\n"],
     "testing.md": ["", "You said: Say hello.\nYou said: Say hello.\n"],
 }
 

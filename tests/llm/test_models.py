@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from clisup.llm.chat import (
     SessionBudget,
     TextDelta,
     ToolEnded,
+    ToolInputDelta,
     ToolStarted,
     Waiting,
 )
@@ -111,12 +113,16 @@ async def test_a_stream_gives_text_tools_and_the_end_in_order(daemon: Harness) -
     prompt = 'Let me look.\n@tool Read {"f": 1} => inside\nThat was all.'
     async with bounded(), demo(daemon).stream(prompt) as events:
         told = [event async for event in events]
-    kinds = [type(event) for event in told if not isinstance(event, TextDelta)]
+    kinds = [type(event) for event in told if not isinstance(event, TextDelta | ToolInputDelta)]
     assert kinds == [ToolStarted, MessageDone, ToolEnded, MessageDone, Finished]
     assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "Let me look.That was all."
     assert events.completion is not None and events.completion.text == "That was all."
     started = next(event for event in told if isinstance(event, ToolStarted))
     assert (started.name, started.input, started.ours) == ("Read", {"f": 1}, False)
+    pieces = [event for event in told if isinstance(event, ToolInputDelta)]
+    assert json.loads("".join(piece.json for piece in pieces)) == {"f": 1}
+    assert {(piece.parent, piece.index) for piece in pieces} == {(None, 1)}
+    assert told.index(pieces[-1]) < told.index(started)
     assert started.at.endswith("Z")
 
 
@@ -150,7 +156,7 @@ async def test_a_prompt_may_hold_images_and_a_conversation_its_past(
         with_image = await demo(daemon).complete([TextBlock(text="@images"), image])
         history = [Message.user("My name is Ada."), Message.assistant("Hello Ada."), Message.user("@recall")]
         with_past = await demo(daemon).complete(history)
-        with pytest.raises(InvalidRequest, match="tool_result"):
+        with pytest.raises(InvalidRequest, match="no call waits for one"):
             await demo(daemon).complete(Message.user([ToolResultBlock(tool_use_id="a", content="b")]))
     assert str(daemon.cwd) in str(there.messages)
     assert "1" in with_image.text
@@ -375,7 +381,7 @@ async def test_a_backend_that_takes_no_history_reads_it_as_text(
         await trio.lowlevel.checkpoint()
         return {}
 
-    monkeypatch.setattr("clisup.llm.sessions._capabilities", nothing)
+    monkeypatch.setattr("clisup.llm.opening._capabilities", nothing)
     image = ImageBlock.of(PNG, "image/png")
     history = [Message.user([TextBlock(text="My name is Ada."), image]), Message.assistant("Hello.")]
     async with bounded(), demo(daemon).chat(ChatOptions(system="Be brief.", history=history)) as chat:
@@ -440,7 +446,7 @@ async def test_no_event_is_lost_or_doubled_though_the_daemon_goes_away_in_the_mi
     text = "".join(event.text for event in told if isinstance(event, TextDelta))
     assert accidents == 1
     assert [text.count(chunk) for chunk in chunks] == [2] * 40
-    assert [type(event).__name__ for event in told if not isinstance(event, TextDelta)] == [
+    assert [type(event).__name__ for event in told if not isinstance(event, TextDelta | ToolInputDelta)] == [
         "ToolStarted", "MessageDone", "ToolEnded", "ToolStarted", "MessageDone", "ToolEnded", "MessageDone", "Finished"
     ]  # fmt: skip
     done = events.completion

@@ -291,3 +291,14 @@ def test_all_parts_are_listed_with_their_paths() -> None:
         "twice.more.1",
         "by_name.one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "cli_tools"), [(ChatOptions(), "none"), (ChatOptions(cli_tools="default"), "default"), (None, "none")]
+)
+async def test_a_question_is_asked_without_a_clis_own_tools_unless_its_options_say_so(
+    options: ChatOptions | None, cli_tools: str
+) -> None:
+    model = ScriptedModel({"b": "x"})
+    await Predict("a -> b", model=model, options=options)(a="y")
+    assert model.asked[0].options.cli_tools == cli_tools

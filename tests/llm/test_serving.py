@@ -317,3 +317,21 @@ async def test_serving_ends_by_itself_where_the_session_was_closed_and_the_daemo
         with daemon.wire() as wire:
             wire.call("session/close", session_id=on.id)
         await trio.to_thread.run_sync(daemon.restart)
+
+
+async def test_a_tools_own_wait_holds_while_nobody_serves(serve: Callable[..., Harness]) -> None:
+    daemon = serve(daemon={"tool_wait_s": 0.05})
+    schema = {"input_schema": {"type": "object"}}
+    calls: list[dict[str, Any]] = []
+    with trio.fail_after(BOUND_S):
+        async with open_client(daemon.socket) as client:
+            told = [{"name": "hasty", **schema}, {"name": "count", **schema, "wait_s": 300.0}]
+            session = await client.open("demo", str(daemon.cwd), tools=told)
+            daemon.kill()  # nobody serves after it
+            daemon.start()
+            on = Bench(daemon, client, session.id)
+            patient, hasty = on.ask("count", "c1"), on.ask("hasty", "c2")
+            assert "for 0.05 s there was no client" in (await on.result(hasty))["content"]
+            async with serving(client, session.id, [counting(calls)]):
+                assert (await on.result(patient))["content"] == "run 1"
+            on.bridge.close()

@@ -597,3 +597,15 @@ async def test_a_workflow_goes_on_though_its_cli_counted_the_ids_of_calls_anew(t
     calls = [block.id for block in blocks if isinstance(block, ToolUseBlock)]
     assert len(calls) == len(set(calls)) == 2
     assert [block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock)] == calls
+
+
+@pytest.mark.parametrize(("options", "cli_tools"), [(None, "none"), (ChatOptions(cli_tools="default"), "default")])
+async def test_the_stages_talk_without_a_clis_own_tools_unless_the_options_say_so(
+    options: ChatOptions | None, cli_tools: str
+) -> None:
+    async def write(run: StageRun) -> str:
+        return (await run.ask("Write.")).text
+
+    model = ScriptedModel("Done.")
+    await Loop(Stage("write", write)).run(model=model, options=options)
+    assert model.asked[0].options.cli_tools == cli_tools

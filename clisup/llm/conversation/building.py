@@ -90,6 +90,8 @@ class TurnBuilder:
         self._threads: dict[str | None, _Thread] = {None: _Thread()}
         self._calls: dict[str, _Call] = {}
         self._completion: Completion | None = None
+        self.strays: dict[str, ToolResultBlock] = {}
+        """Results of calls that the stream did not tell of: it goes on with a turn that began before."""
 
     def add(self, event: StreamEvent) -> None:
         """Take the next event."""
@@ -203,6 +205,8 @@ class TurnBuilder:
 
     def _end(self, result: ToolResultBlock, at: str) -> None:
         call = self._calls.get(result.tool_use_id)
+        if call is None:
+            self.strays.setdefault(result.tool_use_id, result)
         if call is None or call.result is not None:
             return  # a result without its call says nothing that could be sent; the first of two is the one that was read
         call.result, call.ended_at = result, at or None

@@ -10,7 +10,7 @@ from clisup.llm.conversation.nodes import Call, Step, Turn
 from clisup.llm.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.sound import NO_ANSWER, NO_PROMPT, NO_RESULT, says_something, sound
 
-__all__ = ["context_of"]
+__all__ = ["context_of", "messages_of"]
 
 INPUT_CHARS = 200
 """How much of a long text stays in the input of a call whose result is summed up."""
@@ -23,7 +23,16 @@ def context_of(turns: Iterable[Turn]) -> tuple[Message, ...]:
     The work of sub-agents is not in it: only their calls and reports, which is what the model saw. Thinking is left out of a step
     whose calls are not all sent as they were, and where two steps have become one message.
     """
-    return sound(message for turn in turns if turn.include_in_context for message in _of_turn(turn))
+    return sound(messages_of(turns))
+
+
+def messages_of(turns: Iterable[Turn], *, ended: bool = True) -> Iterator[Message]:
+    """The messages of the turns, one turn after the other. `ended=False` gives what came after the prompt, as far as it is there."""
+    for turn in turns:
+        if not ended:
+            yield from (message for step in turn.steps for message in _of_step(step))
+        elif turn.include_in_context:
+            yield from _of_turn(turn)
 
 
 def _of_turn(turn: Turn) -> Iterator[Message]:

@@ -37,6 +37,7 @@ from clisup.llm.chat import (
 from clisup.llm.conversation.allowance import left_of
 from clisup.llm.conversation.building import TurnBuilder
 from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.going_on import going_on_with, joined, waiting_calls
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.outline import outline
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
@@ -46,10 +47,11 @@ from clisup.llm.conversation.wire import WireFormat, to_wire_messages
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.holding import HeldChat
 from clisup.llm.memory import WorkingMemory
-from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.messages import Message, Prompt, ToolResultBlock, as_messages
 from clisup.llm.models import as_model
+from clisup.llm.rounds import results_in
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools import Tool, check_tools
+from clisup.llm.tools import AnyTool, as_tools
 
 __all__ = ["Conversation"]
 
@@ -75,7 +77,7 @@ class Conversation:
         model: LanguageModel | str,
         *,
         system: str | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[AnyTool] = (),
         policies: Sequence[Policy] | None = None,
         memory: WorkingMemory | None = None,
         budget: SessionBudget | Budget | None = None,
@@ -89,8 +91,7 @@ class Conversation:
     ) -> None:
         self._model = as_model(model)
         self._memory, self._budget = memory, _checked(budget)
-        check_tools(tools)
-        self._tools = (*tools, *(() if memory is None else (memory.tool(),)))
+        self._tools = (*as_tools(tools), *(() if memory is None else (memory.tool(),)))
         self._policies: tuple[Policy, ...] = default_policies() if policies is None else tuple(policies)
         self._agents, self._clock = dict(agents or {}), clock
         self._cwd, self._labels, self._session = cwd, labels_of(labels), dict(session or {})
@@ -171,6 +172,11 @@ class Conversation:
         return to_wire_messages(self._turns, format)
 
     @property
+    def context_budget(self) -> int | None:
+        """Tokens that the policies hold the conversation under, by their estimate; None where no `TokenBudget` is among them."""
+        return min((policy.limit for policy in self._policies if isinstance(policy, TokenBudget)), default=None)
+
+    @property
     def context_tokens(self) -> int:
         """An estimate of what is sent before the next prompt: messages, system prompt, tools."""
         return estimate_tokens(self.messages, system=self._system(), tools=self._tools)
@@ -235,6 +241,7 @@ class Conversation:
         self, prompt: Prompt, schema: Mapping[str, Any] | None, earlier: weakref.ref[EventStream] | None
     ) -> AsyncGenerator[StreamEvent, None]:
         message = _one_message(prompt)
+        results = results_in(message, waiting_calls(self._turns))
         if self._awaiting:
             raise _busy()
         await _end(earlier)
@@ -245,25 +252,32 @@ class Conversation:
                 call = stack.enter_context(self._budget.reserve()) if isinstance(self._budget, Budget) else None
                 again, asked = True, False
                 while again:
-                    held = await self._opened(message, call, asked)
+                    held, said = await self._opened(message, results, call, asked)
                     again, asked = False, True
                     try:
-                        async with aclosing(self._turn(held, message, schema, call)) as events:
+                        async with aclosing(self._turn(held, said, results, schema, call)) as events:
                             async for event in events:
                                 self._awaiting = False
                                 yield event
                                 self._awaiting = True
                     except ContextOverflow as error:
-                        again = self._shortened(error)
+                        again = not results and self._shortened(error)
                         if not again:
                             raise
         finally:
             self._awaiting = False
             self._idle.set()
 
-    async def _opened(self, prompt: Message, call: Reservation | None, asked: bool) -> HeldChat:
+    async def _opened(
+        self, prompt: Message, results: Mapping[str, ToolResultBlock], call: Reservation | None, asked: bool
+    ) -> tuple[HeldChat, Message]:
         try:
-            return await self._ready(prompt, call)
+            if not results:
+                return await self._ready(prompt, call), prompt
+            if self._held is not None and not self._held.left:
+                return self._held, prompt
+            history, said = going_on_with(self._turns, results)
+            return await self._open_chat(history, call), said
         except BaseException:
             if call is not None and not asked:
                 call.release()
@@ -282,7 +296,12 @@ class Conversation:
         return self.messages != before
 
     async def _turn(
-        self, held: HeldChat, prompt: Message, schema: Mapping[str, Any] | None, call: Reservation | None
+        self,
+        held: HeldChat,
+        prompt: Message,
+        results: Mapping[str, ToolResultBlock],
+        schema: Mapping[str, Any] | None,
+        call: Reservation | None,
     ) -> AsyncGenerator[StreamEvent, None]:
         taken = {node.id for node in walk(self._turns)}
         builder = TurnBuilder(prompt, id=uuid.uuid4().hex, at=self._now(), agents=self._agents, taken=taken)
@@ -296,8 +315,8 @@ class Conversation:
                     done = True
                     if call is not None:
                         call.settle(event.completion)
-                    self._record(builder, held, None)
-                    held.context = context_of(self._turns)
+                    self._record(builder, held, None, results)
+                    held.context = None if event.completion.tool_calls else context_of(self._turns)
                     await self._save_own()
                     if schema is not None and event.completion.structured is None:
                         in_words = event.completion
@@ -310,12 +329,17 @@ class Conversation:
             raise
         finally:
             if not done:
-                self._record(builder, held, error)
+                self._record(builder, held, error, results)
                 await self._after_failure(events)
 
-    def _record(self, builder: TurnBuilder, held: HeldChat, error: LLMError | None) -> None:
+    def _record(
+        self, builder: TurnBuilder, held: HeldChat, error: LLMError | None, results: Mapping[str, ToolResultBlock]
+    ) -> None:
         turn = builder.turn(ended_at=self._now(), error=error, session_id=held.chat.session_id)
-        self._turns = (*self._turns, turn)
+        if not results:
+            self._turns = (*self._turns, turn)
+        elif not (isinstance(error, InvalidRequest) and not turn.steps):  # then the calls wait on
+            self._turns = (*self._turns[:-1], joined(self._turns[-1], turn, {**builder.strays, **results}))
 
     async def _after_failure(self, events: AsyncIterator[StreamEvent]) -> None:
         with trio.move_on_after(2 * CLOSING_S, shield=True):
@@ -333,24 +357,24 @@ class Conversation:
     async def _ready(self, prompt: Message, call: Reservation | None) -> HeldChat:
         """A chat that has exactly what the model is to see."""
         if self._nursery is None:
-            raise InvalidRequest(
-                "cannot send to a conversation outside of its block",
-                kind="invalid_request",
-                hint="async with Conversation(...)",
-            )
+            raise _outside()
         await self.apply_policies(beside=estimate_tokens((prompt,)))
         wanted = context_of(self._turns)
-        budget = self._session_budget(call)
         if self._held is not None and self._held.has(wanted):
             return self._held
         if self._held is not None:
             await self._held.close()
             self._held = None
+        return await self._open_chat(wanted, call)
+
+    async def _open_chat(self, history: tuple[Message, ...], call: Reservation | None) -> HeldChat:
+        if self._nursery is None:
+            raise _outside()
         options = ChatOptions(
             system=self._system(),
-            history=wanted,
+            history=history,
             tools=self._tools,
-            budget=budget,
+            budget=self._session_budget(call),
             cwd=self._cwd,
             labels=self._labels,
             session=self._session,
@@ -388,6 +412,14 @@ def _checked(budget: SessionBudget | Budget | None) -> SessionBudget | Budget | 
         f"cannot hold a conversation to a budget of type {type(budget).__name__}",
         kind="invalid_request",
         hint="give Budget(usd=...), or SessionBudget(usd=...) for the daemon to hold it",
+    )
+
+
+def _outside() -> InvalidRequest:
+    return InvalidRequest(
+        "cannot send to a conversation outside of its block",
+        kind="invalid_request",
+        hint="async with Conversation(...)",
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.tools import Tool
+from clisup.llm.tools import Tool, ToolDefinition
 
 __all__ = ["BYTES_PER_TOKEN", "IMAGE_TOKENS", "MESSAGE_TOKENS", "estimate_tokens", "text_tokens"]
 
@@ -29,7 +29,9 @@ def text_tokens(text: str) -> int:
     return math.ceil(len(text.encode(errors="surrogatepass")) / BYTES_PER_TOKEN)
 
 
-def estimate_tokens(messages: Iterable[Message], *, system: str | None = None, tools: Sequence[Tool] = ()) -> int:
+def estimate_tokens(
+    messages: Iterable[Message], *, system: str | None = None, tools: Sequence[Tool | ToolDefinition] = ()
+) -> int:
     """Of all that is sent: the messages, the system prompt, and what is told of the tools.
 
     What a CLI sends by itself (its own system prompt and tools) is not in it.

@@ -46,7 +46,8 @@ class Prediction(Generic[S]):
 class Predict(Module, Generic[S]):
     """`await Predict(Triage, model=model)(ticket="...")` gives a whole `Triage`; `run` gives the `Prediction` around it.
 
-    Each call opens a chat of its own, with `options`. An answer that does not fit is told so in the same chat, `repairs` times at
+    Each call opens a chat of its own, with `options`, without a CLI's own tools where that can be (`ChatOptions(cli_tools="default")`
+    leaves them in). An answer that does not fit is told so in the same chat, `repairs` times at
     most; then `StructureError`. `examples` are whole instances of the signature, told before the question. `model` may be a name;
     where none is given, the nearest `using(model)` or module around has it. Raises `UsageError` for wrong inputs,
     `BudgetExhausted`, and `LLMError`s.
@@ -120,7 +121,7 @@ class Predict(Module, Generic[S]):
         with using(self.model, budget=self.budget) as here:
             model = here.model_to(f"ask {self.signature.__name__}")
             left = admit(here.budgets)
-            options = self.options if self.options.budget or left is None else replace(self.options, budget=left)
+            options = replace(self.options.plain(f"ask {self.signature.__name__}"), budget=self.options.budget or left)
             async with model.chat(options) as chat:
                 return await self._ask(chat, given)
 

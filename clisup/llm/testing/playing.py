@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import trio
 
+from clisup.errors import UsageError
 from clisup.llm.chat import (
     Completion,
     Finished,
+    FinishReason,
     MessageDone,
     StreamEvent,
     TaskChanged,
@@ -22,7 +24,7 @@ from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.names import ModelName
 from clisup.llm.testing.script import Part, Reply, Thinking, ToolCall
-from clisup.llm.tools import Tool, ToolOutput
+from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
 
 __all__ = ["Action", "Playing"]
 
@@ -35,13 +37,14 @@ Action = StreamEvent | Callable[[], Awaitable[object]]
 
 
 class Playing:
-    """Plays one reply. `tools` are those of the chat."""
+    """Plays one reply. `tools` are those of the chat; at calls of those that the caller runs, the reply ends."""
 
-    def __init__(self, reply: Reply, model: ModelName, tools: Sequence[Tool]) -> None:
+    def __init__(self, reply: Reply, model: ModelName, tools: Sequence[Tool | ToolDefinition]) -> None:
         self._reply, self._model = reply, model
         self._tools = {tool.name: tool for tool in tools}
         self._calls = 0
         self._messages: list[Message] = []
+        self._waiting: tuple[ToolUseBlock, ...] = ()
         self._last = Message.assistant(())
 
     def actions(self) -> Iterator[Action]:
@@ -56,17 +59,24 @@ class Playing:
             Completion(
                 message=self._last,
                 model=self._model,
-                finish_reason=self._reply.finish_reason,
+                finish_reason=FinishReason.TOOL_CALLS if self._waiting else self._reply.finish_reason,
                 usage=self._reply.usage,
                 cost=self._reply.cost,
                 structured=self._reply.structured,
                 messages=tuple(self._messages),
+                tool_calls=self._waiting,
             )
         )
 
     def _play(self, parts: Sequence[Part], parent: str | None) -> Iterator[Action]:
         blocks: list[_Said] = []
         for part in parts:
+            if self._waiting:
+                raise UsageError(
+                    f"the reply goes on after a call of {self._waiting[0].name}, whose result the caller brings",
+                    kind="usage",
+                    hint="make what follows the next step of the script",
+                )
             if isinstance(part, str):
                 blocks.append(TextBlock(text=part))
                 yield from (TextDelta(piece, parent) for piece in _pieces(part))
@@ -102,17 +112,23 @@ class Playing:
                 yield TaskChanged(f"task-{use.id}", "running", call.name, use.id, _AT)
                 yield from self._play(call.inside, use.id)
                 yield TaskChanged(f"task-{use.id}", "completed", call.name, use.id, _AT)
+        pairs = list(zip(uses, calls, strict=True))
+        self._waiting = tuple(use for use, call in pairs if self._is_callers(call))
+        here = [(use, call) for use, call in pairs if not self._is_callers(call)]
         results: dict[str, ToolResultBlock] = {}
-        yield lambda: self._run(uses, calls, results)
-        yield from (ToolEnded(results[use.id], parent, _AT) for use in uses)
-        if parent is None:
-            self._messages.append(Message.user([results[use.id] for use in uses]))
+        yield lambda: self._run(here, results)
+        yield from (ToolEnded(results[use.id], parent, _AT) for use, _ in here)
+        if parent is None and here:
+            self._messages.append(Message.user([results[use.id] for use, _ in here]))
+
+    def _is_callers(self, call: ToolCall) -> bool:
+        return call.result is None and isinstance(self._tools.get(call.name), ToolDefinition)
 
     def _id_of(self, call: ToolCall) -> str:
         self._calls += 1
         return call.id or f"call-{self._calls}"
 
-    async def _run(self, uses: list[ToolUseBlock], calls: list[ToolCall], results: dict[str, ToolResultBlock]) -> None:
+    async def _run(self, pairs: Sequence[tuple[ToolUseBlock, ToolCall]], results: dict[str, ToolResultBlock]) -> None:
         """Side by side."""
 
         async def run(use: ToolUseBlock, call: ToolCall) -> None:
@@ -121,7 +137,7 @@ class Playing:
             results[use.id] = ToolResultBlock(tool_use_id=use.id, content=content, is_error=output.is_error)
 
         async with trio.open_nursery() as nursery:
-            for use, call in zip(uses, calls, strict=True):
+            for use, call in pairs:
                 nursery.start_soon(run, use, call)
 
     async def _output(self, call: ToolCall) -> ToolOutput:
@@ -131,7 +147,7 @@ class Playing:
             return ToolOutput(str(call.result), is_error=True)
         if call.result is not None:
             return ToolOutput(call.result)
-        if (tool := self._tools.get(call.name)) is not None:
+        if (tool := self._tools.get(call.name)) is not None and not isinstance(tool, ToolDefinition):
             return await tool.run(dict(call.input))
         if call.inside:
             last = [part for part in call.inside if isinstance(part, str)]

@@ -21,6 +21,7 @@ from clisup.llm.chat import Chat, ChatOptions, Finished, StreamEvent
 from clisup.llm.failures import Unsupported
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.names import ModelName, parse_model
+from clisup.llm.rounds import open_round, results_in
 from clisup.llm.streams import EventStream
 from clisup.llm.testing.playing import Playing
 from clisup.llm.testing.script import Answer, Reply, Step, reply_of
@@ -118,11 +119,12 @@ class ScriptedChat:
         if output_schema is not None and not self._model.has_structured:
             raise Unsupported(f"{self.model} has no structured output", kind="unsupported")
         *before, said = as_messages(prompt)
+        self._check_results(said)
         asked = Asked(said, (*self.messages, *before, said), self.options, output_schema)
         reply = await self._model._answer(asked)
         asked.outcome = "left"
         try:
-            for action in Playing(reply, self.model, self.options.tools).actions():
+            for action in Playing(reply, self.model, self.options.offered).actions():
                 await trio.lowlevel.checkpoint()
                 if callable(action):
                     await action()
@@ -134,6 +136,14 @@ class ScriptedChat:
         except Exception:
             asked.outcome = "failed"
             raise
+
+    def _check_results(self, said: Message) -> None:
+        """Hold the prompt to the calls that wait, as a real chat does."""
+        stopped = open_round(self.messages)
+        if stopped is None:
+            results_in(said, ())
+        else:
+            results_in(said, stopped.waiting, stopped.brought)
 
     async def note(self, code: str, message: str, data: Any = None) -> None:
         """Kept in `notes`, where a session of the daemon has its event log."""

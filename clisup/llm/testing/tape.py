@@ -63,7 +63,7 @@ def request_of(
     return {
         "system": options.system,
         "messages": [message.model_dump(mode="json") for message in messages],
-        "tools": [{"name": tool.name, "input_schema": tool.input_schema} for tool in options.tools],
+        "tools": [{"name": tool.name, "input_schema": tool.input_schema} for tool in options.offered],
         "output_schema": None if output_schema is None else dict(output_schema),
     }
 

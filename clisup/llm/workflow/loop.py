@@ -65,7 +65,8 @@ class Loop:
         """Run it, or go on where `trace` ends: what is recorded is not asked for again.
 
         The task is JSON. An iteration of the budget is a round. `model` may be a name; without one, the nearest `using(model)` has
-        it. `options` are those of the conversation. `on_stage` is called for each stage once its record is durable; when it goes
+        it. `options` are those of the conversation: a CLI's own tools are left out where that can be, unless they say
+        `cli_tools="default"`. `on_stage` is called for each stage once its record is durable; when it goes
         on, for the recorded ones first.
 
         Raises what a stage raises: run it again with the same trace to try that stage again. Raises `UsageError` where the trace is of
@@ -77,4 +78,5 @@ class Loop:
             found = here.model_to(f"run {self.name}")
             async with Running.open(self.name, names, task, trace) as running:
                 model = WorkflowModel(found, running.progress.started.run_id)
-                return await Execution(self._definition, running, model, own, on_stage, options or ChatOptions()).go()
+                opened = (options or ChatOptions()).plain(f"run {self.name}")
+                return await Execution(self._definition, running, model, own, on_stage, opened).go()

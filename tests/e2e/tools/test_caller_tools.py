@@ -1,0 +1,81 @@
+"""Tools that the caller runs, with each real CLI: the answer ends at its calls, and the results go on with the same turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from clisup.llm.chat import ChatOptions, Completion, Finished
+from clisup.llm.messages import Message, ToolResultBlock
+from clisup.llm.models import Model, resolve
+from clisup.llm.parking import PARKED
+from clisup.llm.tools import ToolDefinition
+from tests.e2e.tools.stage import ADD, LIMIT_S, Stage
+
+pytestmark = pytest.mark.e2e
+LOOK_UP = ToolDefinition("look_up", "Look a word up.", {"type": "object", "properties": {}})
+SCRIPT = [[("look_up", {"n": 1}), ("look_up", {"n": 2})], [("add", {"a": 2, "b": 3})], [("look_up", {"n": 3})]]
+
+
+def model_of(stage: Stage) -> Model:
+    return resolve(stage.lab.backend, socket=stage.lab.socket, cwd=str(stage.lab.cwd), **stage.options)
+
+
+def answers(done: Completion) -> Message:
+    return Message.user(
+        [ToolResultBlock(tool_use_id=call.id, content=f"word {call.input['n']}") for call in done.tool_calls]
+    )
+
+
+def held(messages: list[Message], inputs: list[int], ends: list[Completion]) -> None:
+    """Each call was asked for once and has its result, and all of it was one turn."""
+    assert sorted(inputs) == [1, 2, 3]
+    called = [call for message in messages for call in message.tool_uses]
+    found = [block for message in messages for block in message.content if isinstance(block, ToolResultBlock)]
+    assert sorted(call.name for call in called) == ["add", "look_up", "look_up", "look_up"]
+    assert sorted(block.text for block in found) == ["5", "word 1", "word 2", "word 3"]
+    assert {call.id for call in called} == {block.tool_use_id for block in found}
+    assert ends[-1].text == "Done."
+    assert len({(end.session_id, end.turn_id) for end in ends}) == 1
+    assert (ends[-1].usage.output_tokens or 0) > 0
+
+
+def test_the_caller_runs_tools_in_a_chat(stage: Callable[..., Stage], kind: str) -> None:
+    on = stage(kind, SCRIPT)
+
+    async def main() -> None:
+        prompt: Any = on.prompt
+        ends: list[Completion] = []
+        messages: list[Message] = []
+        with trio.fail_after(LIMIT_S):
+            async with model_of(on).chat(ChatOptions(tools=[LOOK_UP, ADD])) as chat:
+                while not ends or ends[-1].tool_calls:
+                    events = [event async for event in chat.stream(prompt)]
+                    assert isinstance(events[-1], Finished)
+                    ends.append(events[-1].completion)
+                    prompt = answers(ends[-1])
+                    messages += [*ends[-1].messages, prompt]
+        held(messages, [call.input["n"] for end in ends for call in end.tool_calls], ends)
+
+    trio.run(main)
+
+
+def test_the_caller_runs_tools_between_two_calls(stage: Callable[..., Stage], kind: str) -> None:
+    on = stage(kind, SCRIPT)
+
+    async def main() -> None:
+        messages = [Message.user(on.prompt)]
+        ends: list[Completion] = []
+        with trio.fail_after(LIMIT_S):
+            while not ends or ends[-1].tool_calls:
+                ends.append(await model_of(on).complete(messages, tools=[LOOK_UP, ADD]))
+                messages += ends[-1].messages
+                if ends[-1].tool_calls:
+                    messages.append(answers(ends[-1]))
+        held(messages, [call.input["n"] for end in ends for call in end.tool_calls], ends)
+        assert len(PARKED) == 0
+
+    trio.run(main)
