@@ -39,6 +39,7 @@ class WorkerProcess:
         self._seen: set[str] = set()
         self._news = trio.Event()
         self._input_ended = self._over = False
+        self._starting = trio.CancelScope()
         self._turn: trio.CancelScope | None = None
         self._preempted = False
         self._state = "idle"
@@ -82,6 +83,7 @@ class WorkerProcess:
     def end(self) -> None:
         """End the running turn and the process."""
         self._over = True
+        self._starting.cancel()
         self.interrupt()
         self._news.set()
 
@@ -92,7 +94,8 @@ class WorkerProcess:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._watch_signals)
-            await context.servers.start(nursery)
+            with self._starting:
+                await context.servers.start(nursery)
             while await self._has_work():
                 code = await self._play(self.queue.take_next())
                 if not self.queue:

@@ -77,7 +77,7 @@ def _chat_prompt(blocks: Sequence[Block]) -> list[Item]:
     shown = [block for block in blocks if block["type"] in ("text", "image")]
     shown += [image for block in results for image in _images(block)]
     if all(block["type"] == "text" for block in shown):
-        text = "".join(block["text"] for block in shown)
+        text = "\n\n".join(block["text"] for block in shown)
         return [*sent, {"role": "user", "content": text}] if text else sent
     parts = [
         {"type": "text", "text": block["text"]}

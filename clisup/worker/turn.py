@@ -47,7 +47,7 @@ class TurnContext:
 
 
 class WorkerTurn:
-    """One turn. `asked` is the wish for the answer: `schema`, `sampling`, and the caller's `tools`."""
+    """One turn. `asked` may have a `schema` for the answer, `sampling`, and `tools` that the caller runs."""
 
     def __init__(self, context: TurnContext, writer: TurnWriter, asked: Mapping[str, Any]) -> None:
         self._context, self._writer = context, writer

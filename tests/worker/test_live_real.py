@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,18 @@ def test_sigint_ends_the_turn_and_the_process_with_exit_code_0(live: bool, tmp_p
         assert process.ended() == 0
     [terminal] = process.terminals
     assert terminal.interrupted
+
+
+def test_sigint_ends_a_worker_whose_servers_have_not_started(tmp_path: Path) -> None:
+    hanging = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+    config = mcp_config(tmp_path, slow={"command": sys.executable, "args": ["-c", hanging, str(tmp_path / "started")]})
+    with FakeApi("chat", DONE) as fake, worker(fake, tmp_path, *config, live=True) as process:
+        process.say("Hello.", ONE)
+        process.wait("queued")
+        eventually((tmp_path / "started").exists)
+        process.process.send_signal(signal.SIGINT)
+        assert process.ended() == 0
+    assert not fake.bodies and states(process, ONE) == ["queued"]
 
 
 @pytest.mark.parametrize(

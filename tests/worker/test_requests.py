@@ -59,6 +59,11 @@ def test_a_history_for_responses_keeps_the_order_and_the_thinking() -> None:
     assert sent[7]["output"] == "Error: it broke"
 
 
+def test_texts_of_several_messages_are_paragraphs_of_one_for_chat_completions() -> None:
+    blocks = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
+    assert chat_messages([{"role": "user", "content": blocks}], None) == [{"role": "user", "content": "One.\n\nTwo."}]
+
+
 def test_an_answer_without_words_is_not_sent_to_chat_completions() -> None:
     assert chat_messages([{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}], None) == []
 
