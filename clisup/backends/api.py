@@ -36,7 +36,7 @@ _EXITS: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"Not logged in"), "authentication"),
     (re.compile(r"Session ID \S+ is already in use|Invalid MCP configuration|without a model"), "invalid_request"),
     (re.compile(r"No conversation found"), "session_not_found"),
-    (re.compile(r"is not installed beside clisup"), "spawn_failed"),
+    (re.compile(r"is not installed\. Install it"), "spawn_failed"),
 )
 
 

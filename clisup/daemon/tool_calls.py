@@ -241,7 +241,7 @@ def _read(said: Answer) -> ToolAnswer:
 def tool_answer(params: AnswerParams) -> ToolAnswer:
     """The answer as the bridge is given it."""
     content = params.content
-    blocks = content if isinstance(content, str) else [block.model_dump() for block in content]
+    blocks = content if isinstance(content, str) else [block.model_dump(exclude={"cache"}) for block in content]
     return ToolAnswer(blocks, params.is_error)
 
 

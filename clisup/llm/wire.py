@@ -14,11 +14,12 @@ __all__ = ["definitions_to_wire", "history_to_wire", "prompt_to_wire"]
 
 
 def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict[str, Any]]:
-    """A prompt's text, or its blocks where it holds more. `results`: it may hold results of tools, too.
+    """Return a prompt's text, or its blocks where it holds more. `results`: it may hold results of tools, too.
 
+    A block's `cache` goes along: an API backend marks that place for its API, and a CLI ignores it.
     Raises `InvalidRequest` for blocks that no prompt may hold.
     """
-    if all(isinstance(block, TextBlock) for block in prompt.content):
+    if all(isinstance(block, TextBlock) and not block.cache for block in prompt.content):
         return prompt.text
     kinds = (TextBlock, ImageBlock, ToolResultBlock) if results else (TextBlock, ImageBlock)
     wrong = next((block for block in prompt.content if not isinstance(block, kinds)), None)
@@ -32,10 +33,10 @@ def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict
 
 
 def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
-    """Return the block without marks of the cache, which a prompt has not."""
-    found = {name: value for name, value in wire.items() if name != "cache"}
+    """Return the block without the marks that are not set, and those inside a result."""
+    found = {name: value for name, value in wire.items() if name != "cache" or value}
     if isinstance(content := found.get("content"), list):
-        found["content"] = [_unmarked(part) for part in content]
+        found["content"] = [_unmarked({**part, "cache": False}) for part in content]
     return found
 
 
