@@ -103,7 +103,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
     "clisup.worker.prices": {"genai_prices"},
-    "clisup.worker.servers": {"trio", "httpx2", "mcp"},
+    "clisup.worker.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},

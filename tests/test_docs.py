@@ -141,7 +141,7 @@ def test_the_page_lists_exactly_the_methods_of_the_table_in_its_order() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_has_the_params_of_a_method_its_class_and_its_doc_line(name: str) -> None:
     section, method = sections("protocol.md", "###")[name], METHODS[name]
-    params = section.split("Result")[0]
+    params = section.split("\nResult")[0]
     assert method.doc in section
     assert f"({method.role})" in section
     assert table(params) == fields_of(method.params)
@@ -152,7 +152,7 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
     section, method = sections("protocol.md", "###")[name], METHODS[name]
     assert "Result" in section
     wanted = [method.result] if method.result else BY_HAND[name] or []
-    results = section.split("Result")[1:]
+    results = section.split("\nResult")[1:]
     for model, text in zip(wanted, results, strict=False):
         expected = fields_of(model)
         if model is models.SessionDetail:

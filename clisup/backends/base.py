@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
+from clisup.core.api_settings import NO_API, ApiSettings
 from clisup.core.content import Content, Image
 from clisup.core.events import EventBase, TurnError
 from clisup.core.framing import Line
@@ -60,6 +61,8 @@ __all__ = [
     "is_idle",
     "login_keys",
     "login_question",
+    "models_flags",
+    "packages_of",
     "passes_on",
     "presence_rules",
     "prompts_of",
@@ -94,11 +97,18 @@ class Capabilities(Struct, frozen=True):
     what it does not have. `tools`: its CLI starts our MCP bridge, so that the session's client can run tools for the model.
     `images`: prompts may hold some (an ACP agent that takes none refuses them at the turn). `fork`: a session's transcript can be
     copied, whole or up to a turn (`ForkRules`). `history`: a session may begin with messages of the caller's
-    (`clisup.backends.seeds`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`).
+    (`clisup.backends.seeds`). `structured`: a turn may be asked for a JSON value by a schema (`LaunchRequest.output_schema`);
+    with `asked_by_prompt` each prompt carries its own schema, so that a live process goes on where another one is asked for.
+    `live_by_default`: sessions that say no mode are live. `caller_tools`: a prompt may bring definitions of tools that the caller
+    runs itself, and a later one their results. `sampling` are the names of `session/prompt`'s `sampling` that the backend takes.
+    `caches`: marks of the caller's say which parts of a prompt and a history the API is to cache.
+    `cli_tools`: the CLI's own tools can be switched off. `system_prompt_modes`: whether a system prompt is appended to the CLI's
+    own, or replaces it.
     """
 
     one_shot: bool = True
     live: bool = False
+    live_by_default: bool = False
     live_versions: str = ""
     resume: bool = True
     deltas: bool = True
@@ -116,6 +126,12 @@ class Capabilities(Struct, frozen=True):
     fork: bool = False
     history: bool = False
     structured: bool = False
+    asked_by_prompt: bool = False
+    caller_tools: bool = False
+    sampling: tuple[str, ...] = ()
+    caches: bool = False
+    cli_tools: bool = False
+    system_prompt_modes: tuple[str, ...] = ()
     chosen_id: bool = True
     native_id_prefix: str = ""
     ids_once: bool = False
@@ -139,6 +155,9 @@ class LaunchRequest:
     have to be the session's own. A `live` run is to take further prompts on its stdin; `prompt_id` (a UUID) is then by what
     the CLI names this one again. A `command_prompt` is a command of the CLI's own and goes to it as it is. With `output_schema`
     (JSON Schema of an object) the turn's answer is to be a value of it; no adapter without `Capabilities.structured` gets one.
+    `caller_tools`, `tool_results` and `sampling` are those of `session/prompt`, `cli_tools` and `system_prompt_mode` those of
+    `session/new`; no adapter without the capability gets one. `cached` are the parts of `content` that end what an API is to cache
+    (`Capabilities.caches`). `api` has the settings of an API backend.
     """
 
     command: tuple[str, ...]
@@ -163,6 +182,13 @@ class LaunchRequest:
     prompt_id: str | None = None
     content: Content = ()
     output_schema: Mapping[str, Any] | None = None
+    caller_tools: Sequence[Mapping[str, Any]] = ()
+    tool_results: Sequence[Mapping[str, Any]] = ()
+    sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cached: tuple[int, ...] = ()
+    cli_tools: Literal["default", "none"] | tuple[str, ...] = "default"
+    system_prompt_mode: Literal["append", "replace"] = "append"
+    api: ApiSettings = NO_API
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -291,6 +317,9 @@ class Adapter(Protocol):
     - `repeated(end: RunEnd, appended: bytes, answered: bool) -> TurnError | None`: the failure of the request that a CLI was
       repeating in silence when the watchdog ended it. `appended` is what the run added to the transcript; `answered` says
       whether the model had answered in this turn. Default: cannot tell.
+    - `packages: tuple[str, ...]`, the Python packages without which the default command cannot work. Default: none.
+    - `models_flags(api: ApiSettings) -> tuple[str, ...]`: with what to call the command so that it prints the names of the
+      provider's models as a JSON array. Default: it cannot.
     - `fields: str`, the kind whose `known_fields/<kind>.json` holds for its frames. Default: `kind`.
     """
 
@@ -352,6 +381,18 @@ def login_keys(adapter: Adapter) -> tuple[str, ...] | None:
     """Return the variables with which the CLI logs in; None where the adapter does not say."""
     keys: tuple[str, ...] | None = getattr(adapter, "login_keys", None)
     return keys
+
+
+def packages_of(adapter: Adapter) -> tuple[str, ...]:
+    """Return the Python packages that the adapter's default command needs."""
+    packages: tuple[str, ...] = getattr(adapter, "packages", ())
+    return packages
+
+
+def models_flags(adapter: Adapter, api: ApiSettings) -> tuple[str, ...]:
+    """Return the flags by which the command lists its provider's models; none where it cannot."""
+    flags: Callable[[ApiSettings], tuple[str, ...]] = getattr(adapter, "models_flags", lambda api: ())
+    return flags(api)
 
 
 def refused_as_root(adapter: Adapter, env: Mapping[str, str]) -> tuple[str, ...]:

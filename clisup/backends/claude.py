@@ -64,12 +64,12 @@ class ClaudeAdapter:
     default_versions = ">=2.1.197,<3"
     version_args: tuple[str, ...] = ("--version",)
     login_args: tuple[str, ...] = ("auth", "status")
-    login_keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    login_keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     fork = ClaudeFork()
     seed = ClaudeSeed()
-    presence: PresenceRules = ClaudePresence()
+    presence: PresenceRules | None = ClaudePresence()
     capabilities = Capabilities(
         live=True,
         live_versions=">=2.1.329,<3",
@@ -77,6 +77,8 @@ class ClaudeAdapter:
         fork=True,
         history=True,
         structured=True,
+        cli_tools=True,
+        system_prompt_modes=("append", "replace"),
         cost=True,
         images=True,
         tools=True,
@@ -96,7 +98,8 @@ class ClaudeAdapter:
 
         `system_prompt_file` is appended to the CLI's own prompt (`--append-system-prompt-file`, a hidden flag): that
         prompt holds the rules for its tools, which a caller's text is not meant to take away. The CLI keeps the first
-        turn's prompt for the session, so another file on resume changes nothing.
+        turn's prompt for the session, so another file on resume changes nothing. `system_prompt_mode = "replace"` takes that
+        prompt away (`--system-prompt-file`), for callers who want a model and no coding agent; `cli_tools` are `--tools`.
 
         `setting_sources="user"` (the default) leaves out what the working directory brings: its settings, hooks and
         `.mcp.json`. With the CLI's own default (None) a server named there is started unasked (2.1.329).
@@ -185,7 +188,10 @@ def _flags(request: LaunchRequest) -> list[str]:
     if request.model is not None:
         flags.append(f"--model={argv_text('model', request.model)}")
     if request.system_prompt_file is not None:
-        flags += ["--append-system-prompt-file", argv_path("system_prompt_file", request.system_prompt_file)]
+        flag = "--system-prompt-file" if request.system_prompt_mode == "replace" else "--append-system-prompt-file"
+        flags += [flag, argv_path("system_prompt_file", request.system_prompt_file)]
+    if request.cli_tools != "default":
+        flags.append(f"--tools={'' if request.cli_tools == 'none' else ','.join(request.cli_tools)}")
     if request.mcp_config_file is not None:
         # --mcp-config takes any number of values: the flag after it ends the list.
         flags += ["--mcp-config", argv_path("mcp_config_file", request.mcp_config_file), "--strict-mcp-config"]

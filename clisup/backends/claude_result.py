@@ -48,6 +48,7 @@ def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Re
         stop_reason=report.stop_reason,
         usage=_usage(frame),
         cost_usd=share,
+        estimated=frame.get("cost_source") == "estimated",
         cost_total_usd=total,
         error=explain_report(report) if is_error else None,
         interrupted=is_error

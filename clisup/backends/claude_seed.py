@@ -30,7 +30,12 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ClaudeSeed:
-    """The rules of a written history, for claude and whoever reads transcripts as it does."""
+    """The rules of a written history, for claude and whoever reads transcripts as it does.
+
+    `marks_caches`: marks of the caller's go along (`cache_control`). claude sets its own.
+    """
+
+    marks_caches = False
 
     def home(self, env: Mapping[str, str]) -> str | None:
         """The directory that has the CLI's `projects`; None where the environment does not tell."""
@@ -45,7 +50,7 @@ class ClaudeSeed:
         """The file's lines, each with its newline. The same seed gives the same bytes."""
         parent: str | None = None
         for number, (role, said) in enumerate(sendable(seed.history)):
-            content = said if isinstance(said, str) else [_block(block) for block in said]
+            content = said if isinstance(said, str) else [self._marked(block) for block in said]
             message: dict[str, Any] = {"role": role, "content": content}
             if role == "assistant":
                 message |= _of_the_model(content, seed.model)
@@ -62,6 +67,10 @@ class ClaudeSeed:
                 "sessionId": seed.native_session_id,
             })  # fmt: skip
             parent = own
+
+    def _marked(self, block: HistoryBlock) -> dict[str, Any]:
+        marked = self.marks_caches and getattr(block, "cache", False)
+        return _block(block) | ({"cache_control": {"type": "ephemeral"}} if marked else {})
 
 
 def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:

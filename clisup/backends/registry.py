@@ -19,11 +19,13 @@ __all__ = ["BUILT_IN", "GROUP", "adapter_name", "get_adapter", "is_kind", "kinds
 GROUP = "clisup.backends"
 BUILT_IN: dict[str, str] = {
     "acp": "clisup.backends.acp:AcpAdapter",
+    "anthropic-api": "clisup.backends.api:AnthropicApiAdapter",
     "claude": "clisup.backends.claude:ClaudeAdapter",
     "codex": "clisup.backends.codex:CodexAdapter",
     "codex-exec": "clisup.backends.codex_exec:CodexExecAdapter",
     "demo": "clisup.backends.demo:DemoAdapter",
     "gemini": "clisup.backends.gemini:GeminiAdapter",
+    "openai-api": "clisup.backends.api:OpenAiApiAdapter",
     "qwen": "clisup.backends.qwen:QwenAdapter",
 }
 ONE_SHOT: dict[str, str] = {"codex": "codex-exec"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from clisup.backends.base import Adapter, Capabilities
@@ -42,6 +42,9 @@ _FLAGS = {
     "usage": "usage of the turn",
     "cost": "cost of the turn",
     "approvals": "approvals",
+    "live_by_default": "sessions are live where nobody says a mode",
+    "caller_tools": "tools that the caller of a prompt runs itself",
+    "cli_tools": "the CLI's own tools can be switched off",
 }
 _TOKENS = (
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
@@ -80,6 +83,8 @@ def ability_table() -> str:
     )
     rows.append(["a graceful interrupt is first a", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
+    rows.append(["`sampling`", *(_named(can.sampling) for can in capabilities.values())])
+    rows.append(["a system prompt is", *(_named(can.system_prompt_modes) for can in capabilities.values())])
     rows.append(["permission modes", *(_modes(can) for can in capabilities.values())])
     rows.append(
         ["versions", *(f"`{a.default_versions}`" if a.default_versions else "any" for a in _adapters().values())]
@@ -106,7 +111,11 @@ def _words(adapter: Adapter, kind: str) -> str:
 def _modes(can: Capabilities) -> str:
     if can.permission_modes is None:
         return "the agent's own"
-    return ", ".join(f"`{mode}`" for mode in can.permission_modes) or "-"
+    return _named(can.permission_modes)
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
 
 
 def _yes(there: bool) -> str:

@@ -14,16 +14,20 @@ __all__ = ["command"]
 
 
 @click.command("backends")
+@click.option("--models", "name", metavar="NAME", help="List the models that the provider of this API backend offers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
-def command(as_json: bool) -> int:
+def command(name: str | None, as_json: bool) -> int:
     """List the backends, and why one cannot be used.
 
     \b
     Example:
       clisup backends
+      clisup backends --models anthropic-api
       clisup backends --json | jq -r '.[] | select(.supported) | .name'
     """
     with Client.connect(name="clisup-backends") as client:
+        if name is not None:
+            return _print_models(client.models(name), as_json)
         found = client.call("backend/list")
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
@@ -32,6 +36,11 @@ def command(as_json: bool) -> int:
     notes = [f"{b['name']}: {b['unavailable_reason']}" for b in found if b.get("unavailable_reason")]
     if notes:
         print("\n" + plain("\n".join(notes)))
+    return 0
+
+
+def _print_models(models: list[str], as_json: bool) -> int:
+    print(json.dumps(models) if as_json else plain("\n".join(models)))
     return 0
 
 

@@ -19,6 +19,7 @@ from clisup.rpc.gc_models import GcResult
 from clisup.rpc.models import (
     BackendEnvResult,
     BackendInfo,
+    BackendModelsResult,
     CheckFinding,
     RestartResult,
     SessionListResult,
@@ -161,6 +162,10 @@ class AsyncCalls:
     async def backend_env(self, name: str, env: dict[str, str] | None = None) -> BackendEnvResult:
         """What a backend's environment keeps, drops and sets: names and rules, never values."""
         return await self._read(BackendEnvResult, "backend/env", name=name, env=env)
+
+    async def models(self, name: str) -> list[str]:
+        """The models that an API backend's provider offers."""
+        return list((await self._read(BackendModelsResult, "backend/models", name=name)).models)
 
     async def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
         """What `clisup doctor` finds, of one backend or of all, and of the machine."""

@@ -206,6 +206,12 @@ class Calls:
 
         return self._read(BackendEnvResult, "backend/env", name=name, env=env)
 
+    def models(self, name: str) -> list[str]:
+        """The models that an API backend's provider offers."""
+        from clisup.rpc.models import BackendModelsResult
+
+        return list(self._read(BackendModelsResult, "backend/models", name=name).models)
+
     def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
         """What `clisup doctor` finds, of one backend or of all, and of the machine."""
         from clisup.rpc.models import CheckFinding

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from clisup.core.api_settings import PRESETS, ApiSettings, Dialect
 from clisup.core.approval_rules import MAX_RULES, ApprovalRule
 from clisup.core.framing import DEFAULT_LINE_LIMIT
 from clisup.core.prices import Price
@@ -111,6 +112,13 @@ class BackendConfig(_Table):
     kind: str = ""
     command: Annotated[list[str], Field(max_length=64)] = []
     mode: Literal["auto", "one-shot", "live"] = "auto"
+    model: Annotated[str, Field(max_length=256, pattern=r"^([^\x00-\x1f-][^\x00-\x1f]*)?$")] = ""
+    base_url: Annotated[str, Field(max_length=2048, pattern=r"^(https?://[^\s]+)?$")] = ""
+    key_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    dialect: Dialect = ""
+    max_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    thinking: Annotated[str, Field(pattern=r"^(adaptive|off|[1-9][0-9]{3,6})?$")] = ""
+    effort: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
     versions: str = ""
     args: list[str] = []
     pass_env: list[str] = []
@@ -123,6 +131,16 @@ class BackendConfig(_Table):
     timeouts: TimeoutsConfig = TimeoutsConfig.model_construct()
     limits: LimitsConfig = LimitsConfig.model_construct()
     live: LiveConfig = LiveConfig.model_construct()
+
+    @property
+    def passed(self) -> list[str]:
+        """The names that the configuration lets through from the daemon's environment."""
+        return [*self.pass_env, self.key_env] if self.key_env else self.pass_env
+
+    @property
+    def api(self) -> ApiSettings:
+        """The settings of an API backend."""
+        return ApiSettings(self.base_url, self.key_env, self.dialect, self.max_tokens, self.thinking, self.effort)
 
 
 class RetentionConfig(_Table):
@@ -199,9 +217,26 @@ class Config(_Table):
         return self.model_fields_set <= {"backends"} and self.defaults == _DEFAULTS.keys()
 
 
-BUILT_IN_BACKENDS = ("claude", "codex", "demo", "gemini", "qwen")
+def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
+    """Return the backend with its kind, and with its provider's preset.
+
+    A preset's key goes to the preset's own address alone: with another `base_url`, `key_env` has to be named, too.
+    """
+    kind = backend.kind or name
+    if (preset := PRESETS.get(kind)) is None:
+        return backend if backend.kind else backend.model_copy(update={"kind": kind})
+    own = backend.model_fields_set
+    changes: dict[str, Any] = {"kind": preset.kind}
+    if "base_url" not in own:
+        changes |= {"base_url": preset.base_url, "key_env": preset.key_env, "dialect": preset.dialect}
+    elif preset.kind == "openai-api":
+        changes["dialect"] = "chat"  # what servers that are not OpenAI's speak
+    return backend.model_copy(update={key: value for key, value in changes.items() if key == "kind" or key not in own})
+
+
+BUILT_IN_BACKENDS = ("anthropic-api", "claude", "codex", "demo", "gemini", "openai-api", "qwen")
 _DEFAULTS = {
-    name: BackendConfig.model_construct(kind=name) for name in BUILT_IN_BACKENDS
+    name: _resolved(name, BackendConfig.model_construct(kind=name)) for name in BUILT_IN_BACKENDS
 }  # known by identity: see Config.defaults
 
 
@@ -225,7 +260,7 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
     except ValidationError as error:
         raise refusal(_problems(error), source) from None
     backends = _DEFAULTS | config.backends
-    named = {name: b if b.kind else b.model_copy(update={"kind": name}) for name, b in backends.items()}
+    named = {name: b if b is _DEFAULTS.get(name) else _resolved(name, b) for name, b in backends.items()}
     return config.model_copy(update={"backends": named})
 
 

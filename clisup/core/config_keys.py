@@ -100,9 +100,18 @@ KEYS: dict[str, Key] = {
     )),
     "backends.*.mode": Key("next_turn", (
         "\"one-shot\": a process for each turn (of `codex` it makes `codex-exec`); \"live\": one for many "
-        "(docs/live-sessions.md; kinds claude and demo, an error for others); \"auto\": one-shot. What "
-        "`session/new` says goes before it"
+        "(docs/live-sessions.md; kinds claude, demo and the API kinds, an error for others); \"auto\": live for the API kinds, else "
+        "one-shot. What `session/new` says goes before it"
     )),
+    "backends.*.model": Key("next_turn", "the model of sessions that name none; empty: the CLI's own default"),
+    "backends.*.base_url": Key("next_turn", "address of the API (API kinds only); empty: the vendor's own"),
+    "backends.*.key_env": Key("next_turn", (
+        "the variable with the API's key, let through to this backend alone; a preset's own name where base_url is its own"
+    )),
+    "backends.*.dialect": Key("next_turn", "\"responses\" or \"chat\": which of OpenAI's two APIs the server speaks"),
+    "backends.*.max_tokens": Key("next_turn", "tokens of one answer; 0: 32,000 for anthropic-api, the API's own limit for others"),
+    "backends.*.thinking": Key("next_turn", "\"adaptive\", \"off\", or a number of tokens from 1000 on (anthropic-api)"),
+    "backends.*.effort": Key("next_turn", "how hard the model thinks: \"low\", \"medium\", \"high\", as the API has it"),
     "backends.*.versions": Key("next_turn", (
         "a range such as \">=2.1.197,<3\"; outside of it the backend is refused. Empty: the adapter's own"
     )),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ __all__ = [
     "Content",
     "Image",
     "MediaType",
+    "cached_parts",
     "content_of",
     "image_of",
     "media_type_of",
@@ -90,14 +91,23 @@ def text_of(content: Iterable[str | Image]) -> str:
     return "\n".join(part for part in content if isinstance(part, str))
 
 
-def stored(content: Content) -> list[dict[str, str]]:
-    """As JSON, for the prompt's file."""
-    return [
+def stored(content: Content, cached: Collection[int] = ()) -> list[dict[str, Any]]:
+    """As JSON, for the prompt's file. `cached` are the parts that end what an API is to cache."""
+    blocks: list[dict[str, Any]] = [
         {"type": "text", "text": part}
         if isinstance(part, str)
         else {"type": "image", "media_type": part.media_type, "data": part.data}
         for part in content
     ]
+    for index in cached:
+        blocks[index]["cache"] = True
+    return blocks
+
+
+def cached_parts(blocks: Sequence[Mapping[str, Any]] | None) -> tuple[int, ...]:
+    """Return which parts of `content_of` end a part that an API is to cache."""
+    kept = [block for block in blocks or () if block["type"] == "image" or str(block["text"]).strip()]
+    return tuple(index for index, block in enumerate(kept) if block.get("cache"))
 
 
 def content_of(blocks: Sequence[Mapping[str, Any]] | None) -> Content:

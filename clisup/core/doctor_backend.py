@@ -22,7 +22,8 @@ class BackendFacts:
 
     `problem` is the reason and the way out of what keeps it from being started, under the name of the check that it belongs
     to: executable, version, argv or environment. `login` is None where the CLI cannot tell; `keys` are the variables with
-    which it logs in, None where that is not known.
+    which it logs in, None where that is not known. `key_env` is the variable with the key of an API backend, empty where the
+    API takes requests without one; None: a CLI with a login of its own.
     """
 
     name: str
@@ -40,6 +41,7 @@ class BackendFacts:
     inherited: frozenset[str] = frozenset()
     pairs: tuple[Pair, ...] = ()
     keys: tuple[str, ...] | None = None
+    key_env: str | None = None
     pass_env: tuple[str, ...] = ()
     root: bool = False
     refused_as_root: tuple[str, ...] = ()
@@ -72,6 +74,8 @@ def _version(facts: BackendFacts) -> Verdict:
 
 
 def _login(facts: BackendFacts) -> Verdict:
+    if facts.key_env is not None:
+        return _api_key(facts, facts.key_env)
     if facts.login is None:
         return ok(
             "cannot tell: " + (f"{facts.login_asked} says nothing that is known" if facts.login_asked else _NO_WAY)
@@ -86,6 +90,17 @@ def _login(facts: BackendFacts) -> Verdict:
             f"not logged in, says {facts.login_asked}; it does not know of {facts.login_elsewhere}", own + passed
         )
     return fail(f"not logged in, says {facts.login_asked}", own + passed)
+
+
+def _api_key(facts: BackendFacts, name: str) -> Verdict:
+    if not name:
+        return ok("this backend sends no key")
+    if facts.login:
+        return ok(f"the key is in {name}; whether the API takes it shows with the first prompt")
+    fix = (
+        f'set {name} for the daemon, or name a file with it (0600): [backends.{facts.name}.env_files] {name} = "~/key"'
+    )
+    return (warn if facts.optional else fail)(f"no key: the variable {name} is not set", fix)
 
 
 _NO_WAY = "this CLI has no command that says it without a request to its API"

@@ -26,6 +26,7 @@ __all__ = [
     "blocks_of",
     "check_history",
     "is_blank",
+    "open_calls",
     "sendable",
 ]
 
@@ -37,7 +38,10 @@ class _Part(BaseModel):
 
 
 class HistoryText(_Part):
-    """Plain text. What is blank is left out: an API takes none. `cache` is taken and means nothing: the CLI sets its own cache markers."""
+    """Plain text. What is blank is left out: an API takes none.
+
+    `cache` marks the end of a part that an API backend asks its API to cache. A CLI sets its own marks.
+    """
 
     type: Literal["text"]
     text: str
@@ -148,9 +152,13 @@ def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
         if twice := known & asked.keys():
             raise ValueError(f"message {number} has the tool_use id {min(twice)!r} of an earlier message")
         known |= asked.keys()
-    if asked:
-        raise ValueError(f"the last message calls a tool ({next(iter(asked))!r}) and nothing answers it")
     return history
+
+
+def open_calls(history: Sequence[HistoryMessage]) -> list[str]:
+    """Return the ids of the last message's calls: the next prompt has to bring their results."""
+    blocks = blocks_of(history[-1]) if history else ()
+    return [block.id for block in blocks if isinstance(block, HistoryToolUse)]
 
 
 def sendable(history: Sequence[HistoryMessage]) -> Iterator[tuple[str, str | Sequence[HistoryBlock]]]:

@@ -7,7 +7,7 @@ A model that no pattern matches has no price, and its turns no cost: unknown is 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -21,6 +21,7 @@ _PER = 1_000_000
 _VENDOR = re.compile(r"^(?:[a-z0-9-]+\.)*anthropic\.(?=claude)|^.*/")
 _SNAPSHOT = re.compile(r"(?:\[1m\])$|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$|-v\d+(?::\d+)?$")
 
+_Rows = list[tuple[str, "Price"]]
 Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
@@ -59,29 +60,31 @@ class PriceTable:
         self._groups = [sorted(prices.items(), key=lambda row: -len(row[0])) for prices in (own, built_in)]
         self._known: dict[str, Price | None] = {}
 
-    def of(self, model: str | None) -> Price | None:
-        """The price of a model; None where it is not known."""
+    def of(self, model: str | None, *, own: bool = False) -> Price | None:
+        """The price of a model; None where it is not known, or with `own` where the configuration does not name it."""
         if not model:
             return None
+        if own:
+            return self._find(model, self._groups[:1])
         if model not in self._known:
             if len(self._known) >= 256:  # names come from CLIs
                 self._known.clear()
-            self._known[model] = self._find(model)
+            self._known[model] = self._find(model, self._groups)
         return self._known[model]
 
-    def _find(self, model: str) -> Price | None:
+    def _find(self, model: str, groups: Iterable[_Rows]) -> Price | None:
         names = {model.lower(), plain_name(model)}
-        for rows in self._groups:
+        for rows in groups:
             for pattern, price in rows:
                 if any(fnmatchcase(name, pattern.lower()) for name in names):
                     return price
         return None
 
-    def cost(self, spent: Mapping[str, Usage]) -> float | None:
-        """What usage by model costs; None where nothing was used, or the price of some of it is not known."""
+    def cost(self, spent: Mapping[str, Usage], *, own: bool = False) -> float | None:
+        """What usage by model costs; None where nothing was used, or the price of some of it is not known. `own` as in `of`."""
         total = None
         for model, usage in spent.items():
-            price = self.of(model)
+            price = self.of(model, own=own)
             cost = price.of(usage) if price is not None else None
             if cost is None and usage.total_tokens:
                 return None

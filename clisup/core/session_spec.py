@@ -48,6 +48,8 @@ class SessionSpec(BaseModel):
     has_system_prompt: bool = False
     has_mcp_config: bool = False
     tools: tuple[str, ...] = ()  # their names; the definitions are in a file of their own
+    cli_tools: Literal["default", "none"] | tuple[str, ...] = "default"
+    system_prompt_mode: Literal["append", "replace"] = "append"
     env_names: tuple[str, ...] = ()
     timeouts: dict[str, float] = {}
     approvals: SessionApprovals = SessionApprovals()

@@ -17,6 +17,7 @@ class Terminal(Struct, frozen=True):
     """The CLI's last word on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
     `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI began by itself.
+    `estimated`: the cost is by a list of prices, and not by the provider's own words.
     `prompts` are the ids of the prompts that the turn took, where the CLI tells.
     """
 
@@ -25,6 +26,7 @@ class Terminal(Struct, frozen=True):
     stop_reason: str | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
+    estimated: bool = False
     cost_total_usd: float | None = None
     usage_total: Usage | None = None
     error: TurnError | None = None
@@ -58,6 +60,7 @@ def sum_of(words: Sequence[Terminal]) -> Terminal:
         last,
         usage=sum((word.usage for word in words[1:]), words[0].usage),
         cost_usd=sum(costs) if len(costs) == len(words) else None,
+        estimated=any(word.estimated for word in words),
         cost_total_usd=next((w.cost_total_usd for w in reversed(words) if w.cost_total_usd is not None), None),
         usage_total=next((w.usage_total for w in reversed(words) if w.usage_total is not None), None),
         denied=tuple(dict.fromkeys(name for word in words for name in word.denied)),

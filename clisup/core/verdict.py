@@ -108,7 +108,7 @@ def conclude(
         text=said.text,
         usage=said.usage if terminal else Usage(),
         cost_usd=said.cost_usd,
-        cost_source="reported" if said.cost_usd is not None else "unknown",
+        cost_source="unknown" if said.cost_usd is None else "estimated" if said.estimated else "reported",
         denied=said.denied,
         prompt_ids=said.prompts,
         error=error,

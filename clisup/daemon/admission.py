@@ -17,7 +17,7 @@ __all__ = ["check_capabilities", "check_cwd", "check_live"]
 def check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
     """An older CLI may take prompts on its stdin and yet not say what became of them."""
     wanted = backend.adapter.capabilities.live_versions
-    if (params.mode or backend.config.mode) != "live" or not wanted or version is None or in_range(version, wanted):
+    if (params.mode or backend.mode) != "live" or not wanted or version is None or in_range(version, wanted):
         return
     raise WorldError(
         f"cannot open a live session of backend {backend.name!r}, because it is version {version}, "
@@ -51,6 +51,8 @@ def check_capabilities(params: SessionNewParams, backend: str, can: Capabilities
         "tools": params.tools is not None and not can.tools,
         "resume_native_id": params.resume_native_id is not None and not can.resume,
         "history": bool(params.history) and not can.history,
+        "cli_tools": params.cli_tools not in (None, "default") and not can.cli_tools,
+        "system_prompt_mode": params.system_prompt_mode not in (None, "append", *can.system_prompt_modes),
         "mode": (params.mode == "live" and not can.live) or (params.mode == "one-shot" and not can.one_shot),
     }
     for name in (name for name, missing in wants.items() if missing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -15,15 +16,16 @@ from typing import Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
+from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec, models_flags, packages_of
 from clisup.backends.registry import get_adapter, is_kind, kinds
+from clisup.core.api_settings import API_KEYS, API_KINDS
 from clisup.core.config import BackendConfig, Config
 from clisup.core.redact import Redactor
 from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.core.versions import in_range
 from clisup.core.watchdog import Timeouts
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
-from clisup.host.executables import Executable, VersionProbe, find_executable, find_worker
+from clisup.host.executables import Executable, VersionProbe, ask, find_executable, find_worker, missing_packages
 from clisup.host.log import LOG
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
@@ -32,6 +34,10 @@ __all__ = ["Backend", "Backends", "hide_secrets"]
 
 DESCRIBE_WAIT_S = 2.0
 """How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
+
+MODELS_LIMIT_S = 45.0
+"""Seconds for a provider to list its models."""
+MODELS_LIMIT_BYTES = 4 * 1024 * 1024
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
 _FORMS: tuple[dict[str, Any], ...] = ({"live": True}, {"system_prompt": "-", "system_prompt_file": "/-"})
@@ -66,8 +72,9 @@ class Backend:
         self.version: str | None = None  # that was told last
         self.versions = config.versions or self.adapter.default_versions
         _check_versions(name, self.versions)
-        check_configuration(rules, pass_env=config.pass_env, env_names=config.env, request_env=config.request_env)
+        check_configuration(rules, pass_env=config.passed, env_names=config.env, request_env=config.request_env)
         _check_mode(name, config, self.adapter)
+        _check_api(name, config)
         _check_command(name, self.command)
         self.environment(request_env={}, sets={}, markers={})  # shows a key whose endpoint is held back, or the reverse
 
@@ -88,7 +95,7 @@ class Backend:
         return build_environment(
             self._inherited,
             self.rules,
-            pass_env=self.config.pass_env,
+            pass_env=self.config.passed,
             env=self.config.env,
             request_env_allowed=self.config.request_env,
             request_env=request_env,
@@ -111,11 +118,30 @@ class Backend:
 
     def _request(self) -> LaunchRequest:
         return LaunchRequest(
-            command=self.command, prompt="-", native_session_id=str(uuid.UUID(int=0)), resume=False, cwd="/"
+            command=self.command,
+            prompt="-",
+            native_session_id=str(uuid.UUID(int=0)),
+            resume=False,
+            cwd="/",
+            model=self.config.model or "-",
+            api=self.config.api,
         )
 
+    @property
+    def mode(self) -> str:
+        """The mode of sessions that say none: one-shot or live."""
+        default = "live" if self.adapter.capabilities.live_by_default else "one-shot"
+        return default if self.config.mode == "auto" else self.config.mode
+
     def executable(self) -> Executable:
-        """The command's file. Raises `WorldError(backend_unavailable)`."""
+        """The command's file. Raises `WorldError(backend_unavailable)`, also where a Python package of its own command is missing."""
+        if not self.config.command and (missing := missing_packages(packages_of(self.adapter))):
+            raise WorldError(
+                f"cannot use backend {self.name!r}, because the Python package {missing[0]} is not installed beside clisup",
+                kind="backend_unavailable",
+                hint="pip install 'clisup[api]'",
+                backend=self.name,
+            )
         return find_executable(
             in_home(self.command[0], self._inherited),
             search_path=self._inherited.get("PATH", os.defpath),
@@ -172,6 +198,32 @@ class Backend:
             )
         return argv, version
 
+    async def models(self) -> list[str]:
+        """Return the names of the models that the provider offers, sorted.
+
+        Raises `UsageError(unsupported)` for a backend that cannot tell, and `WorldError(backend_unavailable)`.
+        """
+        flags = models_flags(self.adapter, self.config.api)
+        if not flags:
+            raise UsageError(
+                f"cannot list the models of backend {self.name!r}, because a {self.config.kind} CLI does not tell them",
+                kind="unsupported",
+                hint=f"API backends do: {', '.join(API_KINDS)}",
+            )
+        argv, _ = await self.ready()
+        env, _ = self.environment(request_env={}, sets={}, markers={})
+        answer = await ask((*argv, *flags), env, limit_s=MODELS_LIMIT_S, limit_bytes=MODELS_LIMIT_BYTES)
+        line = answer.output.strip().rpartition("\n")[2]
+        with suppress(ValueError):
+            if answer.exit_code == 0 and isinstance(found := json.loads(line), list):
+                return sorted(str(name) for name in found)
+        raise WorldError(
+            f"cannot list the models of backend {self.name!r}: {self.private()(line) or 'the worker said nothing'}",
+            kind="backend_unavailable",
+            hint=f"clisup doctor {self.name}",
+            backend=self.name,
+        )
+
     async def describe(self) -> dict[str, Any]:
         """One row of `backend/list`; never raises for a backend that cannot be used, but says why."""
         row: dict[str, Any] = {
@@ -212,7 +264,7 @@ class Backend:
 
     def private(self) -> Redactor:
         """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
-        let_through = [value for name in self.config.pass_env if (value := self._inherited.get(name))]
+        let_through = [value for name in self.config.passed if (value := self._inherited.get(name))]
         return self.redactor(value for value in let_through if not value.startswith("/"))
 
     def unexplained(self, names: Iterable[str]) -> list[str]:
@@ -238,7 +290,9 @@ class Backend:
         """Scrubbed or let through on purpose, and named like a secret: a scrubbed region or path is none."""
         rule = self.rules.verdict(name)
         kept_away = rule is not None and rule.kind == "scrub"
-        return (kept_away or name in self.config.pass_env) and _CREDENTIAL.search(name) is not None
+        return name == self.config.key_env or (
+            (kept_away or name in self.config.passed) and _CREDENTIAL.search(name) is not None
+        )
 
 
 def _adapter(name: str, config: BackendConfig) -> Adapter:
@@ -275,6 +329,15 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
         raise ConfigurationError(
             f'cannot use backends.{name}.mode = "live", because a {config.kind} process serves one turn',
             hint='take the key out, or use "one-shot" or "auto"',
+        )
+
+
+def _check_api(name: str, config: BackendConfig) -> None:
+    """Refuse keys of API backends in the table of a CLI."""
+    if config.kind not in API_KINDS and (given := [key for key in API_KEYS if getattr(config, key)]):
+        raise ConfigurationError(
+            f"cannot use backends.{name}.{given[0]}, because the kind {config.kind} asks no API by itself",
+            hint=f"take the key out, or set kind to one of {', '.join(API_KINDS)}",
         )
 
 

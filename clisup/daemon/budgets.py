@@ -161,10 +161,11 @@ class Budgets:
         if usage.total_tokens is None and told_on_the_way.total_tokens is not None:
             usage = told_on_the_way.model_copy(update={"source": "estimated"})
         changes: dict[str, Any] = {} if usage is done.usage else {"usage": usage}
-        if done.cost_usd is None and usage.total_tokens is not None:
+        estimated = done.cost_source == "estimated"
+        if (done.cost_usd is None or estimated) and usage.total_tokens is not None:
             if told_on_the_way.total_tokens != usage.total_tokens:
                 spent = {self._session.ledger.model or self._session.setting("model") or "": usage}
-            if (cost := self._session.services.prices().cost(spent)) is not None:
+            if (cost := self._session.services.prices().cost(spent, own=estimated)) is not None:
                 changes |= {"cost_usd": whole_usd(cost), "cost_source": "estimated"}
         return done.model_copy(update=changes) if changes else done
 

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import LaunchRequest, login_keys, login_question, refused_as_root
+from clisup.core.api_settings import API_KINDS
 from clisup.core.doctor_backend import BackendFacts, check_backend
 from clisup.core.doctor_machine import DirectoryFacts, MachineFacts, check_machine
 from clisup.core.drift import DriftEntry
@@ -115,6 +116,7 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
 
 async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:
     known: dict[str, Any] = {"name": backend.name, "lists": backend.adapter.lists, "optional": optional}
+    known["key_env"] = backend.config.key_env if backend.config.kind in API_KINDS else None
     problem: dict[str, tuple[str, str]] = {}
     try:
         known["path"] = backend.executable().path
@@ -163,6 +165,9 @@ async def _ask_version(backend: Backend, known: dict[str, Any], problem: dict[st
 
 
 async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, str], known: dict[str, Any]) -> None:
+    if (key_env := known["key_env"]) is not None:
+        known["login"] = bool(env.get(key_env))
+        return
     question = login_question(backend.adapter)
     if question.args:
         known["login_asked"] = " ".join((backend.command[0], *question.args))
@@ -182,4 +187,6 @@ def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchR
         cwd=cwd,
         setting_sources=backend.config.setting_sources,
         args=tuple(backend.config.args),
+        model=backend.config.model or "-",
+        api=backend.config.api,
     )

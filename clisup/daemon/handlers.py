@@ -135,6 +135,9 @@ class _Handlers:
         lists = [m.CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
         return _json(m.BackendEnvResult(**groups, lists=lists, held_back=held))
 
+    async def backend_models(self, connection: Connection, params: m.BackendModelsParams) -> bytes:
+        return _json(m.BackendModelsResult(models=await self._daemon.backends.get(params.name).models()))
+
     async def backend_check(self, connection: Connection, params: m.BackendCheckParams) -> bytes:
         found = await self._daemon.diagnose(params.name, params.cwd)
         return json.dumps([asdict(finding) for finding in found]).encode()

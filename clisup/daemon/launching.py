@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
-from clisup.core.content import content_of
+from clisup.core.content import cached_parts, content_of
 from clisup.core.fingerprint import fingerprint
 from clisup.daemon.bridging import servers_with_bridge
 from clisup.daemon.native import NativeSession
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
 
+_ANY = "-"  # stands for a model where an adapter cannot do without one
 WALL_SLACK_S = (
     10.0  # the keeper's own limit is for a run without a daemon: the daemon's comes first, in a follow-up too
 )
@@ -129,8 +130,10 @@ class Launcher:
         marked = None
         if request.live:
             bare = dataclasses.replace(
-                request, native_session_id=None, resume=False, model=None, permission_mode=None, output_schema=None
-            )
+                request, native_session_id=None, resume=False, permission_mode=None, output_schema=None,
+                caller_tools=(), tool_results=(), sampling={}, prompt="-", content=(),
+                model=_ANY if backend.adapter.capabilities.asked_by_prompt else None,
+            )  # fmt: skip
             marked = fingerprint(
                 command=argv,
                 version=version,
@@ -145,7 +148,7 @@ class Launcher:
                     backend.config.orphans,
                     session.services.config.daemon.lease_s,
                 ),
-                output_schema=request.output_schema,
+                output_schema=None if backend.adapter.capabilities.asked_by_prompt else request.output_schema,
             )
         return Draft(request, spec, env, markers, marked)
 
@@ -175,7 +178,7 @@ class Launcher:
             native_session_id=named[0],
             resume=named[1],
             cwd=spec.cwd,
-            model=session.setting("model"),
+            model=session.setting("model") or self._backend.config.model or None,
             permission_mode=session.setting("permission_mode"),
             system_prompt=session.dir.read_system_prompt() if spec.has_system_prompt else None,
             system_prompt_file=session.dir.system_prompt if spec.has_system_prompt else None,
@@ -189,6 +192,13 @@ class Launcher:
             scratch=run_dir.scratch,
             content=content_of(prompt.get("content")),
             output_schema=prompt.get("output_schema"),
+            caller_tools=tuple(prompt.get("tools", ())),
+            cached=cached_parts(prompt.get("content")) if self._backend.adapter.capabilities.caches else (),
+            tool_results=tuple(prompt.get("tool_results", ())),
+            sampling=prompt.get("sampling", {}),
+            cli_tools=spec.cli_tools,
+            system_prompt_mode=spec.system_prompt_mode,
+            api=self._backend.config.api,
         )
 
     def _mcp(self) -> tuple[dict[str, Any] | None, str | None]:

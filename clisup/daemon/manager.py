@@ -333,6 +333,8 @@ class Manager:
             has_system_prompt=params.system_prompt is not None,
             has_mcp_config=params.mcp_config is not None,
             tools=tuple(tool.name for tool in params.tools or ()),
+            cli_tools=tuple(params.cli_tools) if isinstance(params.cli_tools, list) else params.cli_tools or "default",
+            system_prompt_mode=params.system_prompt_mode or "append",
             env_names=tuple(sorted(params.env or {})),
             timeouts=timeouts,
             approvals=approvals,
@@ -362,9 +364,7 @@ class Manager:
             raise
         self._sessions[spec.session_id] = session
         self.services.opened.settle(session)
-        _log.info(
-            "session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.config.mode
-        )
+        _log.info("session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.mode)
         self._nursery.start_soon(session.serve)
         return session
 

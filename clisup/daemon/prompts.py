@@ -43,10 +43,11 @@ class PromptDesk:
         Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded,
         budget_exhausted; `WorldError`: storage_failed, rate_limited.
         """
-        if not params.text.strip():
+        if not params.text.strip() and not params.tool_results:
             raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
         self._check_images(params)
         self._check_schema(params)
+        self._check_own_loop(params)
         if self._lock is None:
             self._lock = trio.Lock()
         async with self._lock:
@@ -145,6 +146,32 @@ class PromptDesk:
                 param="output_schema",
             )
 
+    def _check_own_loop(self, params: PromptParams) -> None:
+        """Refuse tools of the caller, their results, and sampling where the backend takes none, or not by these names."""
+        backend, can = self._session.backend, self._session.backend.adapter.capabilities
+        asked = params.sampling.model_dump(exclude_none=True) if params.sampling is not None else {}
+        lacking = {
+            "tools": [""] if params.tools and not can.caller_tools else [],
+            "prompt": [""] if params.tool_results and not can.caller_tools else [],
+            "sampling": [name for name in asked if name not in can.sampling],
+        }
+        words = {"tools": "tools of the caller", "prompt": "results of tools"}
+        for param, names in lacking.items():
+            if names:
+                raise UsageError(
+                    f"cannot prompt backend {backend.name} with {words.get(param, names[0])}, "
+                    f"because {backend.adapter.kind} does not take that",
+                    kind="unsupported",
+                    hint="leave it out, or take another backend: backend/list says what each takes (caller_tools, sampling)",
+                    param=param,
+                )
+        if params.when_busy == "steer" and (params.tools or asked):
+            raise UsageError(
+                "cannot steer a prompt with tools or sampling, because the running turn has its own",
+                hint="use when_busy: queue",
+                param="tools" if params.tools else "sampling",
+            )
+
     def _drop_if_closed(self, turn_id: str) -> None:
         """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
         try:
@@ -190,8 +217,14 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dic
         stored["command"] = True
     if params.output_schema is not None:
         stored["output_schema"] = params.output_schema
-    if params.images:
-        stored["content"] = content.stored(params.content)
+    if params.tools:
+        stored["tools"] = [tool.model_dump(exclude={"timeout_s"}) for tool in params.tools]
+    if params.sampling is not None:
+        stored["sampling"] = params.sampling.model_dump(exclude_none=True)
+    if params.tool_results:
+        stored["tool_results"] = [result.model_dump(exclude={"type"}) for result in params.tool_results]
+    if params.images or params.cached:
+        stored["content"] = content.stored(params.content, params.cached)
     return stored
 
 

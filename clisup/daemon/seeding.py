@@ -8,6 +8,7 @@ from typing import Any
 
 from clisup.backends.seeds import Seed, SeedRules, seed_rules
 from clisup.core.events import Actor, SessionSeeded
+from clisup.core.history import open_calls
 from clisup.core.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.errors import UsageError, WorldError
@@ -27,6 +28,12 @@ def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_by
         raise UsageError(
             "cannot open a session with both history and resume_native_id, because each says what was said before",
             hint="give one of them",
+            param="history",
+        )
+    if (called := open_calls(params.history)) and not backend.adapter.capabilities.caller_tools:
+        raise UsageError(
+            f"cannot take a history whose last message calls a tool ({called[0]!r}) that nothing answers",
+            hint="add the result and the model's word on it, or take a backend with caller_tools (backend/list)",
             param="history",
         )
     images = [block for message in params.history for block in message.images]

@@ -116,7 +116,7 @@ class Session:
     @property
     def live_mode(self) -> bool:
         """Are its turns to run in one process that is kept?"""
-        return (self.spec.mode or self.backend.config.mode) == "live"
+        return (self.spec.mode or self.backend.mode) == "live"
 
     @property
     def run(self) -> Run | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 
-__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker"]
+__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
 
 PROBE_LIMIT_S = (
     30.0  # gemini 0.61.0 takes 1.7 s of processor time to tell its version: 10 s are not enough on a machine at load 10
@@ -90,6 +91,11 @@ def _part(part: str, search_path: str, *, first: bool) -> str | None:
         return shutil.which(part, path=search_path) if first else part
     found = sorted(path for path in glob.glob(part) if os.access(path, os.X_OK if first else os.R_OK))
     return found[0] if found else None
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Return those of these Python packages that are not installed beside clisup. Nothing is imported."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 class Answer(NamedTuple):
@@ -173,9 +179,15 @@ class _Asking:
         self.error: Exception | None = None
 
 
-async def ask(argv: Sequence[str], env: Mapping[str, str], *, limit_s: float = PROBE_LIMIT_S) -> Answer:
-    """Run a short command in `/` and give what it says, at most `PROBE_OUTPUT_LIMIT` bytes of stdout and stderr together."""
-    return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s)
+async def ask(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    limit_s: float = PROBE_LIMIT_S,
+    limit_bytes: int = PROBE_OUTPUT_LIMIT,
+) -> Answer:
+    """Run a short command in `/` and give what it says, at most `limit_bytes` of stdout and stderr together."""
+    return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s, limit_bytes=limit_bytes)
 
 
 async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
@@ -183,8 +195,15 @@ async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
     return (await _run(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)).output
 
 
-async def _run(argv: tuple[str, ...], env: Mapping[str, str], *, stderr: int, limit_s: float) -> Answer:
-    """At most `PROBE_OUTPUT_LIMIT` bytes of output. A command that does not leave is killed with its children."""
+async def _run(
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    stderr: int,
+    limit_s: float,
+    limit_bytes: int = PROBE_OUTPUT_LIMIT,
+) -> Answer:
+    """At most `limit_bytes` of output. A command that does not leave is killed with its children."""
     try:
         process = await trio.lowlevel.open_process(
             list(argv),
@@ -203,7 +222,7 @@ async def _run(argv: tuple[str, ...], env: Mapping[str, str], *, stderr: int, li
     try:
         with trio.move_on_after(limit_s):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_collect, process, said)
+                nursery.start_soon(_collect, process, said, limit_bytes)
                 await process.wait()
                 left = True
                 nursery.cancel_scope.deadline = trio.current_time() + PIPE_GRACE_S
@@ -212,15 +231,15 @@ async def _run(argv: tuple[str, ...], env: Mapping[str, str], *, stderr: int, li
             _kill_group(process)
             await process.wait()
             await process.stdout.aclose()
-    return Answer(said[:PROBE_OUTPUT_LIMIT].decode("utf-8", "replace"), process.returncode if left else None)
+    return Answer(said[:limit_bytes].decode("utf-8", "replace"), process.returncode if left else None)
 
 
-async def _collect(process: trio.Process, said: bytearray) -> None:
+async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> None:
     """Read to the end of the output. A command that floods is no `--version`: it is ended."""
     assert process.stdout is not None
     async for chunk in process.stdout:
         said += chunk
-        if len(said) > PROBE_OUTPUT_LIMIT:
+        if len(said) > limit_bytes:
             _kill_group(process)
             return
 

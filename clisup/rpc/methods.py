@@ -45,6 +45,7 @@ METHODS: dict[str, Method] = {
     "daemon/gc": Method(GcParams, GcResult, "admin", "Remove what is of no use any more, or say what that is: closed sessions, leftovers."),
     "backend/list": Method(m.Empty, None, "observe", "The configured backends, their versions, and why one is not available."),
     "backend/env": Method(m.BackendEnvParams, m.BackendEnvResult, "observe", "What a backend's environment keeps, drops and sets: names and rules, never values."),
+    "backend/models": Method(m.BackendModelsParams, m.BackendModelsResult, "drive", "The models that an API backend's provider offers: asks the provider, no model."),
     "backend/check": Method(m.BackendCheckParams, None, "drive", "What `clisup doctor` finds: one backend or all, and the machine. Runs the CLIs, asks no model."),
     "session/new": Method(m.SessionNewParams, m.SessionNewResult, "drive", "Open a session. The same id with the same params gives the same session."),
     "session/list": Method(m.SessionListParams, m.SessionListResult, "observe", "Sessions by page, newest first."),

@@ -11,6 +11,7 @@ from clisup.core.budget import Budget
 from clisup.core.config import Seconds
 from clisup.core.content import Content, Image, MediaType, image_of, text_of
 from clisup.core.history import History
+from clisup.core.sampling import Sampling
 from clisup.core.structured import OutputSchema
 from clisup.core.tool_spec import Tools
 from clisup.core.usage import Usage
@@ -25,6 +26,12 @@ CursorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f-][^\x00-\x1f]*$")]
 PermissionMode = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 ApprovalId = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,15}:.", max_length=512)]
+CliTools = (
+    Literal["default", "none"]
+    | Annotated[
+        list[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,127}$")]], Field(min_length=1, max_length=128)
+    ]
+)
 AnySession = SessionId | Literal["*"]
 
 
@@ -107,6 +114,14 @@ class BackendEnvResult(Result):
     held_back: list[str] = []
 
 
+class BackendModelsParams(Params):
+    name: Annotated[str, Field(max_length=64)]
+
+
+class BackendModelsResult(Result):
+    models: list[str]
+
+
 class BackendCheckParams(Params):
     name: Annotated[str, Field(max_length=64)] | None = None
     cwd: Path | None = None
@@ -154,6 +169,8 @@ class SessionNewParams(Params):
     resume_native_id: NativeId | None = None
     tools: Tools | None = None
     history: History | None = None
+    cli_tools: CliTools | None = None
+    system_prompt_mode: Literal["append", "replace"] | None = None
 
 
 class SessionNewResult(Result):
@@ -231,12 +248,14 @@ class SessionDetail(SessionSummary):
 class TextBlock(Params):
     type: Literal["text"]
     text: str
+    cache: bool = False
 
 
 class ImageBlock(Params):
     type: Literal["image"]
     media_type: MediaType
     data: Annotated[str, Field(repr=False)]
+    cache: bool = False
     _size: int = PrivateAttr(0)
 
     @model_validator(mode="after")
@@ -250,7 +269,23 @@ class ImageBlock(Params):
         return self._size
 
 
-PromptBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+SaidBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+
+
+class ToolResultBlock(Params):
+    type: Literal["tool_result"]
+    tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
+    content: str | list[SaidBlock] = ""
+    is_error: bool = False
+    cache: bool = False
+
+    @property
+    def images(self) -> list[ImageBlock]:
+        """The images among its blocks."""
+        return [] if isinstance(self.content, str) else [b for b in self.content if isinstance(b, ImageBlock)]
+
+
+PromptBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discriminator="type")]
 # Told apart before they are read, so that what is wrong with a block is said, and not that a list is no string.
 Prompt = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
@@ -266,6 +301,8 @@ class PromptParams(Params):
     when_limited: Literal["wait", "refuse"] = "wait"
     expand: bool = False
     output_schema: OutputSchema | None = None
+    tools: Tools | None = None
+    sampling: Sampling | None = None
     wait: bool = False
 
     @property
@@ -281,12 +318,26 @@ class PromptParams(Params):
         return tuple(
             Image(block.media_type, block.data) if isinstance(block, ImageBlock) else block.text
             for block in self.prompt
+            if not isinstance(block, ToolResultBlock)
         )
 
     @property
+    def cached(self) -> tuple[int, ...]:
+        """Which parts of the content end what an API is to cache."""
+        blocks = [] if isinstance(self.prompt, str) else [b for b in self.prompt if not isinstance(b, ToolResultBlock)]
+        return tuple(index for index, block in enumerate(blocks) if block.cache)
+
+    @property
+    def tool_results(self) -> list[ToolResultBlock]:
+        """The results of tools among the blocks."""
+        return [] if isinstance(self.prompt, str) else [b for b in self.prompt if isinstance(b, ToolResultBlock)]
+
+    @property
     def images(self) -> list[ImageBlock]:
-        """The images among the blocks."""
-        return [] if isinstance(self.prompt, str) else [b for b in self.prompt if isinstance(b, ImageBlock)]
+        """The images among the blocks, those of results included."""
+        blocks = [] if isinstance(self.prompt, str) else self.prompt
+        inner = [image for result in self.tool_results for image in result.images]
+        return [*(block for block in blocks if isinstance(block, ImageBlock)), *inner]
 
 
 class PromptResult(Result):

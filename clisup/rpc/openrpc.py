@@ -51,6 +51,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "daemon/restart": ("configuration", "unsupported", "shutting_down"),
     "daemon/gc": ("storage_failed",),
     "backend/env": ("backend_not_found",),
+    "backend/models": (*_BACKEND, "unsupported"),
     "backend/check": ("backend_not_found",),
     "session/new": (*_BACKEND, *_ADMITTED, "session_exists", "session_busy", "limit_exceeded", "unsupported"),
     "session/get": ("storage_failed",),

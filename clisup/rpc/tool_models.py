@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from clisup.core.tool_spec import ToolDefinition
-from clisup.rpc.models import Params, PromptBlock, Result, SessionId
+from clisup.rpc.models import Params, Result, SaidBlock, SessionId
 
 __all__ = [
     "AnswerParams",
@@ -28,7 +28,7 @@ CallId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 # As a prompt: told apart before they are read, so that what is wrong with a block is said.
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
+    Annotated[str, Tag("text")] | Annotated[list[SaidBlock], Tag("blocks")],
     Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
 ]
 

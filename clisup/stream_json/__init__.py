@@ -1,4 +1,4 @@
-"""claude's stream-json as a CLI writes it: frames, lines, and transcripts. The demo CLI and the workers share it.
+"""Claude's stream-json as a CLI writes it: frames, lines and transcripts. The demo CLI and the workers share it.
 
-The standard library alone, so that the demo CLI starts in a few milliseconds.
+The modules import the standard library only, so that the demo CLI starts in a few milliseconds.
 """

@@ -1,6 +1,6 @@
-"""The shapes of claude's stream-json frames, taken from recordings of 2.1.329.
+"""Shapes of claude's stream-json frames, from recordings of 2.1.329.
 
-Pure apart from the random uuid that each frame carries. What nobody reads of claude's larger frames is left out.
+The functions are pure apart from the random uuid and the time in a frame. Frames leave out fields that no reader uses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Frame", "Frames", "token_usage"]
 
 Frame = dict[str, Any]
 CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1")
-"""What a live process can do of that which an older claude cannot."""
+"""Abilities of a live process that older versions of claude lack."""
 
 _SYNTHETIC_FIELDS: Frame = {
     "diagnostics": None, "container": None, "role": "assistant", "stop_details": None, "stop_reason": "stop_sequence",
@@ -23,7 +23,7 @@ _SYNTHETIC_FIELDS: Frame = {
 
 
 def token_usage(input_tokens: int, output_tokens: int) -> Frame:
-    """The usage of one model message; without a cache."""
+    """Return the usage of one model message without cached tokens."""
     return {
         "input_tokens": input_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
         "output_tokens": output_tokens,
@@ -31,7 +31,7 @@ def token_usage(input_tokens: int, output_tokens: int) -> Frame:
 
 
 class Frames:
-    """Makes the frames of one session."""
+    """Builder of one session's frames."""
 
     def __init__(self, session_id: str, model: str) -> None:
         self._session_id = session_id
@@ -51,7 +51,7 @@ class Frames:
         version: str,
         key: str = "none",
     ) -> Frame:
-        """Say who begins a turn; `key` is where its API key comes from."""
+        """Return the frame that begins a turn. `key` names the source of the API key."""
         return self.system(
             "init", cwd=cwd, tools=tools, mcp_servers=mcp_servers, model=self.model, permissionMode=permission_mode,
             slash_commands=[], terminal_slash_commands=[], apiKeySource=key, claude_code_version=version,
@@ -77,23 +77,23 @@ class Frames:
     def assistant(self, message_id: str, block: Frame, usage: Frame, **fields: Any) -> Frame:
         message = {"id": message_id, "type": "message", "role": "assistant", "model": self.model, "content": [block],
                    "stop_reason": None, "stop_sequence": None, "usage": usage, "context_management": None}  # fmt: skip
-        return self._said("assistant", message, **fields)
+        return self._message("assistant", message, **fields)
 
     def synthetic(self, text: str, **fields: Any) -> Frame:
-        """A message that the CLI itself writes, for an error of the API."""
+        """Return a message of the CLI itself about an error of the API."""
         message = {"id": new_id(), "model": "<synthetic>", "usage": token_usage(0, 0), **_SYNTHETIC_FIELDS,
                    "content": [{"type": "text", "text": text}]}  # fmt: skip
-        return self._said("assistant", message, **fields)
+        return self._message("assistant", message, **fields)
 
     def user(self, content: list[Frame], **fields: Any) -> Frame:
-        return self._said("user", {"role": "user", "content": content}, **fields)
+        return self._message("user", {"role": "user", "content": content}, **fields)
 
     def replayed(self, text: str) -> Frame:
-        """What a command of the CLI's own said."""
-        return self._said("user", {"role": "user", "content": text}, isReplay=True)
+        """Return the output of a command of the CLI itself."""
+        return self._message("user", {"role": "user", "content": text}, isReplay=True)
 
     def tool_progress(self, tool_id: str, count: int, name: str, elapsed_s: float) -> Frame:
-        """The sign of life number `count`. It has an id of its own; the call's is its parent."""
+        """Return progress frame number `count`. The frame has its own id, and the call's id is its parent."""
         return {"type": "tool_progress", "tool_use_id": f"{tool_id}-heartbeat-{count}", "tool_name": name,
                 "parent_tool_use_id": tool_id,
                 "elapsed_time_seconds": elapsed_s, "heartbeat": True, "session_id": self._session_id,
@@ -103,13 +103,13 @@ class Frames:
         return {"type": "rate_limit_event", "rate_limit_info": info, "uuid": new_id(), "session_id": self._session_id}
 
     def result(self, *, usage: Frame, **fields: Any) -> Frame:
-        """A result. Its keys come in claude's own order, which does not begin with `type`."""
+        """Return the result of a turn. As in claude, the keys do not begin with `type`."""
         whole_usage = {**usage, "output_tokens_details": {"thinking_tokens": 0}, "service_tier": "standard",
                        "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0}}  # fmt: skip
         return {"stop_reason": None, "session_id": self._session_id, "usage": whole_usage, "permission_denials": [],
                 **fields, "type": "result", "uuid": new_id(), "queued_turn_count": 0}  # fmt: skip
 
-    def _said(self, kind: str, message: Frame, **fields: Any) -> Frame:
+    def _message(self, kind: str, message: Frame, **fields: Any) -> Frame:
         return {"type": kind, "message": message, "parent_tool_use_id": None, "session_id": self._session_id,
                 "uuid": new_id(), "timestamp": _now(), **fields}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Lines of JSON on a descriptor: each goes out whole, whatever the pipe does."""
+"""Lines of JSON on a descriptor, each written completely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 
 
 def encode_frame(frame: dict[str, Any]) -> bytes:
-    """Return a frame's line without its newline. A lone surrogate is escaped, since UTF-8 cannot hold it."""
+    """Return a frame's line without its newline. UTF-8 has no lone surrogates, so they are escaped."""
     text = _encode(frame)
     try:
         return text.encode()
@@ -23,7 +23,7 @@ def encode_frame(frame: dict[str, Any]) -> bytes:
 
 
 def write_all(fd: int, data: bytes) -> bool:
-    """Write all of `data`, waiting where the descriptor is non-blocking. Return False when nobody reads any more."""
+    """Write all of `data`, and wait if the descriptor is full. Return False if the reader has closed its end."""
     view = memoryview(data)
     while view:
         try:

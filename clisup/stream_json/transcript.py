@@ -1,4 +1,4 @@
-"""Transcripts as claude keeps them: `projects/<slug of the cwd>/<session id>.jsonl` below a CLI's home."""
+"""Transcripts in claude's layout: `projects/<slug of the cwd>/<session id>.jsonl` below a CLI's home."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _SLUG_LIMIT = 200
 
 
 class SessionInUse(Exception):
-    """A new session has the id of one that exists already."""
+    """Id of a new session that already exists."""
 
 
 class UnknownSession(Exception):
-    """A session is to go on that has no transcript."""
+    """Id of a resumed session that has no transcript."""
 
 
 class Transcript:
-    """One session's file. Without `persist` nothing is written."""
+    """Transcript file of one session. Without `persist` nothing is written."""
 
     def __init__(self, session_id: str, path: str, *, persist: bool = True) -> None:
         self.session_id, self.path, self.persist = session_id, path, persist
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Read the lines. Those that do not parse are skipped, as claude skips a last line that was cut."""
+        """Yield the entries. Lines that do not parse are skipped, as in claude: a killed process may cut its last line."""
         with open(self.path, "rb") as file:
             for line in file:
                 try:
@@ -38,14 +38,16 @@ class Transcript:
                     yield entry
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Add a line. `entry` may bring an id of its own."""
+        """Append an entry. `entry` may have its own id. A torn last line of a killed process is ended first."""
         if not self.persist:
             return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         line = json.dumps({"sessionId": self.session_id, "uuid": new_id(), **entry}, separators=(",", ":")) + "\n"
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            data = line.encode()
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            data = b"\n" * torn + line.encode()
             while data:
                 data = data[os.write(fd, data) :]
         finally:
@@ -53,7 +55,7 @@ class Transcript:
 
 
 def open_transcript(home: str, cwd: str, *, new: str | None, resume: str | None) -> Transcript:
-    """Return the file of a session that goes on, or of a new one, which does not exist yet.
+    """Return the file of a resumed session, or of a new one, which does not exist yet.
 
     Raises `SessionInUse` or `UnknownSession`.
     """
@@ -70,9 +72,9 @@ def open_transcript(home: str, cwd: str, *, new: str | None, resume: str | None)
 
 
 def find(root: str, session_id: str) -> str | None:
-    """Return the transcript's path, in whichever project's folder: claude resumes from another directory too.
+    """Return the path of a session's transcript in any project's folder, or None. An empty file does not count.
 
-    An empty file is none.
+    As in claude, a session can be resumed from another directory.
     """
     name = f"{os.path.basename(session_id)}.jsonl"
     folders = sorted(os.listdir(root)) if os.path.isdir(root) else []
@@ -81,7 +83,7 @@ def find(root: str, session_id: str) -> str | None:
 
 
 def new_id() -> str:
-    """Return a random UUID (version 4); the uuid module would cost more to import than the rest of this file."""
+    """Return a random UUID (version 4). The uuid module takes longer to import than this file."""
     raw = bytearray(os.urandom(16))
     raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
     text = raw.hex()

@@ -1,4 +1,4 @@
-"""Workers of API backends: child processes that ask an HTTP API and speak claude's stream-json."""
+"""Workers of API backends: child processes that call an HTTP API and write claude's stream-json."""
 
 VERSION = "1.0.0"
-"""The worker's own version: what `--version` and the init frame say."""
+"""Version of the worker, as `--version` and the init frame report it."""

@@ -1,4 +1,4 @@
-"""The entry point: `python -I -m clisup.worker`."""
+"""Entry point of `python -I -m clisup.worker`."""
 
 import sys
 

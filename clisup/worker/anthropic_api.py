@@ -1,65 +1,67 @@
-"""The Anthropic Messages API by its own SDK (anthropic 2.12.0), whose events go on as they are."""
+"""Anthropic Messages API by its own SDK (anthropic 2.12.0). The SDK's events pass through unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from clisup.worker.api import CONNECT_S, Request, checked, load, watch
+from clisup.worker.api import ApiRequest, client_options, load, stream_items
 from clisup.worker.events import Event, StreamError
-from clisup.worker.schemas import STRUCTURED_TOOL, tool_of
+from clisup.worker.failures import Endpoint
+from clisup.worker.schemas import STRUCTURED_TOOL, schema_tool
 
-__all__ = ["MAX_TOKENS", "AnthropicApi", "request_fields"]
+__all__ = ["ANTHROPIC", "MAX_MARKS", "MAX_TOKENS", "AnthropicApi", "request_fields"]
 
+ANTHROPIC = "https://api.anthropic.com"
 MAX_TOKENS = 32_000
-"""Tokens of one answer where nobody says another number. The API wants one; claude 2.1.330 sends the same."""
+"""Default limit of an answer. The API requires a limit; claude 2.1.330 sends the same."""
+MAX_MARKS = 3
+"""Blocks with `cache_control` in a request. The API allows 4 marks, and the request itself carries one."""
 
 
 class AnthropicApi:
-    """The API at `base_url`, or Anthropic's own."""
+    """Client of the API."""
 
     cost_usd: float | None = None
 
-    def __init__(self, base_url: str | None, key: str | None, alive: Callable[[], None]) -> None:
+    def __init__(self, endpoint: Endpoint, alive: Callable[[], None]) -> None:
         sdk = load("anthropic")
-        self.url = base_url or "https://api.anthropic.com"
-        self._client = sdk.AsyncAnthropic(
-            api_key=key or "", base_url=self.url, max_retries=0, timeout=sdk.Timeout(None, connect=CONNECT_S),
-            http_client=sdk.DefaultAsyncHttpxClient(event_hooks=watch(alive)),
-        )  # fmt: skip
+        self.endpoint = endpoint
+        self._client = sdk.AsyncAnthropic(**client_options(sdk, endpoint, alive))
 
-    async def answer(self, request: Request) -> AsyncGenerator[Event, None]:
+    async def answer(self, request: ApiRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of one answer."""
         stream = await self._client.messages.create(stream=True, **request_fields(request))
         ended = False
-        async with aclosing(checked(stream, self.url)) as events:
+        async with aclosing(stream_items(stream, self.endpoint)) as events:
             async for event in events:
                 ended = event.get("type") == "message_stop"
                 yield event
         if not ended:
-            raise StreamError("the API's answer was cut: its stream ended without a message_stop", word="cut_stream")
+            raise StreamError("the API's answer was cut: its stream ended without a message_stop", code="cut_stream")
 
     async def models(self) -> list[str]:
-        """Return the names of the models that the provider offers."""
+        """Return the names of the provider's models."""
         return [model.id async for model in self._client.models.list(limit=1000)]
 
 
-def request_fields(request: Request) -> dict[str, Any]:
-    """Return the fields of a request. The newest message ends a part that the API keeps in its cache, as with claude."""
+def request_fields(request: ApiRequest) -> dict[str, Any]:
+    """Return the fields of a request. As in claude, the API caches the prompt up to the newest message."""
     sampling = request.sampling
     fields: dict[str, Any] = {
         "model": request.model,
         "max_tokens": sampling.get("max_tokens") or MAX_TOKENS,
-        "messages": [dict(message) for message in request.messages],
+        "messages": _messages(request.messages),
         "cache_control": {"type": "ephemeral"},
     }
     if request.system:
         fields["system"] = request.system
     tools = [dict(tool) for tool in request.tools]
     if request.schema is not None and request.by_tool:
-        tools.append(tool_of(request.schema))
-        fields["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": STRUCTURED_TOOL}
+        tools.append(schema_tool(request.schema))
+        if request.thinking in (None, "off"):  # the API does not let a thinking model be forced to call a tool
+            fields["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": STRUCTURED_TOOL}
     if tools:
         fields["tools"] = tools
     output = _output(request)
@@ -67,21 +69,45 @@ def request_fields(request: Request) -> dict[str, Any]:
         fields["output_config"] = output
     if request.thinking is not None:
         fields["thinking"] = _thinking(request.thinking)
-    fields |= {name: sampling[name] for name in ("temperature", "top_p") if name in sampling}
+    if extra := {name: sampling[name] for name in ("temperature", "top_p") if sampling.get(name) is not None}:
+        fields["extra_body"] = extra  # the SDK has no arguments for them: newer models refuse them
     if sampling.get("stop"):
         fields["stop_sequences"] = list(sampling["stop"])
     return fields
 
 
-def _output(request: Request) -> dict[str, Any]:
+def _messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the latest cache marks, and leave out thinking that another API has signed."""
+    sent: list[dict[str, Any]] = []
+    marks = 0
+    for message in reversed(messages):
+        blocks: list[dict[str, Any]] = []
+        for block in reversed(message["content"]):
+            kept = dict(block)
+            marks += "cache_control" in kept
+            if marks > MAX_MARKS:
+                kept.pop("cache_control", None)
+            if not _is_foreign(kept):
+                blocks.append(kept)
+        if blocks:
+            sent.append({"role": message["role"], "content": blocks[::-1]})
+    return sent[::-1]
+
+
+def _is_foreign(block: Mapping[str, Any]) -> bool:
+    """Return whether a block is thinking of an OpenAI API, whose signature is JSON or the name of a field, or unsigned."""
+    signature = str(block.get("signature") or "")
+    return block["type"] == "thinking" and (not signature or signature.startswith(("{", "reasoning")))
+
+
+def _output(request: ApiRequest) -> dict[str, Any]:
     output: dict[str, Any] = {"effort": request.effort} if request.effort else {}
     if request.schema is not None and not request.by_tool:
         output["format"] = {"type": "json_schema", "schema": dict(request.schema)}
     return output
 
 
-def _thinking(said: str) -> Mapping[str, Any]:
-    """`adaptive`, `off`, or a number of tokens."""
-    if said == "off":
+def _thinking(option: str) -> Mapping[str, Any]:
+    if option == "off":
         return {"type": "disabled"}
-    return {"type": "enabled", "budget_tokens": int(said)} if said.isdigit() else {"type": "adaptive"}
+    return {"type": "enabled", "budget_tokens": int(option)} if option.isdigit() else {"type": "adaptive"}

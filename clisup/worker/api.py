@@ -1,4 +1,4 @@
-"""An HTTP API as the turns ask it: one request, and its answer as events of the Anthropic Messages API."""
+"""HTTP API as the turns see it: one request, and its answer as events of the Anthropic Messages API."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clisup.worker.events import Event, StreamError
-from clisup.worker.failures import Failure, of_connection, of_response
+from clisup.worker.failures import Endpoint, RequestFailure, of_connection, of_response, of_stream
 
-__all__ = ["KEEP_ALIVE_S", "Api", "MissingLibrary", "Request", "checked", "failure_of", "load", "watch"]
-
-KEEP_ALIVE_S = 5.0
-"""Seconds between two signs of life while an API sends bytes that are no events: pings, and comments."""
+__all__ = ["Api", "ApiRequest", "MissingLibrary", "client_options", "failure_of", "load", "stream_items"]
 
 CONNECT_S = 30.0
-"""Seconds for a connection to be made. Silence after that is the watchdog's matter: the worker says nothing then."""
+"""Timeout of a connection attempt in seconds. A silent API has no timeout here: the daemon's watchdog handles silence."""
+
+_SDK_PACKAGES = ("anthropic", "openai", "httpx2", "httpcore2")
 
 
 class MissingLibrary(Exception):
-    """The SDK of an API is not installed. The text says how to get it."""
+    """Missing SDK of an API. The text says how to install it."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request for an answer, in the form of the Anthropic Messages API.
+class ApiRequest:
+    """Request for one answer, in the form of the Anthropic Messages API.
 
-    `tools` have `name`, `description` and `input_schema`. With `schema` the answer is to be JSON of it; `by_tool` says that the
-    model gives it as a call of `StructuredOutput`. `sampling` has what the caller asked for: `max_tokens`, `temperature`, `top_p`,
-    `stop`, `seed`.
+    `tools` have `name`, `description` and `input_schema`. With `schema` the answer is JSON of that schema; with `by_tool`
+    the model gives the answer as a call of `StructuredOutput`. `sampling` may have `max_tokens`, `temperature`, `top_p`,
+    `stop` and `seed`.
     """
 
     model: str
@@ -46,16 +45,17 @@ class Request:
 
 
 class Api(Protocol):
-    """One API, asked over and over. `alive` is called when bytes came."""
+    """Client of one API."""
 
+    endpoint: Endpoint
     cost_usd: float | None
-    """What the latest answer cost by the provider's own words; None where it does not say."""
+    """Cost of the latest answer as the provider reports it, or None."""
 
-    def answer(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Yield the events of one answer. Raises `StreamError` for one that breaks off, and what the SDK raises."""
+    def answer(self, request: ApiRequest) -> AsyncGenerator[Event, None]:
+        """Yield the events of one answer. Raises `StreamError`, `RequestFailure` and the SDK's errors."""
 
     async def models(self) -> list[str]:
-        """Return the names of the models that the provider offers."""
+        """Return the names of the provider's models."""
 
 
 def load(package: str) -> Any:
@@ -64,31 +64,65 @@ def load(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError:
         raise MissingLibrary(
-            f"cannot ask this API, because the package {package!r} is not installed beside clisup: "
-            "install it with: pip install 'clisup[api]'"
+            f"the Python package {package!r} is not installed. Install it with: pip install 'clisup[api]'"
         ) from None
 
 
-def failure_of(error: Exception, url: str) -> Failure | None:
-    """Return why a request failed, by what an SDK raised; None for what is no failure of a request.
+def failure_of(error: Exception, endpoint: Endpoint) -> RequestFailure | None:
+    """Return the failure behind an exception of a request; None for any other exception.
 
-    Both SDKs are made by the same generator, so their errors have the same attributes.
+    Both SDKs come from the same generator, so their errors have the same attributes.
     """
-    response = getattr(error, "response", None)
-    if (status := getattr(error, "status_code", None)) is not None and response is not None:
-        return of_response(status, getattr(error, "body", None), response.headers, time.time(), url)
-    if isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
-        "anthropic",
-        "openai",
-        "httpx2",
-        "httpcore2",
-    ):
-        return of_connection(_causes(error), url)
-    return None
+    if isinstance(error, RequestFailure):
+        return error
+    if isinstance(error, StreamError):
+        return of_stream(error, endpoint)
+    if not isinstance(error, OSError) and type(error).__module__.split(".")[0] not in _SDK_PACKAGES:
+        return None
+    response, body = getattr(error, "response", None), getattr(error, "body", None)
+    if response is not None and response.status_code >= 300:
+        return of_response(response.status_code, body, response.headers, time.time(), endpoint)
+    if body is not None:  # the SDK raises for an error event of a stream
+        inner = body.get("error", body) if isinstance(body, Mapping) else body
+        return of_stream(StreamError.of(inner), endpoint)
+    return of_connection(_cause(error), endpoint)
 
 
-def _causes(error: BaseException) -> str:
-    """The innermost words: the SDKs say no more than that the connection failed."""
+def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> dict[str, Any]:
+    """Return the arguments of an SDK's client. The client calls `alive` for all bytes of an answer's body."""
+    return {
+        "api_key": endpoint.key or "none",  # the SDKs refuse an empty key; a local server ignores it
+        "base_url": endpoint.url,
+        "max_retries": 0,
+        "timeout": sdk.Timeout(None, connect=CONNECT_S),
+        "http_client": sdk.DefaultAsyncHttpxClient(event_hooks={"response": [_watch(alive)]}),
+    }
+
+
+async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the items of an SDK's stream as mappings. Raises `StreamError` and `RequestFailure`."""
+    content_type = stream.response.headers.get("content-type", "")
+    try:
+        if "text/event-stream" not in content_type:
+            raise RequestFailure(
+                f"{endpoint.url} answered with {content_type or 'no content type'} instead of an event stream; "
+                "check the backend's base_url",
+                code="server_error",
+                api_error="gateway_content_type",
+                status=stream.response.status_code,
+            )
+        async for item in stream:
+            if not hasattr(item, "to_dict"):
+                raise StreamError("the API sent an event that is no JSON object", code="malformed_chunk")
+            yield item.to_dict()
+    except json.JSONDecodeError as error:
+        raise StreamError(f"the API sent an event that is no JSON: {error}", code="malformed_chunk") from None
+    finally:
+        await stream.close()
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost message: the SDKs themselves only say that the connection failed."""
     words = str(error) or type(error).__name__
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
@@ -96,12 +130,10 @@ def _causes(error: BaseException) -> str:
     return words
 
 
-def watch(alive: Callable[[], None]) -> dict[str, Any]:
-    """Return the event hooks of an HTTP client that call `alive` for all bytes of an answer's body."""
+def _watch(alive: Callable[[], None]) -> Any:
+    stream_type: type[Any] = load("httpx2").AsyncByteStream  # a response accepts no body of another type
 
-    stream_type: type[Any] = load("httpx2").AsyncByteStream  # a response takes no body of another type
-
-    class Watched(stream_type):  # type: ignore[misc]
+    class WatchedBody(stream_type):  # type: ignore[misc]
         def __init__(self, body: Any) -> None:
             self._body = body
 
@@ -114,28 +146,6 @@ def watch(alive: Callable[[], None]) -> dict[str, Any]:
             await self._body.aclose()
 
     async def hook(response: Any) -> None:
-        response.stream = Watched(response.stream)
+        response.stream = WatchedBody(response.stream)
 
-    return {"response": [hook]}
-
-
-async def checked(stream: Any, url: str) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the events of an SDK's stream as mappings. Raises `StreamError` or `Failure` for what is none."""
-    kind = stream.response.headers.get("content-type", "")
-    if "text/event-stream" not in kind:
-        await stream.close()
-        raise Failure(
-            f"{url} answered with {kind or 'no content type'} where a stream of events was asked for: look at base_url",
-            code="server_error",
-            api_error="gateway_content_type",
-            status=stream.response.status_code,
-        )
-    try:
-        async for item in stream:
-            if not hasattr(item, "to_dict"):
-                raise StreamError("the API sent an event that is no JSON object", word="malformed_chunk")
-            yield item.to_dict()
-    except json.JSONDecodeError as error:
-        raise StreamError(f"the API sent an event that is no JSON: {error}", word="malformed_chunk") from None
-    finally:
-        await stream.close()
+    return hook

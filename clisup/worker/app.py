@@ -1,10 +1,9 @@
-"""The worker from its arguments to its exit code."""
+"""Worker from its arguments to its exit code."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -14,115 +13,131 @@ import trio
 from clisup.stream_json.frames import Frames, token_usage
 from clisup.stream_json.lines import encode_frame, write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
-from clisup.worker.api import Api, MissingLibrary, Request, failure_of
-from clisup.worker.history import History, open_history
-from clisup.worker.inbox import BadInput
+from clisup.worker.api import Api, ApiRequest, MissingLibrary, failure_of
+from clisup.worker.failures import Endpoint
+from clisup.worker.history import MessageHistory, open_history
+from clisup.worker.mcp_servers import BadMcpConfig, McpServers, read_config
 from clisup.worker.options import parse
 from clisup.worker.permissions import Permissions
-from clisup.worker.process import Process
-from clisup.worker.servers import BadServers, Servers, read_config
-from clisup.worker.turn import Means
+from clisup.worker.process import WorkerProcess
+from clisup.worker.prompts import BadInput
+from clisup.worker.turn import TurnContext
 
 __all__ = ["main"]
 
-Entries = Mapping[str, Mapping[str, Any]]
+MODELS_S = 30.0
+"""Timeout in seconds of a list of models."""
 
 
-class _Refused(Exception):
-    """The worker cannot start. The text is for stderr."""
+class _CannotStart(Exception):
+    """Reason why the worker does not start. With `as_result` a result frame reports the reason, too, as in claude."""
+
+    def __init__(self, message: str, *, as_result: bool = False) -> None:
+        super().__init__(message)
+        self.as_result = as_result
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Run the worker and exit: 0 after a turn that went well, else 1."""
+    """Run the worker and exit: 0 if the last turn succeeded or was interrupted, else 1."""
     options = parse(argv)
     try:
-        code = _models(options) if options.models else _serve(options)
-    except* (_Refused, MissingLibrary, BadInput, BadServers) as group:
+        code = _list_models(options) if options.models else _serve(options)
+    except* (_CannotStart, MissingLibrary, BadInput, BadMcpConfig) as group:
         for error in _leaves(group):
-            write_all(2, f"{error}\n".encode("utf-8", "replace"))
+            _report(error, options.model or "")
         code = 1
-    sys.stdout.flush()
-    os._exit(code)  # Python's own end of a process is slow, and nothing is left to flush
+    except* KeyboardInterrupt:  # before the loop handles signals
+        code = 0
+    os._exit(code)  # Python's own exit is slow, and all output has been written
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return [leaf for e in group.exceptions for leaf in (_leaves(e) if isinstance(e, BaseExceptionGroup) else [e])]
 
 
-def open_api(options: Namespace, alive: Callable[[], None]) -> tuple[Api, str]:
-    """Return the API that the options name, and its URL. Raises `MissingLibrary`."""
+def _report(error: BaseException, model: str) -> None:
+    if isinstance(error, _CannotStart) and error.as_result:
+        frame = Frames(new_id(), model).result(
+            usage=token_usage(0, 0), subtype="error_during_execution", is_error=True, num_turns=0, duration_ms=0,
+            duration_api_ms=0, errors=[str(error)], result_index=0,
+        )  # fmt: skip
+        write_all(1, encode_frame(frame) + b"\n")
+    write_all(2, f"{error}\n".encode("utf-8", "replace"))
+
+
+def _open_api(options: Namespace, alive: Callable[[], None]) -> Api:
     key = os.environ.get(options.key_env) if options.key_env else None
     if options.key_env and not key:
-        raise _Refused(
-            f"Not logged in: the variable {options.key_env} is not set; name it in the backend's pass_env, or give the key by env_files"
+        raise _CannotStart(
+            f"Not logged in: the variable {options.key_env} is not set. "
+            "Name the variable in the backend's pass_env, or set the key by env_files.",
+            as_result=True,
         )
     if options.api == "anthropic":
-        from clisup.worker.anthropic_api import AnthropicApi  # one worker has one API
+        from clisup.worker.anthropic_api import ANTHROPIC, AnthropicApi  # a worker loads one SDK
 
-        anthropic = AnthropicApi(options.base_url, key, alive)
-        return anthropic, anthropic.url
-    from clisup.worker.openai_api import ChatApi, ResponsesApi
+        return AnthropicApi(Endpoint(options.base_url or ANTHROPIC, options.key_env, key), alive)
+    from clisup.worker.openai_api import OPENAI, ChatApi, ResponsesApi
 
-    made = (ChatApi if options.api == "chat" else ResponsesApi)(options.base_url, key, alive)
-    return made, made.url
+    api = ChatApi if options.api == "chat" else ResponsesApi
+    return api(Endpoint(options.base_url or OPENAI, options.key_env, key), alive)
 
 
-def _models(options: Namespace) -> int:
+def _list_models(options: Namespace) -> int:
     async def ask() -> list[str]:
-        api, url = open_api(options, lambda: None)
+        api = _open_api(options, lambda: None)
         try:
-            with trio.fail_after(30):
+            with trio.fail_after(MODELS_S):
                 return await api.models()
         except trio.TooSlowError:
-            raise _Refused(f"cannot list the models, because {url} did not answer within 30 s") from None
+            raise _CannotStart(f"{api.endpoint.url} did not list its models within {MODELS_S:.0f} s") from None
         except Exception as error:
-            if (failure := failure_of(error, url)) is None:
+            if (failure := failure_of(error, api.endpoint)) is None:
                 raise
-            raise _Refused(f"cannot list the models, because of this: {failure.message}") from None
+            raise _CannotStart(f"cannot list the models: {failure.message}") from None
 
     write_all(1, json.dumps(sorted(trio.run(ask))).encode() + b"\n")
     return 0
 
 
 def _serve(options: Namespace) -> int:
-    entries = read_config(options.mcp_config)
-    system = None
-    if options.system_prompt_file:
-        with open(options.system_prompt_file, encoding="utf-8") as file:
-            system = file.read()
     if not options.model:
-        raise _Refused("cannot ask without a model: give one with the session, or as the backend's model")
+        raise _CannotStart("no model: set the session's model, or the backend's")
+    entries = read_config(options.mcp_config)
     try:
         history = open_history(os.getcwd(), new=options.session_id, resume=options.resume)
     except SessionInUse as error:
-        raise _Refused(f"Error: Session ID {error} is already in use.") from None
+        raise _CannotStart(f"Error: Session ID {error} is already in use.") from None
     except UnknownSession as error:
-        return _unknown(str(error), options.model)
-    return trio.run(_run, options, entries, history, system)
+        raise _CannotStart(f"No conversation found with session ID: {error}", as_result=True) from None
+    return trio.run(_run, options, entries, history, _system_prompt(options.system_prompt_file))
 
 
-async def _run(options: Namespace, entries: Entries, history: History, system: str | None) -> int:
-    frames = Frames(history.session_id, options.model)
-    process = Process(frames)
-    api, url = open_api(options, process.alive)
+async def _run(
+    options: Namespace, entries: Mapping[str, Mapping[str, Any]], history: MessageHistory, system: str | None
+) -> int:
+    live = options.permission_prompt_tool is not None
+    process = WorkerProcess(Frames(history.session_id, options.model), live=live)
+    api = _open_api(options, process.alive)
     permissions = Permissions(
-        options.permission_mode, options.allowedTools or "", asks=options.permission_prompt_tool is not None,
-        send=process.send, tell=process.tell_state,
+        options.permission_mode, options.allowedTools or "", asks=live,
+        send=process.send, set_state=process.set_state,
     )  # fmt: skip
-    request = Request(options.model, (), system=system, effort=options.effort, thinking=options.thinking)
-    servers = Servers(entries, frozenset({options.key_env} if options.key_env else ()))
+    sampling = {"max_tokens": options.max_tokens} if options.max_tokens else {}
+    request = ApiRequest(
+        options.model, (), system=system, effort=options.effort, thinking=options.thinking, sampling=sampling
+    )
+    servers = McpServers(entries, frozenset({options.key_env} if options.key_env else ()))
     return await process.run(
-        Means(api, url, history, servers, permissions, request, options.max_retries, options.max_turns)
+        TurnContext(api, history, servers, permissions, request, options.max_retries, options.max_turns)
     )
 
 
-def _unknown(session_id: str, model: str) -> int:
-    """What claude does for a session that it does not know: one result, of a session of its own."""
-    message = f"No conversation found with session ID: {session_id}"
-    frame = Frames(new_id(), model).result(
-        usage=token_usage(0, 0), subtype="error_during_execution", is_error=True, num_turns=0, duration_ms=0,
-        duration_api_ms=0, errors=[message], result_index=0,
-    )  # fmt: skip
-    write_all(1, encode_frame(frame) + b"\n")
-    write_all(2, f"{message}\n".encode())
-    return 1
+def _system_prompt(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise _CannotStart(f"cannot read the system prompt: {error}") from None

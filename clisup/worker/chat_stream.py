@@ -1,45 +1,58 @@
-"""Chunks of OpenAI's Chat Completions API and of its likes, as events of the Anthropic Messages API. Pure.
+"""Chunks of the Chat Completions API as events of the Anthropic Messages API. Pure.
 
-Source of the shapes: `ChatCompletionChunk` of the `openai` SDK (3.54.0). `reasoning_content` (DeepSeek, vLLM) and `reasoning`
-(OpenRouter, Groq, Ollama) are thinking, `error` in a chunk is OpenRouter's, `x_groq` is Groq's.
+Source of the shapes: `ChatCompletionChunk` of the `openai` SDK (3.54.0). Compatible servers add fields: thinking is in
+`reasoning_content` (DeepSeek, vLLM) or `reasoning` (OpenRouter, Groq, Ollama), an error in `error` (OpenRouter), usage in
+`x_groq` (Groq).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.worker.events import Answer, Event, StreamError, usage_of
+from clisup.worker.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
-__all__ = ["ChatStream", "chat_usage"]
+__all__ = ["ChatStream", "chat_usage", "reasoning_field"]
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
                  "content_filter": "refusal"}  # fmt: skip
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class ChatStream:
-    """One answer's chunks. `take` each chunk, then `end`."""
+    """Decoder of one answer: `take` each chunk, then `end`."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._answer = Answer()
+        self._answer = AnswerBuilder()
         self._finish: str | None = None
         self._refused = False
         self._usage: Event | None = None
+        self._keys: dict[str, tuple[str, str]] = {}  # a call's index: its key in the answer, and its id
         self.cost_usd: float | None = None
-        """The provider's own cost of the answer (OpenRouter), None where it tells none."""
-
-    @property
-    def begun(self) -> bool:
-        """Tell whether the model has said anything yet."""
-        return self._answer.begun
+        """Cost of the answer as the provider reports it (OpenRouter), or None."""
 
     def take(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """Return the events of one chunk. Raises `StreamError` where it tells of an error."""
+        """Return the events of one chunk. Raises `StreamError` for an error in the chunk."""
+        with shape_errors():
+            return self._take(chunk)
+
+    def end(self) -> list[Event]:
+        """Return the events that end the answer. Raises `StreamError` if no chunk had a finish reason."""
+        if self._finish is None:
+            raise StreamError("the API's answer was cut: its stream ended without a finish_reason", code="cut_stream")
+        reason = "refusal" if self._refused else _STOP_REASONS.get(self._finish, self._finish)
+        if reason == "end_turn" and self._answer.has_tool():
+            reason = "tool_use"  # some servers end an answer with calls by "stop"
+        return self._answer.end(reason, self._usage or {})
+
+    def _take(self, chunk: Mapping[str, Any]) -> list[Event]:
+        groq = chunk.get("x_groq") or {}
         _check(chunk.get("error"))
-        _check((chunk.get("x_groq") or {}).get("error"))
-        events = self._answer.message(str(chunk.get("id") or ""), str(chunk.get("model") or self._model))
-        usage = chunk.get("usage") or (chunk.get("x_groq") or {}).get("usage")
+        _check(groq.get("error"))
+        events = self._answer.start(str(chunk.get("id") or ""), str(chunk.get("model") or self._model))
+        usage = chunk.get("usage") or groq.get("usage")
         if usage:
             self._usage, self.cost_usd = chat_usage(usage), usage.get("cost", self.cost_usd)
         for choice in chunk.get("choices") or ():
@@ -48,16 +61,8 @@ class ChatStream:
             self._finish = choice.get("finish_reason") or self._finish
         return events
 
-    def end(self) -> list[Event]:
-        """Return the events that end the answer. Raises `StreamError` where the stream was cut: no chunk told why it ends."""
-        if self._finish is None:
-            raise StreamError("the API's answer was cut: its stream ended without a finish_reason", word="cut_stream")
-        reason = "refusal" if self._refused else _STOP_REASONS.get(self._finish, self._finish)
-        return self._answer.end(reason, self._usage or {})
-
     def _delta(self, delta: Mapping[str, Any]) -> list[Event]:
-        answer = self._answer
-        events = answer.thinking(delta.get("reasoning_content") or delta.get("reasoning") or "")
+        answer, events = self._answer, self._reasoning(delta)
         events += answer.text(delta.get("content") or "")
         if refusal := delta.get("refusal"):
             self._refused = True
@@ -66,13 +71,37 @@ class ChatStream:
             events += self._call(call)
         return events
 
+    def _reasoning(self, delta: Mapping[str, Any]) -> list[Event]:
+        """Sign the thinking with the name of its field, because the next request sends it back in the same field."""
+        for field in _REASONING_FIELDS:
+            if piece := delta.get(field):
+                fresh = not self._answer.is_thinking
+                events = self._answer.thinking(piece)
+                if fresh:
+                    events[-1:] = [_sign(events[-1]["index"], field), events[-1]]
+                return events
+        return []
+
     def _call(self, call: Mapping[str, Any]) -> list[Event]:
-        """A call's first chunk has its id and name; some servers send both again, with each piece of the arguments."""
-        function, key = call.get("function") or {}, str(call.get("index", 0))
+        """Read a piece of a call. Some servers repeat id and name in each piece; some give all calls the same index."""
+        function, index, call_id = call.get("function") or {}, str(call.get("index") or 0), call.get("id")
+        key, known = self._keys.get(index, (index, None))
         events: list[Event] = []
-        if not self._answer.has_tool(key):
-            events = self._answer.tool(key, str(call.get("id") or f"call_{key}"), str(function.get("name") or ""))
-        return [*events, *self._answer.arguments(key, function.get("arguments") or "")]
+        if known is None or (call_id and call_id != known):
+            key = f"{index}.{len(self._keys)}.{call_id}"
+            known = str(call_id or f"call_{self._answer.message_id}_{index}")
+            self._keys[index] = (key, known)
+            events = self._answer.tool(key, known, str(function.get("name") or ""))
+        arguments = function.get("arguments") or ""
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments)
+        return [*events, *self._answer.arguments(key, arguments)]
+
+
+def reasoning_field(block: Mapping[str, Any]) -> str | None:
+    """Return the field of a message in which the thinking block goes back; None for thinking of another API."""
+    signature = str(block.get("signature") or "")
+    return signature if signature in _REASONING_FIELDS else None
 
 
 def chat_usage(usage: Mapping[str, Any]) -> Event:
@@ -88,11 +117,9 @@ def chat_usage(usage: Mapping[str, Any]) -> Event:
 
 
 def _check(error: Any) -> None:
-    if not error:
-        return
-    told = error if isinstance(error, Mapping) else {"message": str(error)}
-    code = told.get("code")
-    word = told.get("type") or (code if isinstance(code, str) else None)
-    raise StreamError(
-        str(told.get("message") or "the API sent an error"), word=word, status=code if isinstance(code, int) else None
-    )
+    if error:
+        raise StreamError.of(error)
+
+
+def _sign(index: int, field: str) -> Event:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": "signature_delta", "signature": field}}

@@ -1,6 +1,6 @@
-"""What an API calls the tools of MCP servers. Pure.
+"""Names of MCP tools for an API. Pure.
 
-To everybody else a tool is `mcp__SERVER__TOOL`, as claude has it. An API takes at most 64 letters, digits, `_` and `-`.
+Events and rules name a tool `mcp__SERVER__TOOL`, as claude does. An API accepts at most 64 letters, digits, `_` and `-`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable
 __all__ = ["MAX_NAME", "api_names", "full_name"]
 
 MAX_NAME = 64
-"""The shorter limit of the APIs: that of OpenAI. Anthropic's is 128."""
+"""Limit of OpenAI's APIs. Anthropic's limit is 128."""
 
-_OTHERS = re.compile(r"[^A-Za-z0-9_-]")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def full_name(server: str, tool: str) -> str:
-    """Return a tool's name as events and rules have it."""
+    """Return a tool's name for events and rules."""
     return f"mcp__{server}__{tool}"
 
 
 def api_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the API's name of each full name: the same where the API takes it, else a short one of its own."""
+    """Return the API's name for each full name: the same name if the API accepts it, else a shortened one."""
     found: dict[str, str] = {}
     for name in names:
-        plain = _OTHERS.sub("_", name)
+        plain = _FORBIDDEN.sub("_", name)
         if plain != name or len(name) > MAX_NAME:
             mark = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
             plain = f"{plain[: MAX_NAME - len(mark) - 1]}_{mark}"

@@ -1,6 +1,6 @@
-"""What an answer costs by the list of genai-prices (0.2.3), for APIs that tell no cost of their own.
+"""Prices of answers by the list of genai-prices (0.2.3), for APIs that report no cost.
 
-Each answer is priced by itself: long prompts cost more a token with some models.
+The worker prices each answer separately, because some models charge more per token for long prompts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["price_of"]
 
 
 def price_of(model: str, usage: Mapping[str, Any], url: str) -> float | None:
-    """Return US dollars for one answer's usage; None where the list does not know the model, or where it is not installed."""
+    """Return US dollars for one answer's usage; None for an unknown model, or without the package."""
     try:
-        import genai_prices  # 0.2 s: only an answer whose API tells no cost needs it
+        import genai_prices  # 0.2 s
     except ImportError:
         return None
     read, written = (int(usage.get(f"cache_{kind}_input_tokens") or 0) for kind in ("read", "creation"))

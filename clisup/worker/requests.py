@@ -1,4 +1,4 @@
-"""Messages, tools and schemas in the form of the Anthropic Messages API, as the two OpenAI APIs take them. Pure."""
+"""Messages and tools of the Anthropic Messages API in the forms of the two OpenAI APIs. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clisup.worker.chat_stream import reasoning_field
 from clisup.worker.responses_stream import reasoning_item
 
 __all__ = ["chat_messages", "chat_tools", "responses_input", "responses_tools"]
@@ -15,7 +16,7 @@ Item = dict[str, Any]
 
 
 def chat_messages(messages: Sequence[Mapping[str, Any]], system: str | None) -> list[Item]:
-    """Return the messages of a Chat Completions request. Thinking is not sent: that API has no place for it."""
+    """Return the messages of a Chat Completions request. Thinking goes back in the field that it came in."""
     sent: list[Item] = [{"role": "system", "content": system}] if system else []
     for message in messages:
         blocks = _blocks(message)
@@ -24,7 +25,7 @@ def chat_messages(messages: Sequence[Mapping[str, Any]], system: str | None) -> 
 
 
 def responses_input(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Return the input items of a Responses request. The system prompt is its `instructions`."""
+    """Return the input items of a Responses request. The system prompt is not one of them."""
     return [
         item for message in messages for block in _blocks(message) for item in _responses_item(message["role"], block)
     ]
@@ -58,25 +59,31 @@ def _chat_answer(blocks: Sequence[Block]) -> list[Item]:
     ]
     if not text and not calls:
         return []
-    return [{"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}]
+    message: Item = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = calls
+    for block in blocks:
+        if block["type"] == "thinking" and (field := reasoning_field(block)) is not None:
+            message[field] = message.get(field, "") + block["thinking"]
+    return [message]
 
 
 def _chat_prompt(blocks: Sequence[Block]) -> list[Item]:
-    """Results come first, each as a message of its own: the API wants them right behind their calls."""
+    """Put each result first, as a message of its own: the API requires results directly after their calls."""
     results = [block for block in blocks if block["type"] == "tool_result"]
     sent: list[Item] = [
         {"role": "tool", "tool_call_id": block["tool_use_id"], "content": _result_text(block)} for block in results
     ]
-    said = [block for block in blocks if block["type"] in ("text", "image")]
-    said += [image for block in results for image in _images(block)]
-    if all(block["type"] == "text" for block in said):
-        text = "".join(block["text"] for block in said)
+    shown = [block for block in blocks if block["type"] in ("text", "image")]
+    shown += [image for block in results for image in _images(block)]
+    if all(block["type"] == "text" for block in shown):
+        text = "".join(block["text"] for block in shown)
         return [*sent, {"role": "user", "content": text}] if text else sent
     parts = [
         {"type": "text", "text": block["text"]}
         if block["type"] == "text"
         else {"type": "image_url", "image_url": {"url": _data_url(block)}}
-        for block in said
+        for block in shown
     ]
     return [*sent, {"role": "user", "content": parts}]
 
@@ -108,7 +115,7 @@ def _responses_image(block: Block) -> Item:
 
 
 def _result_text(block: Block) -> str:
-    """A result's text. That it is an error has no field of its own there, so the text says it."""
+    """Return a result's text. The APIs have no field for errors, so the text says it."""
     content = block.get("content") or ""
     if not isinstance(content, str):
         content = "\n".join(part["text"] for part in content if part["type"] == "text")

@@ -1,4 +1,4 @@
-"""Events of OpenAI's Responses API, as events of the Anthropic Messages API. Pure.
+"""Events of the Responses API as events of the Anthropic Messages API. Pure.
 
 Source of the shapes: `ResponseStreamEvent` of the `openai` SDK (3.54.0).
 """
@@ -9,34 +9,55 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.worker.events import Answer, Event, StreamError, usage_of
+from clisup.worker.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
 __all__ = ["ResponsesStream", "reasoning_item", "responses_usage"]
 
-_CUT = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_INCOMPLETE = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 
 class ResponsesStream:
-    """One answer's events. `take` each event of the API, then `end`."""
+    """Decoder of one answer: `take` each event of the API, then `end`."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._answer = Answer()
+        self._answer = AnswerBuilder()
         self._ended: list[Event] | None = None
-        self._calls = self._refused = False
-
-    @property
-    def begun(self) -> bool:
-        """Tell whether the model has said anything yet."""
-        return self._answer.begun
+        self._refused = False
+        self._with_arguments: set[str] = set()  # calls with at least one piece of arguments
 
     def take(self, event: Mapping[str, Any]) -> list[Event]:
-        """Return the events of one event of the API. Raises `StreamError` where it tells of an error."""
+        """Return the events of one event of the API. Raises `StreamError` for an error of the API."""
+        with shape_errors():
+            return self._take(event)
+
+    def end(self) -> list[Event]:
+        """Return the events that end the answer. Raises `StreamError` for a cut stream."""
+        if self._ended is None:
+            raise StreamError(
+                "the API's answer was cut: its stream ended without response.completed", code="cut_stream"
+            )
+        return self._ended
+
+    def _take(self, event: Mapping[str, Any]) -> list[Event]:
+        response = event.get("response") or {}
+        match event["type"]:
+            case "error":
+                raise StreamError.of(event.get("error") or event)
+            case "response.failed":
+                raise StreamError.of(response.get("error") or {})
+            case "response.completed" | "response.incomplete":
+                started = self._start(response)
+                self._ended = self._end(response)
+                return started
+        return [*self._start(response), *self._content(event)]
+
+    def _start(self, response: Mapping[str, Any]) -> list[Event]:
+        return self._answer.start(str(response.get("id") or ""), str(response.get("model") or self._model))
+
+    def _content(self, event: Mapping[str, Any]) -> list[Event]:
         answer = self._answer
-        match event.get("type"):
-            case "response.created":
-                response = event.get("response") or {}
-                return answer.message(str(response.get("id") or ""), str(response.get("model") or self._model))
+        match event["type"]:
             case "response.output_text.delta":
                 return answer.text(event["delta"])
             case "response.refusal.delta":
@@ -44,57 +65,46 @@ class ResponsesStream:
                 return answer.text(event["delta"])
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 return answer.thinking(event["delta"])
-            case "response.output_item.added":
-                return self._added(str(event["output_index"]), event["item"])
             case "response.function_call_arguments.delta":
-                return answer.arguments(str(event["output_index"]), event["delta"])
+                return self._arguments(str(event["output_index"]), event["delta"])
+            case "response.output_item.added":
+                return self._call(str(event["output_index"]), event["item"])
             case "response.output_item.done":
-                return self._done(event["item"])
-            case "response.completed" | "response.incomplete":
-                self._ended = self._end(event["response"])
-            case "response.failed":
-                _fail((event.get("response") or {}).get("error") or {})
-            case "error":
-                _fail(event)
+                return self._done(str(event["output_index"]), event["item"])
         return []
 
-    def end(self) -> list[Event]:
-        """Return the events that end the answer. Raises `StreamError` where the stream was cut."""
-        if self._ended is None:
-            raise StreamError(
-                "the API's answer was cut: its stream ended without response.completed", word="cut_stream"
-            )
-        return self._ended
-
-    def _added(self, key: str, item: Mapping[str, Any]) -> list[Event]:
+    def _call(self, key: str, item: Mapping[str, Any]) -> list[Event]:
+        """Read a call. Some servers send its arguments with its first or last event instead of in pieces."""
         if item.get("type") != "function_call":
             return []
-        self._calls = True
-        return [
-            *self._answer.tool(key, item["call_id"], item["name"]),
-            *self._answer.arguments(key, item.get("arguments") or ""),
-        ]
+        begun = [] if self._answer.has_tool(key) else self._answer.tool(key, item["call_id"], item["name"])
+        return begun if key in self._with_arguments else [*begun, *self._arguments(key, item.get("arguments") or "")]
 
-    def _done(self, item: Mapping[str, Any]) -> list[Event]:
-        """What the model thought comes back encrypted with the item's end: the next request sends it again."""
-        if item.get("type") != "reasoning" or not item.get("encrypted_content"):
-            return []
-        proof = {"id": item.get("id"), "encrypted_content": item["encrypted_content"]}
-        return self._answer.signature(json.dumps(proof, separators=(",", ":")))
+    def _arguments(self, key: str, piece: str) -> list[Event]:
+        if piece:
+            self._with_arguments.add(key)
+        return self._answer.arguments(key, piece)
+
+    def _done(self, key: str, item: Mapping[str, Any]) -> list[Event]:
+        """Read a finished item. The next request sends encrypted reasoning back."""
+        if item.get("type") == "reasoning" and item.get("encrypted_content"):
+            proof = {"id": item.get("id"), "encrypted_content": item["encrypted_content"]}
+            return self._answer.signature(json.dumps(proof, separators=(",", ":")))
+        return self._call(key, item)
 
     def _end(self, response: Mapping[str, Any]) -> list[Event]:
         why = (response.get("incomplete_details") or {}).get("reason")
         if why is not None:
-            reason = _CUT.get(why, why)
+            reason = _INCOMPLETE.get(why, why)
         elif self._refused:
             reason = "refusal"
         else:
-            reason = "tool_use" if self._calls else "end_turn"
+            reason = "tool_use" if self._answer.has_tool() else "end_turn"
         return self._answer.end(reason, responses_usage(response.get("usage") or {}))
 
 
 def reasoning_item(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a block of thinking as the reasoning item that it was; None where its proof is of another API."""
+    """Return a thinking block as the API's reasoning item; None if its signature is from another API."""
     try:
         proof = json.loads(block.get("signature") or "")
         return {"type": "reasoning", "id": proof["id"], "encrypted_content": proof["encrypted_content"],
@@ -104,7 +114,7 @@ def reasoning_item(block: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def responses_usage(usage: Mapping[str, Any]) -> Event:
-    """Return a `ResponseUsage` in the form of the Anthropic API; empty where the API tells none."""
+    """Return a `ResponseUsage` in the form of the Anthropic API; empty if the API reports none."""
     if not usage:
         return {}
     prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
@@ -115,7 +125,3 @@ def responses_usage(usage: Mapping[str, Any]) -> Event:
         cache_write=int(prompt.get("cache_write_tokens") or 0),
         thinking=output.get("reasoning_tokens"),
     )
-
-
-def _fail(error: Mapping[str, Any]) -> None:
-    raise StreamError(str(error.get("message") or "the API sent an error"), word=error.get("code"))

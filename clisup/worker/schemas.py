@@ -1,17 +1,17 @@
-"""Answers by a JSON Schema: as a tool where an API has no field for it, and what its strict mode takes. Pure."""
+"""Answers by a JSON Schema: the tool for APIs without a field for schemas, and the limits of strict mode. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["STRUCTURED_TOOL", "is_strict", "tool_of"]
+__all__ = ["STRUCTURED_TOOL", "is_strict", "schema_tool"]
 
 STRUCTURED_TOOL = "StructuredOutput"
-"""The tool whose call is the answer. claude 2.1.330 has one of the same name."""
+"""Name of the tool whose call is the answer, as in claude 2.1.330."""
 
 
-def tool_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+def schema_tool(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tool that takes the answer."""
     return {
         "name": STRUCTURED_TOOL,
@@ -21,7 +21,7 @@ def tool_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_strict(schema: Any) -> bool:
-    """Tell whether OpenAI's strict mode takes a schema: each object names all its fields as required and allows no others."""
+    """Return whether OpenAI's strict mode accepts a schema: objects require all their fields and allow no others."""
     if isinstance(schema, list):
         return all(is_strict(part) for part in schema)
     if not isinstance(schema, Mapping):

@@ -1,255 +1,224 @@
-"""One turn: the model is asked, its tools are run, and it is asked again until it has nothing more to call."""
+"""One turn: ask the model, run its tools, and ask again until the model calls no more tools."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
 
-from clisup.worker.api import Api, Request, failure_of
-from clisup.worker.events import Message, StreamError
-from clisup.worker.failures import Failure, of_stream
-from clisup.worker.history import History
+from clisup.worker.api import Api, ApiRequest, failure_of
+from clisup.worker.call_runner import CallRunner
+from clisup.worker.conversation import request_messages
+from clisup.worker.events import ApiMessage
+from clisup.worker.failures import RequestFailure
+from clisup.worker.history import MessageHistory
+from clisup.worker.mcp_servers import McpServers
 from clisup.worker.permissions import Permissions
 from clisup.worker.retries import delay_of
 from clisup.worker.schemas import STRUCTURED_TOOL
-from clisup.worker.servers import Servers
-from clisup.worker.telling import Telling, text_of
+from clisup.worker.turn_writer import TurnWriter
 
-__all__ = ["MAX_CALLS", "Means", "Turn"]
+__all__ = ["MAX_BROKEN", "TurnContext", "WorkerTurn"]
 
-MAX_CALLS = 32
-"""Calls of tools that run at once. More wait."""
 MAX_BROKEN = 3
-"""Answers in a row whose calls have arguments that are no JSON. One more ends the turn."""
-HEARTBEAT_S = 30.0
-"""Seconds between two signs of life of a tool that runs, as by claude."""
+"""Allowed number of answers in a row with invalid arguments of calls."""
 
-Block = Mapping[str, Any]
+_INTERRUPTED = "[Request interrupted by user]"
+_INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
+_CUT_CALL = "The call was not run, because the answer ended before it: {}."
 
 
 @dataclass
-class Means:
-    """What the turns of a process share."""
+class TurnContext:
+    """Parts that all turns of a process share. `request` has the model, the system prompt and the options."""
 
     api: Api
-    url: str
-    history: History
-    servers: Servers
+    history: MessageHistory
+    servers: McpServers
     permissions: Permissions
-    request: Request
-    """The model, the system prompt, thinking and effort of all requests."""
+    request: ApiRequest
     max_retries: int
     max_rounds: int
 
 
-class Turn:
-    """One turn. `play` says its result, whatever happens. `asked` is what the caller asked for of the answer."""
+class WorkerTurn:
+    """One turn. `asked` is the wish for the answer: `schema`, `sampling`, and the caller's `tools`."""
 
-    def __init__(self, means: Means, telling: Telling, asked: Mapping[str, Any]) -> None:
-        self._means, self.telling = means, telling
+    def __init__(self, context: TurnContext, writer: TurnWriter, asked: Mapping[str, Any]) -> None:
+        self._context, self._writer = context, writer
         self._own = {str(tool["name"]) for tool in asked.get("tools") or ()}
         self._request = replace(
-            means.request,
+            context.request,
             schema=asked.get("schema"),
-            sampling={**means.request.sampling, **(asked.get("sampling") or {})},
-            tools=[*(asked.get("tools") or ()), *means.servers.definitions()],
+            sampling={**context.request.sampling, **(asked.get("sampling") or {})},
+            tools=[*(asked.get("tools") or ()), *context.servers.definitions()],
         )
-        self._results: dict[str, Block] = {}
+        self._calls: CallRunner | None = None
         self._broken = 0
-        self.in_tool = False
-        self.stopped = False
-        """Whether an answer to a question asked for the end of the turn."""
 
-    async def play(self, take_in: Any) -> bool:
-        """Ask until the answer is whole, then say the result; return whether the turn went well.
+    async def play(self, steering: Callable[[], list[dict[str, Any]]]) -> bool:
+        """Ask until the answer is complete, write the result, and return whether the turn succeeded.
 
-        `take_in` gives the blocks of what the user has said meanwhile.
+        `steering` returns the blocks that the user has sent since the turn began.
         """
         try:
-            return await self._rounds(take_in)
-        except Failure as failure:
-            self.telling.abandon()
+            return await self._rounds(steering)
+        except RequestFailure as failure:
+            self._writer.abandon()
             self._count()
-            self.telling.fail(failure)
-        except _TooMany:
-            most = self._means.max_rounds
-            self.telling.end(subtype="error_max_turns", is_error=True, terminal_reason="max_turns", stop_reason=None,
-                             errors=[f"Reached maximum number of turns ({most})"])  # fmt: skip
+            self._writer.fail(failure)
+        except _TooManyRoundsError:
+            most = self._context.max_rounds
+            self._writer.fail_by("error_max_turns", "max_turns", f"Reached maximum number of turns ({most})")
         return False
 
-    def give_up(self) -> None:
-        """End a turn that was cancelled, because somebody interrupted it."""
-        said = self.telling.abandon(aborted=True) if not self.in_tool else []
-        if not self.in_tool:
+    def interrupt(self, *, preempted: bool) -> None:
+        """End the cancelled turn. Its text and its results of tools stay in the history."""
+        history, writer, calls = self._context.history, self._writer, self._calls
+        note = _INTERRUPTED if calls is None else _INTERRUPTED_TOOL
+        text = ""
+        if calls is None:
+            kept = writer.keep_partial()
             self._count()
-            self._means.history.add_answer(self.telling.message.head, said, None)
+            history.add_answer(writer.message.head, kept, None)
+            text = "".join(block["text"] for block in kept)
         else:
-            self._means.history.add_user([*self._results.values()])
-        self.telling.interrupted(in_tool=self.in_tool)
+            history.add_user([*calls.results.values(), *calls.missing(note)])
+        if preempted:
+            writer.preempt(in_tool=calls is not None, text=text)
+        else:
+            history.add_user([{"type": "text", "text": note}])
+            writer.interrupt(note, in_tool=calls is not None)
 
-    async def _rounds(self, take_in: Any) -> bool:
+    async def _rounds(self, steering: Callable[[], list[dict[str, Any]]]) -> bool:
+        history = self._context.history
         while True:
             message = await self._answer()
-            calls = [block for block in message.content if block["type"] == "tool_use"]
-            self._means.history.add_answer(message.head, message.content, message.stop_reason)
+            history.add_answer(message.head, message.content, message.stop_reason)
             if message.stop_reason == "refusal":
                 self._refuse(message)
                 return False
-            given = next((call for call in calls if call["name"] == STRUCTURED_TOOL), None)
-            if given is not None and self._request.by_tool:
-                self._give(given)
+            if (value := self._structured_call(message)) is not None:
+                self._finish_by_call(message, value)
                 return True
-            if not calls or message.stop_reason not in ("tool_use", "pause_turn"):
+            if not message.calls or message.stop_reason != "tool_use":
                 return self._finish(message)
-            mine = [call for call in calls if call["name"] not in self._own]
-            await self._run(mine, message)
-            if len(mine) < len(calls):
-                return self._hand_over(message)
-            self._means.history.add_user([self._results[call["id"]] for call in calls] + take_in())
-            if self.telling.spending.answers >= self._means.max_rounds:
-                raise _TooMany
+            calls = [call for call in message.calls if call["name"] not in self._own]
+            stopped = await self._run(calls, message)
+            if len(calls) < len(message.calls):
+                self._writer.succeed(message.text, "tool_use")  # the caller runs the other calls
+                return True
+            if stopped:
+                self._writer.interrupt(_INTERRUPTED_TOOL, in_tool=True)
+                return False
+            history.add_user(steering())
+            if self._writer.usage.answers >= self._context.max_rounds:
+                raise _TooManyRoundsError
 
-    # The model is asked
+    # Requests
 
-    async def _answer(self) -> Message:
+    async def _answer(self) -> ApiMessage:
         attempt = 0
         while True:
             try:
                 await self._stream()
-                return self.telling.message
-            except Failure as error:
-                failure = error
-            except StreamError as error:
-                failure = of_stream(error)
-            except Exception as error:  # an SDK's own
-                found = failure_of(error, self._means.url)
+                return self._writer.message
+            except Exception as error:  # an SDK has errors of many types
+                found = failure_of(error, self._context.api.endpoint)
                 if found is None:
                     raise
                 failure = found
-            self.telling.limit(failure)
-            if self._takes_no_schema(failure):
-                self._request = replace(self._request, by_tool=True)
+            self._writer.rate_limit(failure)
+            if self._request.schema is not None and not self._request.by_tool and failure.refuses_request:
+                self._request = replace(self._request, by_tool=True)  # the API has no field for schemas
                 continue
             delay_s = delay_of(failure, attempt + 1, random.random())
-            if self.telling.message.blocks or delay_s is None or attempt >= self._means.max_retries:
+            if self._writer.message.blocks or delay_s is None or attempt >= self._context.max_retries:
                 raise failure
             attempt += 1
             self._count()
-            self.telling.retry(failure, attempt, self._means.max_retries, delay_s)
+            self._writer.retry(failure, attempt, self._context.max_retries, delay_s)
             await trio.sleep(delay_s)
 
     async def _stream(self) -> None:
-        telling, means = self.telling, self._means
-        telling.ask()
-        request = replace(self._request, messages=means.history.messages, model=means.request.model)
-        async with aclosing(means.api.answer(request)) as events:
+        context, writer = self._context, self._writer
+        writer.begin_request()
+        messages = request_messages(context.history.messages, context.servers.api_name)
+        request = replace(self._request, messages=messages, model=context.request.model)
+        async with aclosing(context.api.answer(request)) as events:
             async for event in events:
-                telling.event(event, means.servers.full)
-        self._count(means.api.cost_usd)
+                writer.event(event, context.servers.full_name)
+        self._count(context.api.cost_usd)
 
     def _count(self, cost_usd: float | None = None) -> None:
         """Count the latest answer, once."""
-        message, spending = self.telling.message, self.telling.spending
-        spending.add(str(message.head.get("model") or self._means.request.model), message.usage, cost_usd)
-        spending.answers += bool(message.blocks)
-        message.usage = {}
-
-    def _takes_no_schema(self, failure: Failure) -> bool:
-        """An API or a model without a field for schemas refuses the request: a tool is the other way."""
-        native = self._request.schema is not None and not self._request.by_tool
-        return native and failure.status in (400, 422) and failure.code == "invalid_request" and not failure.api_error
+        message = self._writer.message
+        if not message.counted:
+            message.counted = True
+            model = str(message.head.get("model") or self._context.request.model)
+            self._writer.usage.add(model, message.usage, cost_usd, answered=bool(message.blocks))
 
     # Tools
 
-    async def _run(self, calls: Sequence[Block], message: Message) -> None:
+    async def _run(self, calls: Sequence[Mapping[str, Any]], message: ApiMessage) -> bool:
+        """Run the calls, and return whether a denial asked to stop the turn."""
         self._broken = self._broken + 1 if message.broken else 0
         if self._broken > MAX_BROKEN:
-            raise Failure(
+            raise RequestFailure(
                 f"the model called tools {self._broken} times in a row with arguments that are no JSON object",
                 code="server_error",
                 api_error="malformed_tool_use_exhausted",
             )
-        self.in_tool, self._results = True, {}
-        places = trio.CapacityLimiter(MAX_CALLS)
-        async with trio.open_nursery() as nursery:
-            for call in calls:
-                nursery.start_soon(self._call, call, message.broken.get(call["id"]), places)
-        self.in_tool = False
+        context = self._context
+        self._calls = CallRunner(calls, message.broken, context.servers, context.permissions, self._writer)
+        stopped = await self._calls.run()
+        context.history.add_user([self._calls.results[call["id"]] for call in calls])
+        self._calls = None
+        return stopped
 
-    async def _call(self, call: Block, broken: str | None, places: trio.CapacityLimiter) -> None:
-        means, name = self._means, call["name"]
-        tool = means.servers.tools.get(name)
-        if broken is not None:
-            said = f"The arguments were no JSON object. Call the tool again with one. They were: {broken[:2000]}"
-            self._tell(call, said, is_error=True)
-        elif tool is None:
-            self._tell(call, f"<tool_use_error>Error: No such tool available: {name}</tool_use_error>", is_error=True)
-        else:
-            ruling = await means.permissions.ruling(tool, call["input"], call["id"])
-            if not ruling.allowed:
-                self.telling.deny(name, call["id"], call["input"], ruling.message, asked=ruling.asked)
-                self._tell(call, ruling.message, is_error=True, denied=True)
-                self.stopped = self.stopped or ruling.interrupt
-                return
-            async with places, trio.open_nursery() as nursery:
-                nursery.start_soon(self._beat, call)
-                result = await means.servers.call(tool, ruling.arguments, call["id"])
-                nursery.cancel_scope.cancel()
-            self._tell(call, result.content, is_error=result.is_error)
+    # Ends of a turn
 
-    async def _beat(self, call: Block) -> None:
-        began, count = trio.current_time(), 0
-        while True:
-            await trio.sleep(HEARTBEAT_S)
-            count += 1
-            elapsed = round(trio.current_time() - began, 3)
-            self.telling.send(self.telling.frames.tool_progress(call["id"], count, call["name"], elapsed))
+    def _structured_call(self, message: ApiMessage) -> Mapping[str, Any] | None:
+        if not self._request.by_tool:
+            return None
+        return next((c for c in message.calls if c["name"] == STRUCTURED_TOOL and c["id"] not in message.broken), None)
 
-    def _tell(self, call: Block, content: Any, *, is_error: bool, denied: bool = False) -> None:
-        self._results[call["id"]] = self.telling.result_of(call["id"], content, is_error=is_error, denied=denied)
-
-    # How a turn ends
-
-    def _finish(self, message: Message) -> bool:
-        text, fields = text_of(message.content), {}
+    def _finish(self, message: ApiMessage) -> bool:
+        writer, fields = self._writer, {}
+        for call in message.calls:  # an answer at its token limit may end within a call
+            reason = _CUT_CALL.format(message.stop_reason)
+            self._context.history.add_user([writer.tool_result(call["id"], reason, is_error=True)])
         if self._request.schema is not None:
             try:
-                fields["structured_output"] = json.loads(text)
+                fields["structured_output"] = json.loads(message.text)
             except ValueError:
                 if message.stop_reason != "max_tokens":
-                    self.telling.end(subtype="error_max_structured_output_retries", is_error=True, stop_reason=message.stop_reason,
-                                     terminal_reason="structured_output_retry_exhausted",
-                                     errors=["the model's answer is no JSON"])  # fmt: skip
+                    writer.fail_by("error_max_structured_output_retries", "structured_output_retry_exhausted",
+                                   "the model's answer is no JSON", message.stop_reason)  # fmt: skip
                     return False
-        self.telling.end(subtype="success", is_error=False, terminal_reason="completed", stop_reason=message.stop_reason,
-                         result=text, api_error_status=None, **fields)  # fmt: skip
+        writer.succeed(message.text, message.stop_reason, **fields)
         return True
 
-    def _give(self, call: Block) -> None:
-        """The model gave the answer as a call of the tool for it."""
-        said = "Structured output provided successfully"
-        self._means.history.add_user([self.telling.result_of(call["id"], said, is_error=False)])
-        value = call["input"]
-        self.telling.end(subtype="success", is_error=False, terminal_reason="completed", stop_reason="tool_use",
-                         result=json.dumps(value), structured_output=value, api_error_status=None)  # fmt: skip
+    def _finish_by_call(self, message: ApiMessage, answer: Mapping[str, Any]) -> None:
+        for call in message.calls:
+            chosen = call["id"] == answer["id"]
+            text = "Structured output provided successfully" if chosen else "Not run: the final answer was given."
+            self._context.history.add_user([self._writer.tool_result(call["id"], text, is_error=not chosen)])
+        context, value = self._context, answer["input"]
+        context.request = replace(context.request, by_tool=True)  # the next turns need not try the field again
+        self._writer.succeed(json.dumps(value), "tool_use", structured_output=value)
 
-    def _hand_over(self, message: Message) -> bool:
-        """The caller runs these tools: the turn is over, and the next message has their results."""
-        self._means.history.pending = [*self._results.values()]
-        self.telling.end(subtype="success", is_error=False, terminal_reason="completed", stop_reason="tool_use",
-                         result=text_of(message.content), api_error_status=None)  # fmt: skip
-        return True
-
-    def _refuse(self, message: Message) -> None:
-        words = text_of(message.content) or "the model refused to answer"
-        self.telling.fail(Failure(words, code="invalid_request", api_error="safety_monitor_blocked"), refusal=True)
+    def _refuse(self, message: ApiMessage) -> None:
+        text = message.text or "the model refused to answer"
+        self._writer.fail(
+            RequestFailure(text, code="invalid_request", api_error="safety_monitor_blocked"), refusal=True
+        )
 
 
-class _TooMany(Exception):
-    """The model called tools more often than a turn allows."""
+class _TooManyRoundsError(Exception):
+    """Limit of `max_rounds` reached."""

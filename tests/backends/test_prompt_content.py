@@ -25,7 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 IMAGE = Image("image/png", base64.b64encode(PNG).decode())
 OTHER = Image("image/gif", base64.b64encode(b"GIF89a").decode())
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
-BARE = LaunchRequest(("/bin/x",), "-", SESSION, resume=False, cwd="/work", scratch="/run/my scratch")
+BARE = LaunchRequest(("/bin/x",), "-", SESSION, resume=False, cwd="/work", scratch="/run/my scratch", model="m")
 
 
 def request(*content: str | Image, **changes: Any) -> LaunchRequest:
@@ -118,7 +118,7 @@ def test_gemini_cannot_be_shown_a_directory_with_a_comma() -> None:
 
 
 def test_an_acp_agent_gets_blocks_in_order_where_it_takes_images() -> None:
-    asked = request(IMAGE, " /help", "and /this", "/that")
+    asked = request(IMAGE, " /help", "and /this", "/that", model=None)
     adapter = AcpAdapter()
     can = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}}
     opened = {"sessionId": "s"}

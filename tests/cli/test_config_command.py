@@ -154,7 +154,7 @@ def test_the_output_is_toml_that_means_the_same(clisup: Run, file: Path) -> None
     assert again.prices == parse_config(tomllib.loads(file.read_text())).prices and len(again.prices) == 2
     assert 'prices."gpt-6.1-*".input = 2'.ljust(56) + f"  # {file}:10" in out
     assert f"# {file}:2" in out and "# default" in out and "# environment CLISUP_SOCKET" in out
-    assert "backends.claude.mode" not in out and "# all defaults: backends.claude," in out
+    assert "backends.claude.mode" not in out and "# all defaults: backends.anthropic-api, backends.claude," in out
 
 
 def test_secrets_are_never_shown(clisup: Run, file: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_configuration_that_cannot_be_used_is_a_finding(clisup: Run, home: Pat
 
 def test_a_backend_that_nobody_configured_is_an_error(clisup: Run, home: Path) -> None:
     ran = clisup("doctor", "nope")
-    assert ran.code == 69 and "configured are: claude, " in ran.err
+    assert ran.code == 69 and "configured are: anthropic-api, claude, " in ran.err
 
 
 # -- drift of names ---------------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ NEW: dict[str, Any] = {
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"}, "budget": {"turns": 3},
     "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
+    "cli_tools": "none", "system_prompt_mode": "replace",
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
@@ -91,6 +92,7 @@ CASES: dict[str, Case] = {
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [m.BackendInfo(**BACKEND)]),
     "backend/env": Case(lambda c: c.backend_env("demo", {"A": "b"}), {"kept": [{"name": "HOME", "rule": "keep"}], "dropped": [], "set": []},
                         lambda result: result.kept[0].name == "HOME"),
+    "backend/models": Case(lambda c: c.models("groq"), {"models": ["a", "b"]}, lambda found: found == ["a", "b"]),
     "backend/check": Case(lambda c: c.check("demo", cwd="/tmp"), [FINDING], lambda found: found[0].status == "ok"),
     "session/new": Case(lambda c: c.open("demo", "/tmp", **NEW), {"session_id": OTHER, "native_session_id": "n1"}, opened),
     "session/list": Case(lambda c: c.sessions(labels={"a": "b"}, state="closed"), {"sessions": [SUMMARY]},
@@ -98,7 +100,8 @@ CASES: dict[str, Case] = {
     "session/get": Case(lambda c: session(c).info(), sample(m.SessionDetail),
                         lambda info: isinstance(info, m.SessionDetail)),
     "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True,
-                                                         output_schema={"type": "object"}), RESULT,
+                                                         output_schema={"type": "object"}, sampling={"seed": 1},
+                                                         tools=[{"name": "a", "input_schema": {"type": "object"}}]), RESULT,
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
     "session/interrupt": Case(lambda c: session(c).interrupt("t1", mode="kill"), {"turn_id": "t1", "outcome": "interrupted"},
                               lambda result: result.outcome == "interrupted"),

@@ -35,7 +35,9 @@ DEFAULTS = {
         "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600},
     },
     "backend": {
-        "kind": "claude", "command": [], "mode": "auto", "versions": "", "args": [], "pass_env": [], "request_env": [],
+        "kind": "claude", "command": [], "mode": "auto", "versions": "", "args": [],
+        "model": "", "base_url": "", "key_env": "", "dialect": "", "max_tokens": 0, "thinking": "", "effort": "",
+        "pass_env": [], "request_env": [],
         "env": {}, "env_files": {}, "setting_sources": "user", "orphans": "grace",
         "approvals": {"rules": [], "unattended": "wait", "unattended_after_s": 60},
         "timeouts": {"startup": 60, "model_idle": 180, "tool_idle": 1800, "approval": 0, "background": 660, "linger": 5,
@@ -62,7 +64,7 @@ def refusal(toml: str) -> str:
 def test_without_a_file_every_key_has_its_documented_default() -> None:
     config = parse_config({})
     assert config.daemon.model_dump() == DEFAULTS["daemon"]
-    assert sorted(config.backends) == ["claude", "codex", "demo", "gemini", "qwen"]
+    assert sorted(config.backends) == sorted(BUILT_IN_BACKENDS)
     assert config.backends["claude"].model_dump() == DEFAULTS["backend"]
     assert config.backends["demo"].kind == "demo"
 
@@ -76,9 +78,33 @@ def test_the_kind_of_a_backend_is_its_name_where_nothing_else_is_said() -> None:
     config = config_of('[backends.fast]\nkind = "claude"\n[backends.demo]\nargs = ["-x"]')
     assert {name: backend.kind for name, backend in config.backends.items()} == {
         "claude": "claude",
-        **{name: name for name in ("codex", "demo", "gemini", "qwen")},
+        **{name: name for name in BUILT_IN_BACKENDS},
         "fast": "claude",
     }
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        ("[backends.groq]", ("openai-api", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "chat")),
+        ("[backends.openrouter]\nmodel = 'x/y'", ("openai-api", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "chat")),
+        ("[backends.ollama]", ("openai-api", "http://127.0.0.1:11434/v1", "", "chat")),
+        ("[backends.fast]\nkind = 'groq'\nkey_env = 'MINE'", ("openai-api", "https://api.groq.com/openai/v1", "MINE", "chat")),
+        ("[backends.openai-api]\ndialect = 'chat'", ("openai-api", "", "OPENAI_API_KEY", "chat")),
+        ("[backends.fast]\nkind = 'anthropic-api'", ("anthropic-api", "", "ANTHROPIC_API_KEY", "")),
+    ],
+)  # fmt: skip
+def test_a_preset_gives_what_a_table_does_not_say(toml: str, expected: tuple[str, str, str, str]) -> None:
+    backends = config_of(toml).backends
+    backend = next(backend for name, backend in backends.items() if name not in BUILT_IN_BACKENDS or "." + name in toml)
+    assert (backend.kind, backend.base_url, backend.key_env, backend.dialect) == expected
+
+
+@pytest.mark.parametrize("kind", ["anthropic-api", "openai-api", "groq"])
+def test_a_presets_key_goes_to_no_other_address(kind: str) -> None:
+    backend = config_of(f"[backends.mine]\nkind = {kind!r}\nbase_url = 'http://127.0.0.1:8000/v1'").backends["mine"]
+    assert (backend.base_url, backend.key_env, backend.passed) == ("http://127.0.0.1:8000/v1", "", [])
+    assert backend.dialect == ("" if kind == "anthropic-api" else "chat")
 
 
 @pytest.mark.parametrize(

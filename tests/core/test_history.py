@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.core.history import MAX_MESSAGES, History, HistoryMessage, _check_answers, sendable
+from clisup.core.history import MAX_MESSAGES, History, HistoryMessage, _check_answers, open_calls, sendable
 
 HISTORY: TypeAdapter[list[HistoryMessage]] = TypeAdapter(History)
 USE = {"type": "tool_use", "id": "u1", "name": "Grep", "input": {}}
@@ -44,6 +44,7 @@ def sent(*messages: dict[str, Any]) -> list[tuple[str, Any]]:
         [user("a"), model(USE, {**USE, "id": "u2"}), user({**RESULT, "tool_use_id": "u2"}, RESULT), model("done")],
         [user("a"), model({"type": "thinking", "text": "hm", "signature": "s"}, text("b"))],
         [user("a"), model({**text("b"), "cache": True})],
+        [user("a"), model(text("look"), USE)],
     ],
 )
 def test_what_a_model_could_have_been_told_is_taken(messages: list[dict[str, Any]]) -> None:
@@ -58,7 +59,6 @@ def test_what_a_model_could_have_been_told_is_taken(messages: list[dict[str, Any
         ([user("a"), model("b"), user("c")], "ends with"),
         ([user(" \n"), model("b")], "nothing to send"),
         ([user("a"), model({"type": "thinking", "text": "hm"})], "nothing to send"),
-        ([user("a"), model(USE)], "'u1'"),
         ([user("a"), model(USE), user("no"), model("b")], "'u1'"),
         ([user("a"), model(USE), model("b")], "'u1'"),
         ([user("a"), model(USE), user(RESULT, RESULT), model("b")], "'u1'"),
@@ -77,6 +77,13 @@ def test_anything_else_is_refused_and_named(messages: list[dict[str, Any]], why:
     with pytest.raises(ValidationError) as caught:
         HISTORY.validate_python(messages)
     assert why in str(caught.value)
+
+
+def test_the_calls_that_the_next_prompt_has_to_answer_are_named() -> None:
+    other = {**USE, "id": "u2"}
+    assert open_calls(HISTORY.validate_python([user("a"), model(text("look"), USE, other)])) == ["u1", "u2"]
+    assert open_calls(HISTORY.validate_python([user("a"), model(USE), user(RESULT), model("b")])) == []
+    assert open_calls([]) == []
 
 
 def test_what_no_api_takes_again_is_left_out() -> None:

@@ -40,7 +40,7 @@ def test_a_refusal_is_small_however_long_what_was_sent_is(params: Any, letter: s
 def test_what_would_have_been_right_is_said_beside_a_value_that_is_cut() -> None:
     where, reason = _wrong("session/prompt", {"session_id": SESSION, "prompt": [{"type": "x" * 1000}]})
     assert where.startswith("prompt") and " ... " in reason and reason.startswith("Input tag 'xxx")
-    assert reason.endswith("'text', 'image'")
+    assert reason.endswith("'text', 'image', 'tool_result'")
 
 
 def test_a_short_reason_stands_as_it_is() -> None:

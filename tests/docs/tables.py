@@ -28,6 +28,7 @@ NOT_RUN: dict[str, str] = {
     r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
     r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",
+    r"\banthropic-api\b": "asks a provider; tests/daemon/test_api_backends.py does the same in front of loopback fakes",
     r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {

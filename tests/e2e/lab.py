@@ -122,7 +122,8 @@ class Lab:
     def open(self, **params: Any) -> str:
         """A new session of the real CLI."""
         with self.client() as client:
-            return str(client.call("session/new", backend=self.backend, cwd=str(self.cwd), **params)["session_id"])
+            about = {"backend": self.backend, "cwd": str(self.cwd), **params}
+            return str(client.call("session/new", **about)["session_id"])
 
     def turn(
         self,
@@ -131,11 +132,12 @@ class Lab:
         session: str | None = None,
         expand: bool = False,
         output_schema: dict[str, Any] | None = None,
+        ask: dict[str, Any] | None = None,
         **params: Any,
     ) -> dict[str, Any]:
         """One prompt to its end: the answer of `session/prompt` with `wait`, and the session's id."""
         session = session or self.open(**params)
-        asked = {"output_schema": output_schema} if output_schema is not None else {}
+        asked = {**(ask or {}), **({"output_schema": output_schema} if output_schema is not None else {})}
         with self.client() as client:
             result = client.call("session/prompt", session_id=session, prompt=prompt, wait=True, expand=expand, **asked)
         return {**result, "session_id": session}

@@ -11,7 +11,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from clisup.worker.chat_stream import ChatStream
-from clisup.worker.events import Event, Message
+from clisup.worker.events import ApiMessage, Event
 from clisup.worker.responses_stream import ResponsesStream
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
@@ -61,15 +61,19 @@ def response(**fields: Any) -> dict[str, Any]:
 
 
 def checked(events: list[Event]) -> list[Event]:
+    """The events, which have the types of the Anthropic SDK; except that an OpenAI API may report no usage."""
     for event in events:
-        if event.get("usage") != {}:  # untold; the Anthropic API always tells it
-            _EVENT.validate_python(event)
+        whole = {"input_tokens": 0, "output_tokens": 0}
+        if event["type"] == "message_start":
+            _EVENT.validate_python({**event, "message": {**event["message"], "usage": whole}})
+        else:
+            _EVENT.validate_python({**event, "usage": event["usage"] or whole} if "usage" in event else event)
     return events
 
 
-def message(events: Iterable[Event]) -> Message:
+def message(events: Iterable[Event]) -> ApiMessage:
     """The answer, folded."""
-    folded = Message()
+    folded = ApiMessage()
     for event in events:
         folded.take(event)
     return folded

@@ -42,6 +42,7 @@ def test_reasoning_is_thinking_in_a_block_of_its_own(field: str) -> None:
     assert [(block["type"], block.get("thinking") or block.get("text")) for block in answer.content] == [
         ("thinking", "Let me see."), ("text", "42"),
     ]  # fmt: skip
+    assert answer.content[0]["signature"] == field
 
 
 def test_parallel_calls_whose_arguments_come_in_turns_are_two_blocks() -> None:
@@ -95,17 +96,20 @@ def test_groq_tells_its_usage_in_a_place_of_its_own_and_openrouter_its_cost() ->
 def test_a_stream_that_ends_without_a_reason_was_cut() -> None:
     stream = ChatStream("m")
     stream.take(chunk({"content": "half an ans"}))
-    assert stream.begun
     with pytest.raises(StreamError, match="was cut") as caught:
         stream.end()
-    assert caught.value.word == "cut_stream"
+    assert caught.value.code == "cut_stream"
 
 
 @pytest.mark.parametrize(
     ("error", "word", "status"),
     [
         ({"message": "overloaded", "code": 503}, None, 503),
-        ({"message": "slow down", "type": "rate_limit_exceeded", "code": "rate_limit"}, "rate_limit_exceeded", None),
+        (
+            {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit_exceeded"},
+            "rate_limit_exceeded",
+            None,
+        ),
         ("it broke", None, None),
     ],
 )
@@ -114,7 +118,7 @@ def test_an_error_in_the_middle_of_the_stream_is_one(error: Any, word: str | Non
     stream.take(chunk({"content": "half"}))
     with pytest.raises(StreamError) as caught:
         stream.take(chunk(error=error))
-    assert (caught.value.word, caught.value.status) == (word, status)
+    assert (caught.value.code, caught.value.status) == (word, status)
     assert caught.value.message in str(error)
 
 
@@ -123,3 +127,31 @@ def test_arguments_that_are_no_object_are_kept_as_broken(arguments: str) -> None
     folded = message(chat(chunk(called(0, arguments, id="c", name="read")), chunk({}, "tool_calls")))
     assert folded.broken == {"c": arguments}
     assert folded.content[0]["input"] == {}
+
+
+def test_calls_with_one_index_but_ids_of_their_own_are_two_and_arguments_may_come_as_an_object() -> None:
+    stream = ChatStream("m")
+    calls = [
+        {"id": "a", "function": {"name": "read", "arguments": {"x": 1}}},
+        {"id": "b", "function": {"name": "list"}},
+    ]
+    events = stream.take({"id": "1", "choices": [{"delta": {"tool_calls": calls}, "finish_reason": "stop"}]})
+    answer = message([*events, *stream.end()])
+    assert [(call["id"], call["name"], call["input"]) for call in answer.calls] == [
+        ("a", "read", {"x": 1}),
+        ("b", "list", {}),
+    ]
+    assert answer.stop_reason == "tool_use"
+
+
+def test_a_call_without_an_id_gets_one_that_no_other_answer_has() -> None:
+    stream = ChatStream("m")
+    events = stream.take({"id": "chat-7", "choices": [{"delta": {"tool_calls": [{"function": {"name": "read"}}]}}]})
+    assert message(events).calls[0]["id"] == "call_chat-7_0"
+
+
+@pytest.mark.parametrize("chunk", [{"choices": 7}, {"choices": [7]}, {"usage": 3}])
+def test_a_chunk_of_an_unknown_shape_is_an_error_of_the_stream(chunk: Any) -> None:
+    with pytest.raises(StreamError) as caught:
+        ChatStream("m").take(chunk)
+    assert caught.value.code == "malformed_chunk"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from openai.types.responses import FunctionToolParam, ResponseInputItemParam
 from pydantic import TypeAdapter
@@ -60,6 +61,13 @@ def test_a_history_for_responses_keeps_the_order_and_the_thinking() -> None:
 
 def test_an_answer_without_words_is_not_sent_to_chat_completions() -> None:
     assert chat_messages([{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}], None) == []
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_thinking_goes_back_to_chat_completions_in_the_field_that_it_came_in(field: str) -> None:
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": field}, {"type": "text", "text": "42"}]
+    sent = chat_messages([{"role": "assistant", "content": blocks}], None)
+    assert sent == [{"role": "assistant", "content": "42", field: "Hm."}]
 
 
 def test_tools() -> None:

@@ -88,6 +88,6 @@ def test_failures_and_cuts() -> None:
     for event, word in ((failed, "server_error"), (error, "rate_limit_exceeded")):
         with pytest.raises(StreamError) as caught:
             ResponsesStream("m").take(event)
-        assert caught.value.word == word
+        assert caught.value.code == word
     with pytest.raises(StreamError, match="was cut"):
         responses(CREATED, text("half"))

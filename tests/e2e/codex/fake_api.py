@@ -57,7 +57,9 @@ def events(n: int, *items: Item, headers: dict[str, str] | None = None) -> list[
     """An answer of these items, without its end."""
     steps = [Event({"type": "response.created", "response": {"id": f"resp_{n}", "model": "fake-1"}}, headers or {})]
     for index, item in enumerate(items):
-        steps += item(10 * n + index)
+        for step in item(10 * n + index):
+            placed = {"output_index": index} if "output_index" in step.data else {}
+            steps.append(replace(step, data={**step.data, **placed}))
     return steps
 
 

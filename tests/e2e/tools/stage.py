@@ -16,6 +16,7 @@ from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.serving import serving, to_wire
 from clisup.llm.tools import ToolOutput
 from tests.e2e import scenarios as claude
+from tests.e2e.api.lab import API_KINDS, ApiLab
 from tests.e2e.codex import fake_api as codex
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import Scenario as CodexScenario
@@ -23,10 +24,13 @@ from tests.e2e.lab import ClaudeLab, Lab, running
 from tests.e2e.qwen import scenarios as qwen
 from tests.e2e.qwen.lab import QwenLab
 
-KINDS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live", "qwen")
-"""Every way to run a CLI that takes our bridge. All give the same events for the same calls, to the letter."""
+CLIS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live", "qwen")
+"""Every way to run a CLI that takes our bridge."""
 
-REAL = KINDS[:4]
+KINDS = (*CLIS, *API_KINDS)
+"""Those, and the API backends. All give the same events for the same calls, to the letter."""
+
+REAL = (*CLIS[:4], *API_KINDS)
 """qwen tells images as texts of its own."""
 
 LIMIT_S = 120.0
@@ -164,6 +168,33 @@ def _qwen(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
     return QwenLab(claude.Scenario("tools", claude.in_turn(*said, qwen.say("Done."))), config=config)
 
 
+def _api(kind: str, stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
+    """The same calls as each API writes them."""
+    made = {"anthropic-api": _anthropic_message, "chat-api": _chat_message, "responses-api": _responses_message}[kind]
+    last: dict[str, claude.Respond] = {
+        "anthropic-api": claude.say("Done."),
+        "chat-api": qwen.say("Done."),
+        "responses-api": lambda body, n: codex.said(n, codex.message("Done.")),
+    }
+    said = [made(number, calls) for number, calls in enumerate(script)]
+    return ApiLab(kind, claude.in_turn(*said, last[kind]), config=config)
+
+
+def _anthropic_message(number: int, calls: Scripted) -> claude.Respond:
+    return claude.use(
+        *(claude.tool(f"mcp__clisup__{name}", f"{number}{at}", given) for at, (name, given) in enumerate(calls))
+    )
+
+
+def _chat_message(number: int, calls: Scripted) -> claude.Respond:
+    deltas = [qwen.tool(f"mcp__clisup__{name}", f"{number}{at}", given, at) for at, (name, given) in enumerate(calls)]
+    return qwen.use(*[delta for of_one in deltas for delta in of_one])
+
+
+def _responses_message(number: int, calls: Scripted) -> claude.Respond:
+    return lambda body, n: codex.said(n, *[codex.call(f"mcp__clisup__{name}", **given) for name, given in calls])
+
+
 def _demo(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
     def line(call: Call) -> str:
         name, arguments = call
@@ -183,6 +214,7 @@ _LABS: dict[str, Callable[[Stage, Sequence[Scripted], str], Lab]] = {
     "codex-exec": partial(_codex, "codex-exec"),
     "qwen": _qwen,
     "demo": _demo,
+    **{kind: partial(_api, kind) for kind in API_KINDS},
 }
 
 

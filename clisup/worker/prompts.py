@@ -1,24 +1,24 @@
-"""What comes on stdin: lines of stream-json, and the user messages that wait for their turn."""
+"""Lines of stream-json on stdin, and the queue of user messages."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadInput", "Prompt", "Queue", "read_line", "read_prompt"]
+__all__ = ["BadInput", "Prompt", "PromptQueue", "read_line", "read_prompt"]
 
 _ORDER = {"now": 0, "next": 1, "later": 2}
 
 
 class BadInput(Exception):
-    """A line that is no message. The text is for stderr; the process ends with exit code 1, as claude does."""
+    """Line that is no message. As in claude, the process prints the text on stderr and exits with code 1."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One user message: blocks of the Anthropic API. `asked` is what its caller asked for of the answer: a schema, and sampling."""
+    """User message with blocks of the Anthropic API. `asked` may have `schema`, `sampling` and the caller's `tools`."""
 
     uuid: str | None
     content: list[dict[str, Any]]
@@ -27,7 +27,7 @@ class Prompt:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """Return the object on a line; empty for what is ignored. Raises `BadInput`."""
+    """Return the object on a line, or an empty one for a line to ignore. Raises `BadInput`."""
     text = line.decode("utf-8", "replace").strip()
     if not text:
         return {}
@@ -56,8 +56,8 @@ def read_prompt(frame: Mapping[str, Any]) -> Prompt:
     )
 
 
-class Queue:
-    """Messages that wait, in the order in which they came."""
+class PromptQueue:
+    """Waiting messages, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: list[Prompt] = []
@@ -66,29 +66,31 @@ class Queue:
         return bool(self._waiting)
 
     def add(self, prompt: Prompt) -> None:
-        """Put a message at the end."""
+        """Append a message."""
         self._waiting.append(prompt)
 
     def take_next(self) -> list[Prompt]:
-        """Take what has its turn: the most urgent messages, and of those all that ask for the same."""
+        """Remove and return the most urgent messages that ask for the same kind of answer."""
         first = min(self._waiting, key=lambda prompt: _ORDER[prompt.priority])
-        batch = [p for p in self._waiting if p.priority == first.priority and p.asked == first.asked]
-        self._waiting = [prompt for prompt in self._waiting if prompt not in batch]
-        return batch
+        return self._take(lambda prompt: prompt.priority == first.priority and prompt.asked == first.asked)
 
-    def take_in(self) -> list[Prompt]:
-        """Take what a running turn takes in when it asks the model again: all but what is for later."""
-        taken = [prompt for prompt in self._waiting if prompt.priority != "later"]
-        self._waiting = [prompt for prompt in self._waiting if prompt.priority == "later"]
-        return taken
+    def take_steering(self) -> list[Prompt]:
+        """Remove and return the messages for the running turn: all but those with priority `later`."""
+        return self._take(lambda prompt: prompt.priority != "later")
+
+    def take_all(self) -> list[Prompt]:
+        """Remove and return all messages."""
+        return self._take(lambda _: True)
 
     def withdraw(self, uuid: Any) -> Prompt | None:
-        """Take a message out; None where none waits by this id."""
-        found = next((prompt for prompt in self._waiting if prompt.uuid is not None and prompt.uuid == uuid), None)
-        if found is not None:
-            self._waiting.remove(found)
-        return found
+        """Remove and return the message with this id, or None."""
+        return next(iter(self._take(lambda prompt: prompt.uuid is not None and prompt.uuid == uuid)), None)
 
     def uuids(self) -> list[str]:
-        """Return the ids of all that wait."""
+        """Return the ids of the waiting messages."""
         return [prompt.uuid for prompt in self._waiting if prompt.uuid]
+
+    def _take(self, wanted: Callable[[Prompt], bool]) -> list[Prompt]:
+        taken = [prompt for prompt in self._waiting if wanted(prompt)]
+        self._waiting = [prompt for prompt in self._waiting if not wanted(prompt)]
+        return taken

@@ -1,4 +1,4 @@
-"""The MCP servers of a session, by the official mcp package: started with the worker, and asked side by side."""
+"""MCP servers of a session, by the official mcp package. They start with the worker, and their calls run in parallel."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from clisup.worker import VERSION
 from clisup.worker.api import load
 from clisup.worker.names import api_names, full_name
 
-__all__ = ["START_S", "BadServers", "Result", "Servers", "Tool", "read_config"]
+__all__ = ["START_S", "BadMcpConfig", "McpServers", "McpTool", "ToolOutcome", "read_config"]
 
 START_S = 30.0
-"""Seconds for a server to start and to name its tools: claude's own limit (MCP_TIMEOUT)."""
+"""Timeout in seconds for a server to start and list its tools, as in claude (MCP_TIMEOUT)."""
 
 RESULT_MAX = 400_000
-"""Characters of a result's text that reach the model. What is cut is said."""
+"""Characters of a result's text that reach the model. A note replaces the rest."""
 
 
-class BadServers(Exception):
-    """The configuration of the servers cannot be read. The text says why."""
+class BadMcpConfig(Exception):
+    """Invalid configuration of MCP servers. The text says why."""
 
 
 @dataclass(frozen=True)
-class Tool:
-    """One tool of one server."""
+class McpTool:
+    """McpTool of a server."""
 
     server: str
     name: str
@@ -41,48 +41,50 @@ class Tool:
 
     @property
     def full_name(self) -> str:
-        """Return its name as events and rules have it."""
+        """Return the tool's name for events and rules."""
         return full_name(self.server, self.name)
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a tool gave: a text, or blocks of the Anthropic API."""
+class ToolOutcome:
+    """Result of a tool: a text, or blocks of the Anthropic API."""
 
     content: Any
     is_error: bool = False
 
 
 def read_config(path: str | None) -> dict[str, Mapping[str, Any]]:
-    """Return the servers of a file in claude's format, by name. Raises `BadServers`."""
+    """Return the servers of a file in claude's format, by name. Raises `BadMcpConfig`."""
     if path is None:
         return {}
     try:
         with open(path, "rb") as file:
             return {str(name): dict(entry) for name, entry in json.loads(file.read())["mcpServers"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadServers(f"Error: Invalid MCP configuration: {error}") from None
+        raise BadMcpConfig(f"Error: Invalid MCP configuration: {error}") from None
 
 
-class Servers:
-    """The servers that are there, and their tools by full name. `hidden` are variables that no server gets: the API's key."""
+class McpServers:
+    """Running servers, and their tools by full name. No server gets the variables in `hidden`: the API's key."""
 
     def __init__(self, entries: Mapping[str, Mapping[str, Any]], hidden: frozenset[str]) -> None:
         self._entries, self._hidden = entries, hidden
         self._clients: dict[str, Any] = {}
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, McpTool] = {}
+        self._short: dict[str, str] = {}
         self._full: dict[str, str] = {}
         self._over = trio.Event()
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Start all servers and ask them for their tools. One that cannot be used is `failed`, and nothing is raised."""
+        """Start all servers and list their tools. A server that does not start is `failed`; the others go on."""
         async with trio.open_nursery() as starting:
             for name in self._entries:
                 starting.start_soon(nursery.start, self._serve, name)
-        self._full = {short: name for name, short in api_names(self.tools).items()}
+        self._short = api_names(self.tools)
+        self._full = {short: name for name, short in self._short.items()}
 
     def stop(self) -> None:
-        """Let all servers go."""
+        """Stop all servers."""
         self._over.set()
 
     def describe(self) -> list[dict[str, Any]]:
@@ -91,36 +93,41 @@ class Servers:
         return [{"name": name, "status": state, "source": "dynamic"} for name, state in states.items()]
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Return the tools as the Anthropic API takes them."""
+        """Return the tools in the form of the Anthropic API."""
         return [
             {"name": short, "description": tool.description, "input_schema": dict(tool.input_schema)}
             for short, full in self._full.items()
             for tool in (self.tools[full],)
         ]
 
-    def full(self, short: str) -> str:
-        """Return the full name of a tool that an API names; what is none of them stays as it is."""
-        return self._full.get(short, short)
+    def full_name(self, api_name: str) -> str:
+        """Return the full name of a tool that the API names. Other names stay as they are."""
+        return self._full.get(api_name, api_name)
 
-    async def call(self, tool: Tool, arguments: Mapping[str, Any], tool_id: str) -> Result:
-        """Run a tool. What goes wrong is the result: the model reads it."""
+    def api_name(self, name: str) -> str:
+        """Return the API's name of a tool. Other names stay as they are."""
+        return self._short.get(name, name)
+
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], tool_id: str) -> ToolOutcome:
+        """Run a tool. A failure is a result, too: the model reads it."""
+        client = self._clients.get(tool.server)
+        if client is None:
+            return ToolOutcome(f"The MCP server {tool.server} has ended.", is_error=True)
         try:
-            said = await self._clients[tool.server].call_tool(
-                tool.name, dict(arguments), meta={"claudecode/toolUseId": tool_id}
-            )
-        except Exception as error:  # a server may break in any way; the model is told, and goes on
-            return Result(f"{type(error).__name__}: {error}", is_error=True)
-        return _result(said)
+            answer = await client.call_tool(tool.name, dict(arguments), meta={"claudecode/toolUseId": tool_id})
+        except Exception as error:  # a server may fail in any way
+            return ToolOutcome(f"{type(error).__name__}: {error}", is_error=True)
+        return _outcome(answer)
 
     async def _serve(self, name: str, task_status: trio.TaskStatus[None]) -> None:
-        """One server's life. It has started once it has named its tools, or failed."""
+        """Run one server. Its start ends when the server has listed its tools, or has failed."""
         mcp = load("mcp")
         started = False
         try:
             with trio.CancelScope(deadline=trio.current_time() + START_S) as scope:
                 async with AsyncExitStack() as stack:
                     me = mcp.Implementation(name="clisup-worker", version=VERSION)
-                    client = mcp.Client(self._place(mcp, self._entries[name]), client_info=me)
+                    client = mcp.Client(self._transport(mcp, self._entries[name]), client_info=me)
                     found = await _tools_of(await stack.enter_async_context(client), name)
                     scope.deadline = math.inf
                     self.tools |= {tool.full_name: tool for tool in found}
@@ -128,13 +135,15 @@ class Servers:
                     started = True
                     task_status.started()
                     await self._over.wait()
-        except Exception as error:  # as above; a group of them where a task of the package failed
-            self._clients.pop(name, None)
-            os.write(2, f"MCP server {name!r} failed: {error!r}\n".encode("utf-8", "replace"))
+        except Exception as error:  # as above, or a group of errors
+            _warn(name, repr(error))
+        self._clients.pop(name, None)
         if not started:
+            if scope.cancelled_caught:
+                _warn(name, f"no answer within {START_S:.0f} s")
             task_status.started()
 
-    def _place(self, mcp: Any, entry: Mapping[str, Any]) -> Any:
+    def _transport(self, mcp: Any, entry: Mapping[str, Any]) -> Any:
         kind = entry.get("type", "stdio")
         if kind == "stdio":
             inherited = {name: value for name, value in os.environ.items() if name not in self._hidden}
@@ -149,28 +158,37 @@ class Servers:
             from mcp.client.streamable_http import streamable_http_client
 
             headers = {str(name): str(value) for name, value in (entry.get("headers") or {}).items()}
-            return streamable_http_client(str(entry["url"]), http_client=httpx2.AsyncClient(headers=headers))
-        raise BadServers(f"a server of type {kind!r} cannot be used: take stdio or http")
+            patient = httpx2.Timeout(START_S, read=None)  # a tool may run for hours
+            return streamable_http_client(
+                str(entry["url"]), http_client=httpx2.AsyncClient(headers=headers, timeout=patient)
+            )
+        raise BadMcpConfig(f"a server of type {kind!r} is not supported: use stdio or http")
 
 
-async def _tools_of(client: Any, server: str) -> list[Tool]:
-    found: list[Tool] = []
+def _warn(server: str, why: str) -> None:
+    os.write(2, f"MCP server {server!r} failed: {why}\n".encode("utf-8", "replace"))
+
+
+async def _tools_of(client: Any, server: str) -> list[McpTool]:
+    found: list[McpTool] = []
     cursor = None
     while True:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             hints = tool.annotations
             found.append(
-                Tool(server, tool.name, tool.description or "", tool.input_schema, bool(hints and hints.read_only_hint))
+                McpTool(
+                    server, tool.name, tool.description or "", tool.input_schema, bool(hints and hints.read_only_hint)
+                )
             )
         cursor = page.next_cursor
         if cursor is None:
             return found
 
 
-def _result(said: Any) -> Result:
-    """What a server answered: a text where it failed, else blocks, as claude has them."""
-    blocks = [_block(part) for part in said.content]
+def _outcome(answer: Any) -> ToolOutcome:
+    """Return a server's answer as claude has it: a text for a failure, else blocks."""
+    blocks = [_block(part) for part in answer.content]
     left = RESULT_MAX
     for block in blocks:
         if block["type"] == "text":
@@ -178,9 +196,11 @@ def _result(said: Any) -> Result:
             if len(text) > left:
                 block["text"] = f"{text[:left]}\n... [{len(text) - left} characters truncated] ..."
             left = max(0, left - len(text))
-    if said.is_error:
-        return Result("\n".join(block["text"] for block in blocks if block["type"] == "text"), is_error=True)
-    return Result(blocks)
+    if answer.is_error:
+        return ToolOutcome("\n".join(block["text"] for block in blocks if block["type"] == "text"), is_error=True)
+    if not blocks and answer.structured_content is not None:
+        return ToolOutcome([{"type": "text", "text": json.dumps(answer.structured_content, ensure_ascii=False)}])
+    return ToolOutcome(blocks)
 
 
 def _block(part: Any) -> dict[str, Any]:

@@ -1,0 +1,236 @@
+"""The backends that ask an HTTP API with a key: claude's adapter in front of clisup's own worker (`clisup.worker`).
+
+The worker speaks claude's stream-json, so claude's decoder, fork and history hold for it. The prompt goes to stdin as a line of
+stream-json, with all that is asked of the answer; the key goes by the variable that `key_env` names, never by argv.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
+from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude_errors import ERRORS
+from clisup.backends.claude_input import user_message
+from clisup.backends.claude_seed import ClaudeSeed
+from clisup.backends.endings import crashed, last_words
+from clisup.backends.taxonomy import ErrorRule
+from clisup.core.api_settings import ApiSettings
+from clisup.core.events import TurnError, TurnErrorKind
+from clisup.core.tool_spec import BRIDGE_SERVER
+from clisup.errors import UsageError
+
+__all__ = ["PERMISSION_MODES", "AnthropicApiAdapter", "OpenAiApiAdapter"]
+
+PERMISSION_MODES = ("bypassPermissions", "default", "dontAsk", "plan")
+_VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup worker\)")
+_EXITS: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
+    (re.compile(r"Not logged in"), "authentication"),
+    (re.compile(r"Session ID \S+ is already in use|Invalid MCP configuration|without a model"), "invalid_request"),
+    (re.compile(r"No conversation found"), "session_not_found"),
+    (re.compile(r"is not installed beside clisup"), "spawn_failed"),
+)
+
+
+def _home(env: Mapping[str, str]) -> str | None:
+    state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+    return f"{state}/clisup-worker" if state else None
+
+
+class WorkerSeed(ClaudeSeed):
+    """Place and form of the worker's transcripts."""
+
+    marks_caches = True
+
+    def home(self, env: Mapping[str, str]) -> str | None:
+        """Return the worker's own directory."""
+        return _home(env)
+
+
+class _ApiAdapter(ClaudeAdapter):
+    """Launch rules of the worker: a process for each turn, or a live one."""
+
+    lists = "api"
+    default_command: tuple[str, ...] = (sys.executable, "-I", "-m", "clisup.worker")
+    default_versions = ">=1,<2"
+    login_args = ()
+    packages: tuple[str, ...] = ()
+    fields = "api"  # of which there are no recordings: the worker's frames are our own, and no version of a CLI changes them
+    errors = (
+        *(rule for rule in ERRORS if rule.where == "status"),
+        *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),
+    )
+    presence = None
+    seed = WorkerSeed()
+    capabilities = replace(
+        ClaudeAdapter.capabilities,
+        live_versions="",
+        live_by_default=True,
+        controls=("model", "permission_mode"),
+        asked_by_prompt=True,
+        caller_tools=True,
+        caches=True,
+        cli_tools=True,
+        system_prompt_modes=("append", "replace"),
+        permission_modes=PERMISSION_MODES,
+        tokens=(*ClaudeAdapter.capabilities.tokens, "reasoning_tokens"),
+        events=tuple(e for e in ClaudeAdapter.capabilities.events if e != "task"),
+    )
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Return argv and stdin for one run.
+
+        A system prompt is the only one that the model gets, in both modes: the worker has none of its own.
+        Raises `UsageError` for a prompt or value that the API cannot take.
+        """
+        return LaunchSpec(
+            argv=(*request.command, "--api", self.api_name(request), *_flags(request), *request.args),
+            stdin=_message(request),
+            stdin_eof=not request.live,
+        )
+
+    def api_name(self, request: LaunchRequest) -> str:
+        """Return the worker's word for the API. Raises `UsageError` for what the API cannot do."""
+        raise NotImplementedError
+
+    def models_flags(self, api: ApiSettings) -> tuple[str, ...]:
+        """Return the flags by which the worker lists the provider's models."""
+        name = "anthropic" if self.kind == "anthropic-api" else api.dialect or "responses"
+        return ("--api", name, *_given({"--base-url": api.base_url, "--key-env": api.key_env}), "--models")
+
+    def parse_version(self, output: str) -> str | None:
+        """Return `1.0.0` of `1.0.0 (clisup worker)`."""
+        match = _VERSION.search(output)
+        return match[1] if match else None
+
+    def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
+        """Return nothing: the worker runs no commands of its own."""
+        return ()
+
+    def explain_exit(self, end: RunEnd) -> TurnError:
+        """Return why a worker ended without a result, in its own words on stderr."""
+        words = last_words(end)
+        kind = next((kind for pattern, kind in _EXITS if pattern.search(words)), None)
+        return TurnError(kind=kind, message=words) if kind is not None else crashed("the worker", end)
+
+    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
+        """Return a glob for the session's transcript."""
+        home = _home(env)
+        if home is None or not UUID.fullmatch(native_session_id):
+            return None
+        return f"{glob.escape(home)}/projects/*/{native_session_id}.jsonl"
+
+
+class AnthropicApiAdapter(_ApiAdapter):
+    """The Anthropic Messages API."""
+
+    kind = "anthropic-api"
+    packages = ("anthropic",)
+    login_keys = ("ANTHROPIC_API_KEY",)
+    capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop"))
+
+    def api_name(self, request: LaunchRequest) -> str:
+        """Return the worker's word for the API."""
+        return "anthropic"
+
+
+class OpenAiApiAdapter(_ApiAdapter):
+    """OpenAI's two APIs, and those of providers that speak like them."""
+
+    kind = "openai-api"
+    packages = ("openai",)
+    login_keys = ("OPENAI_API_KEY",)
+    capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", "seed"))
+
+    def api_name(self, request: LaunchRequest) -> str:
+        """Return the worker's word for the API."""
+        dialect = request.api.dialect or "responses"
+        if dialect == "responses" and (missing := [name for name in ("stop", "seed") if name in request.sampling]):
+            raise UsageError(
+                f"cannot ask with {missing[0]}, because OpenAI's Responses API has no such field",
+                kind="unsupported",
+                hint='leave it out, or take dialect = "chat" for this backend',
+                param="sampling",
+            )
+        return dialect
+
+
+def _flags(request: LaunchRequest) -> list[str]:
+    api = request.api
+    values = {
+        "--base-url": api.base_url,
+        "--key-env": api.key_env,
+        "--effort": api.effort,
+        "--thinking": api.thinking,
+        "--max-tokens": str(api.max_tokens or ""),
+        "--model": argv_text("model", _model(request)),
+        "--system-prompt-file": request.system_prompt_file and argv_path("system_prompt_file", request.system_prompt_file),
+        "--mcp-config": request.mcp_config_file and argv_path("mcp_config_file", request.mcp_config_file),
+        "--allowedTools": f"mcp__{BRIDGE_SERVER}" if request.tools else "",
+        "--permission-mode": request.permission_mode and check_mode("the worker", request.permission_mode, PERMISSION_MODES),
+        "--permission-prompt-tool": "stdio" if request.live else "",
+    }  # fmt: skip
+    session = check_uuid("worker", request)
+    named = [] if session is None else [f"--{'resume' if request.resume else 'session-id'}={session}"]
+    return [*named, *_given(values)]
+
+
+def _given(values: Mapping[str, str | None]) -> list[str]:
+    return [f"{flag}={value}" for flag, value in values.items() if value]
+
+
+def _model(request: LaunchRequest) -> str:
+    if request.model is None:
+        raise UsageError(
+            "cannot ask an API without a model",
+            kind="invalid_params",
+            hint="name one with the session (clisup run --model M), or as the backend's model in the configuration",
+            param="model",
+        )
+    return request.model
+
+
+def _message(request: LaunchRequest) -> str:
+    """Return the prompt as a line of stream-json, with what is asked of its answer."""
+    asked: dict[str, Any] = {}
+    if request.output_schema is not None:
+        asked["schema"] = dict(request.output_schema)
+    if request.caller_tools:
+        asked["tools"] = [dict(tool) for tool in request.caller_tools]
+    if request.sampling:
+        asked["sampling"] = dict(request.sampling)
+    if not request.tool_results:
+        check_prompt("the model", request.prompt)
+    content = request.content or ((request.prompt,) if request.prompt.strip() else ())
+    line, _ = user_message(content, uuid=request.prompt_id, expand=True)
+    if not asked and not request.tool_results and not request.cached:
+        return line
+    frame = json.loads(line)
+    said = frame["message"]["content"]
+    for index in request.cached:
+        said[index]["cache_control"] = {"type": "ephemeral"}
+    frame["message"]["content"] = [*map(_result, request.tool_results), *said]
+    return json.dumps({**frame, **({"asked": asked} if asked else {})}) + "\n"
+
+
+def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result as the Messages API has it."""
+    content = result["content"]
+    blocks = content if isinstance(content, str) else [_block(part) for part in content]
+    failed = {"is_error": True} if result.get("is_error") else {}
+    cached = {"cache_control": {"type": "ephemeral"}} if result.get("cache") else {}
+    return {"type": "tool_result", "tool_use_id": result["tool_use_id"], "content": blocks, **failed, **cached}
+
+
+def _block(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    return {"type": "image", "source": {"type": "base64", "media_type": part["media_type"], "data": part["data"]}}
