@@ -84,7 +84,10 @@ AnyTool = Tool | ToolDefinition | Mapping[str, Any]
 
 
 def as_tools(tools: Sequence[AnyTool]) -> tuple[Tool | ToolDefinition, ...]:
-    """Return the tools, with each mapping as a `ToolDefinition`. Raises `UsageError` for a value that is no tool."""
+    """Return the tools, with each mapping as a `ToolDefinition`.
+
+    Raises `UsageError` for what is no tool: most often a function without `@tool`.
+    """
     if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
         raise UsageError(
             f"cannot offer {tools!r:.100} as tools, because it is no list of them",

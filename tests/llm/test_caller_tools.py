@@ -330,6 +330,23 @@ def test_the_end_of_the_run_closes_what_is_parked(daemon: Harness) -> None:
     assert sessions(daemon) == [] and len(PARKED) == 0
 
 
+async def test_an_answer_that_is_left_before_its_end_ends_the_turn_and_parks_nothing(daemon: Harness) -> None:
+    with trio.fail_after(BOUND_S):
+        async with demo(daemon).stream(PARALLEL, tools=[LOOK_UP, OPENAI]) as events:
+            async for event in events:
+                if isinstance(event, ToolStarted):
+                    break
+        assert sessions(daemon) == [] and len(PARKED) == 0
+        async with chatting(daemon) as chat:
+            done = end_of(await events_of(chat, f"{PARALLEL}\n@stall"))
+            async with chat.stream(results(done, "a", "b")) as rest:  # type: ignore[attr-defined]
+                async for event in rest:
+                    if isinstance(event, TextDelta):
+                        break
+            assert daemon.call("session/get", session_id=chat.session_id)["state"] == "idle"
+            assert end_of(await events_of(chat, "And on.")).text == "You said: And on."
+
+
 # -- above a chat
 
 

@@ -1,7 +1,8 @@
-"""Tools that the caller runs, with each real CLI: the answer ends at its calls, and the results go on with the same turn."""
+"""Tools that the caller runs, with each CLI: the answer ends at its calls, and the results go on with the same turn."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 import trio
 
 from clisup.llm.chat import ChatOptions, Completion, Finished
+from clisup.llm.failures import StructureError
 from clisup.llm.messages import Message, ToolResultBlock
 from clisup.llm.models import Model, resolve
+from clisup.llm.opening import PLAIN_SYSTEM
 from clisup.llm.parking import PARKED
 from clisup.llm.tools import ToolDefinition
-from tests.e2e.tools.stage import ADD, LIMIT_S, Stage
+from tests.e2e.tools.stage import ADD, CLIS, LIMIT_S, Stage
 
 pytestmark = pytest.mark.e2e
 LOOK_UP = ToolDefinition("look_up", "Look a word up.", {"type": "object", "properties": {}})
@@ -43,6 +46,7 @@ def held(messages: list[Message], inputs: list[int], ends: list[Completion]) -> 
     assert (ends[-1].usage.output_tokens or 0) > 0
 
 
+@pytest.mark.parametrize("kind", CLIS)
 def test_the_caller_runs_tools_in_a_chat(stage: Callable[..., Stage], kind: str) -> None:
     on = stage(kind, SCRIPT)
 
@@ -63,6 +67,7 @@ def test_the_caller_runs_tools_in_a_chat(stage: Callable[..., Stage], kind: str)
     trio.run(main)
 
 
+@pytest.mark.parametrize("kind", CLIS)
 def test_the_caller_runs_tools_between_two_calls(stage: Callable[..., Stage], kind: str) -> None:
     on = stage(kind, SCRIPT)
 
@@ -79,3 +84,19 @@ def test_the_caller_runs_tools_between_two_calls(stage: Callable[..., Stage], ki
         assert len(PARKED) == 0
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("kind", ["claude", "claude-live"])
+def test_a_value_is_asked_for_without_claudes_tools_and_system_prompt(stage: Callable[..., Stage], kind: str) -> None:
+    on = stage(kind, [])
+
+    async def main() -> None:
+        with trio.fail_after(LIMIT_S):
+            with pytest.raises(StructureError):
+                await model_of(on).structured("Numbers?", list[int], repairs=0)
+
+    trio.run(main)
+    body = on.lab.api.main_requests[0].body
+    offered = {tool["name"] for tool in body["tools"]}  # 2.1.330 has a placeholder among them
+    assert "StructuredOutput" in offered and not offered & {"Bash", "Edit", "Read", "Write", "Task", "Agent"}
+    assert PLAIN_SYSTEM in json.dumps(body["system"])
