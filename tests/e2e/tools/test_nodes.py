@@ -12,6 +12,7 @@ import trio
 from clisup.llm.conversation import Conversation, DropCompletedToolCalls, Step, ToolInteraction
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.models import Model, resolve
+from tests.backends.contract import essence, frame_faults
 from tests.e2e.tools.stage import ADD, FAIL, KINDS, REAL, TWO_TEXTS, Stage
 
 pytestmark = pytest.mark.e2e
@@ -49,6 +50,25 @@ async def test_every_cli_gives_the_same_nodes_for_the_same_calls(stage: Start, k
     else:
         assert got == SAME
     assert (turn.text, turn.outcome) == ("Done.", "completed")
+
+
+SEQUENCE = ["session_init", "tool_use", "tool_result:ok", "tool_use", "tool_result:error", "text", "completed"]
+TYPES = ["prompt_accepted", "turn_started", "process_started", "session_init", "message_start", "content_delta", "message",
+         "tool_use", "message_stop", "tool_result", "message_start", "content_delta", "message", "tool_use", "message_stop",
+         "tool_result", "message_start", "content_delta", "message", "message_stop", "turn_completed"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_script_gives_one_sequence_of_events(stage: Start, kind: str) -> None:
+    """codex tells calls outside of messages. All others give the same types of events in the same order."""
+    here = stage(kind, [[("add", {"a": 2, "b": 3})], [("fail", {})]])
+    events = await trio.to_thread.run_sync(here.turn, ADD, FAIL)
+    assert essence(events) == SEQUENCE
+    assert frame_faults(events) == []
+    types = [event["type"] for event in events if event["type"] in TYPES]
+    collapsed = [name for at, name in enumerate(types) if at == 0 or types[at - 1] != name]
+    if not kind.startswith("codex"):
+        assert collapsed == TYPES
 
 
 @pytest.mark.parametrize("kind", REAL)
