@@ -72,7 +72,9 @@ def test_the_quickstart_shows_text_tools_and_the_end(run: Run) -> None:
     assert (failed.returncode, failed.stderr.partition(":")[0]) == (75, "rate_limit")
 
 
-@pytest.mark.parametrize("name", ["budget", "fallbacks", "quickstart", "signatures", "structured", "workflow"])
+@pytest.mark.parametrize(
+    "name", ["budget", "fallbacks", "own_loop", "quickstart", "signatures", "structured", "workflow"]
+)
 def test_a_program_without_words_says_which_it_takes(run: Run, name: str) -> None:
     done = run(str(EXAMPLES / f"llm_{name}.py"))
     assert (done.returncode, done.stdout) == (1, "")
