@@ -63,9 +63,6 @@ class _ApiAdapter(ClaudeAdapter):
     default_versions = ">=1,<2"
     login_args = ()
     packages: tuple[str, ...] = ()
-    fields = (
-        "api"  # of which there are no recordings: the worker's frames are our own, and no version of a CLI changes them
-    )
     errors = (
         *(rule for rule in ERRORS if rule.where == "status"),
         *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),
@@ -134,7 +131,9 @@ class _ApiAdapter(ClaudeAdapter):
 class AnthropicApiAdapter(_ApiAdapter):
     """The Anthropic Messages API."""
 
-    kind = "anthropic-api"
+    kind = fields = (
+        "anthropic-api"  # without recordings: the worker's frames are clisup's own, and no version changes them
+    )
     packages = ("anthropic",)
     login_keys = ("ANTHROPIC_API_KEY",)
     capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop"))
@@ -147,7 +146,7 @@ class AnthropicApiAdapter(_ApiAdapter):
 class OpenAiApiAdapter(_ApiAdapter):
     """OpenAI's two APIs, and those of providers that speak like them."""
 
-    kind = "openai-api"
+    kind = fields = "openai-api"
     packages = ("openai",)
     login_keys = ("OPENAI_API_KEY",)
     capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", "seed"))
