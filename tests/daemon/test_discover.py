@@ -15,6 +15,7 @@ from clisup.rpc.methods import METHODS
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 UNTRIED = {
+    "backend/models": "it asks a provider; tests/daemon/test_api_backends.py has one on loopback",
     "daemon/shutdown": "it would end the daemon that the tests of this file share",
     "daemon/restart": "the same; its answer is tested in test_restart_in_place.py",
     "approval/respond": "a test of its own: it takes a CLI that asks",
