@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # As recordings: what a command collects, with a daemon or in the place of one.
     "clisup.bundle": CORE
     | SHARED
-    | {"clisup.host", "clisup.client", "clisup.daemon.alone", "clisup.daemon.backends", "clisup.daemon.start"}
+    | {"clisup.host", "clisup.client", "clisup.daemon.ops.offline", "clisup.daemon.backends", "clisup.daemon.start"}
     | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
@@ -59,10 +59,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.client",
         "clisup.bridge",  # `clisup mcp-bridge` is its main
         "clisup.daemon.start",
-        "clisup.daemon.alone",
-        "clisup.daemon.at_rest",
-        "clisup.daemon.clearing_alone",
-        "clisup.daemon.config_view",
+        "clisup.daemon.ops.offline",
+        "clisup.daemon.ops.status_offline",
+        "clisup.daemon.ops.cleanup_offline",
+        "clisup.daemon.ops.config_view",
         "clisup.host.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
         "clisup.core.config_keys",
@@ -95,7 +95,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
-    "clisup.daemon.metrics": {"prometheus_client"},
+    "clisup.daemon.ops.metrics": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},

@@ -232,12 +232,14 @@ def test_the_example_of_a_configuration_is_one() -> None:
 
 def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
     table = (DOCS / "architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
-    named = [
-        name
+    named = {
+        row.split("|")[1].strip().strip("`/"): sorted(re.findall(r"`(\w+)`", row.split("|")[2]))
         for row in table.splitlines()
-        if row.startswith("| `")
-        for name in re.findall(r"`(\w+)`", row.split("|")[1])
-    ]
-    assert sorted(named) == sorted(
-        path.stem for path in (DOCS.parent / "clisup/daemon").glob("*.py") if path.stem != "__init__"
-    )
+        if re.match(r"\| (`|\(top)", row) and "folder of" not in row
+    }
+    files: dict[str, list[str]] = {}
+    for path in (DOCS.parent / "clisup/daemon").rglob("*.py"):
+        if path.stem != "__init__":
+            folder = "(top)" if path.parent.name == "daemon" else path.parent.name
+            files.setdefault(folder, []).append(path.stem)
+    assert named == {folder: sorted(names) for folder, names in files.items()}

@@ -18,8 +18,8 @@ from clisup.client.sync import Client
 from clisup.core.config import Config, parse_config
 from clisup.core.redact import Redactor, redacted
 from clisup.core.telling_arguments import secret_arguments
-from clisup.daemon.alone import examine
 from clisup.daemon.backends import Backends
+from clisup.daemon.ops.offline import examine
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError
 from clisup.host import clock

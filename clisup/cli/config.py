@@ -17,7 +17,7 @@ from clisup.core.config_keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
-    from clisup.daemon.config_view import Flags, Shown, Value
+    from clisup.daemon.ops.config_view import Flags, Shown, Value
 
 __all__ = ["command"]
 
@@ -52,7 +52,7 @@ def check(config: str | None, as_json: bool) -> int:
       clisup config check --config ./clisup.toml
       clisup config check && clisup daemon reload
     """
-    from clisup.daemon.config_view import check_configuration
+    from clisup.daemon.ops.config_view import check_configuration
 
     found = check_configuration(_flags(config))
     if as_json:
@@ -103,7 +103,7 @@ def show(
       clisup config show backends.claude.timeouts
       clisup config show --json | jq -r '.values[] | select(.origin.kind != "default") | .key'
     """
-    from clisup.daemon.config_view import show_configuration
+    from clisup.daemon.ops.config_view import show_configuration
 
     shown = show_configuration(_flags(config, socket, state_dir))
     chosen = [value for value in shown.values if not prefixes or any(_below(value.key, one) for one in prefixes)]
@@ -213,6 +213,6 @@ def schema() -> int:
 
 
 def _flags(config: str | None, socket: str | None = None, state_dir: str | None = None) -> Flags:
-    from clisup.daemon.config_view import Flags
+    from clisup.daemon.ops.config_view import Flags
 
     return Flags(config=config, socket=socket, state_dir=state_dir)

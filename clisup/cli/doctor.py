@@ -92,7 +92,7 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
-    from clisup.daemon.alone import Flags, examine
+    from clisup.daemon.ops.offline import Flags, examine
 
     return examine(Flags(config=config), backend, cwd)
 
@@ -118,7 +118,7 @@ def _lines(found: list[dict[str, Any]], ink: Ink) -> Iterator[str]:
 
 
 def _show_drift(backend: str, config: str | None, as_json: bool) -> int:
-    from clisup.daemon.alone import Flags, find_name_drift
+    from clisup.daemon.ops.offline import Flags, find_name_drift
 
     daemon, command = _daemon_view(backend)
     if config is not None:

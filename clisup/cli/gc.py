@@ -57,7 +57,7 @@ def command(dry_run: bool, older_than: float, as_json: bool) -> int:
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
-        from clisup.daemon.clearing_alone import clear_alone
+        from clisup.daemon.ops.cleanup_offline import clear_alone
 
         done = clear_alone(dry_run=dry_run, older_than_s=older_than)
     print(json.dumps(done, ensure_ascii=False) if as_json else _page(done))

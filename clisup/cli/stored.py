@@ -15,7 +15,7 @@ from clisup.cli.lookup import pick
 from clisup.cli.status import total_lines
 from clisup.cli.terminal import Ink, plain, size
 from clisup.client.failures import OCCUPIED
-from clisup.daemon.at_rest import (
+from clisup.daemon.ops.status_offline import (
     UNFINISHED,
     stored_detail,
     stored_events,

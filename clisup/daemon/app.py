@@ -18,16 +18,16 @@ from clisup import __version__
 from clisup.core.config import Config
 from clisup.core.config_changes import Change
 from clisup.core.finding import Finding
-from clisup.daemon.announcing import Announcer, Vitals, status_line
 from clisup.daemon.backends import Backends, hide_secrets
-from clisup.daemon.handlers import make_handlers
-from clisup.daemon.lag import watch_lag
-from clisup.daemon.manager import Manager
-from clisup.daemon.reloading import Hangups, check_restart, reload
-from clisup.daemon.retention import Retention
-from clisup.daemon.server import Server
-from clisup.daemon.succession import Succession
-from clisup.daemon.summary import summaries_of
+from clisup.daemon.clients.handlers import make_handlers
+from clisup.daemon.clients.server import Server
+from clisup.daemon.ops.lag import watch_lag
+from clisup.daemon.ops.retention import Retention
+from clisup.daemon.ops.status import summaries_of
+from clisup.daemon.reexec import Succession
+from clisup.daemon.reload import Hangups, check_restart, reload
+from clisup.daemon.service_status import Announcer, Vitals, status_line
+from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
@@ -43,7 +43,7 @@ from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
-    from clisup.daemon.tracing import Tracing
+    from clisup.daemon.ops.tracing import Tracing
 
 __all__ = ["Daemon", "run_daemon"]
 
@@ -241,7 +241,7 @@ class Daemon:
             self._tracing = None
         if not self.config.tracing.enabled:
             return
-        from clisup.daemon.tracing import open_tracing
+        from clisup.daemon.ops.tracing import open_tracing
 
         try:
             self._tracing = open_tracing(self.manager, self.config.tracing, instance_id=self.instance_id)
@@ -407,7 +407,7 @@ class Daemon:
 
     async def diagnose(self, name: str | None, cwd: str | None) -> list[Finding]:
         """What `clisup doctor` shows. Raises `UsageError(backend_not_found)`."""
-        from clisup.daemon.doctor import Surroundings, diagnose  # a daemon that nobody asks does not load it
+        from clisup.daemon.ops.doctor import Surroundings, diagnose  # a daemon that nobody asks does not load it
 
         services = self.manager.services
         storage = services.storage.describe()

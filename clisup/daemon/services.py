@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from clisup.core.config import Config
 from clisup.core.figures import Figures
 from clisup.core.prices import PriceTable
-from clisup.daemon.accounts import Accounts
-from clisup.daemon.drift import Drift
-from clisup.daemon.keeper_starts import KeeperStarts
-from clisup.daemon.live import LivePool
-from clisup.daemon.memory import MemoryLook
-from clisup.daemon.native_guard import WriterLooks
-from clisup.daemon.open_sessions import OpenSessions
-from clisup.daemon.pace import Pace
-from clisup.daemon.recent import Shelf
-from clisup.daemon.recorder import Watcher, Watchers
-from clisup.daemon.slots import Slots
+from clisup.daemon.clients.event_cache import Shelf
+from clisup.daemon.limits.accounts import Accounts
+from clisup.daemon.limits.running_slots import Slots
+from clisup.daemon.ops.drift import Drift
+from clisup.daemon.ops.memory import MemoryLook
+from clisup.daemon.runs.keeper_starts import KeeperStarts
+from clisup.daemon.runs.pace import Pace
+from clisup.daemon.sessions.concurrent_writers import WriterLooks
+from clisup.daemon.sessions.live import LivePool
+from clisup.daemon.sessions.open_sessions import OpenSessions
+from clisup.daemon.sessions.recorder import Watcher, Watchers
 from clisup.daemon.storage import Storage
 from clisup.host.cgroups import CgroupHome
 from clisup.host.orphans import Orphans

@@ -49,7 +49,7 @@ def serve(flags: Flags) -> int:
     import_lean()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
-    from clisup.daemon.succession import Succession
+    from clisup.daemon.reexec import Succession
     from clisup.host.config_file import ConfigFile
     from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint

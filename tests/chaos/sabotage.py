@@ -20,7 +20,7 @@ def _rewind() -> None:
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
     from clisup.core.ledger import Turn
-    from clisup.daemon import run
+    from clisup.daemon.runs import run
     from clisup.host.spool import spool_size
 
     begin = run.Run.__init__
@@ -36,7 +36,8 @@ def _skip() -> None:
 
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
-    from clisup.daemon import recent, subscription
+    from clisup.daemon.clients import event_cache as recent
+    from clisup.daemon.clients import subscription
 
     encode = recent.encode_notifications
     recent.encode_notifications = lambda method, params: encode(method, params[::-1])
@@ -45,7 +46,7 @@ def _shuffle() -> None:
 
 def _exits() -> None:
     """Every exit is taken for a good one."""
-    from clisup.daemon import leash
+    from clisup.daemon.runs import keeper_link as leash
 
     read = leash.exit_from_file
     leash.exit_from_file = lambda raw: replace(read(raw), exit_code=0, signal=None)

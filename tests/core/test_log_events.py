@@ -12,11 +12,11 @@ import pytest
 
 from clisup.core import events as ev
 from clisup.core.log_events import COMMON_FIELDS, LOG_EVENTS, MESSAGE_IDS
-from clisup.daemon.session_log import NOTICES, TOLD
+from clisup.daemon.ops.session_log import NOTICES, TOLD
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("debug", "info", "warning", "error", "exception")
-BY_TABLE = "clisup/daemon/session_log.py"  # its one call takes level and event from a table
+BY_TABLE = "clisup/daemon/ops/session_log.py"  # its one call takes level and event from a table
 OPEN = {"leftover ended": {"session", "run", "pid", "comm"}, "stopping": {"why"}}  # what `**` stands for in a call
 ACTOR = {"uid": 1, "pid": 2, "client": "me"}
 EVENTS: list[ev.EventBase] = [

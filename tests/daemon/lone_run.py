@@ -23,11 +23,11 @@ from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.terminal import Terminal
 from clisup.core.watchdog import Timeouts
-from clisup.daemon.pace import TimeSlice
-from clisup.daemon.recorder import Entry, Item, Recorder
-from clisup.daemon.run import Run
-from clisup.daemon.run_parts import RunSettings
-from clisup.daemon.sink import Place
+from clisup.daemon.runs.pace import TimeSlice
+from clisup.daemon.runs.run import Run
+from clisup.daemon.runs.run_parts import RunSettings
+from clisup.daemon.sessions.recorder import Entry, Item, Recorder
+from clisup.daemon.sessions.turn_recorder import Place
 from clisup.host.drift_store import known_fields
 from clisup.host.session_dir import RunDir
 

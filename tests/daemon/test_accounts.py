@@ -14,8 +14,8 @@ from recorder_in_memory import GoodDisk
 
 from clisup.core.account import SAME_S
 from clisup.core.events import RateLimit
-from clisup.daemon import accounts as module
-from clisup.daemon.accounts import ACCOUNTS_MAX, Account, Accounts
+from clisup.daemon.limits import accounts as module
+from clisup.daemon.limits.accounts import ACCOUNTS_MAX, Account, Accounts
 from clisup.errors import ClisupError
 
 

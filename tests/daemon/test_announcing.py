@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from harness import Harness, until
 
-from clisup.daemon.announcing import Announcer, Vitals, status_line
+from clisup.daemon.service_status import Announcer, Vitals, status_line
 from clisup.errors import ClisupError
 from clisup.host.notify import Notifier
 

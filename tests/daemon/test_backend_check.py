@@ -18,7 +18,7 @@ from harness import Harness, until
 import clisup.demo
 from clisup.core.doctor_backend import BACKEND_CHECKS
 from clisup.core.doctor_machine import MACHINE_CHECKS, DirectoryFacts
-from clisup.daemon import doctor
+from clisup.daemon.ops import doctor
 from clisup.errors import ClisupError
 
 Serve = Callable[..., Harness]

@@ -14,10 +14,10 @@ from clisup.core.config import parse_config
 from clisup.core.events import Actor
 from clisup.core.lifecycle import SessionState
 from clisup.daemon.backends import Backends
-from clisup.daemon.bridging import SLACK_S
-from clisup.daemon.manager import Manager
-from clisup.daemon.session import Session
-from clisup.daemon.tool_calls import desk_of_token
+from clisup.daemon.sessions.registry import Manager
+from clisup.daemon.sessions.session import Session
+from clisup.daemon.tools.bridge_config import SLACK_S
+from clisup.daemon.tools.calls import desk_of_token
 from clisup.errors import UsageError
 from clisup.host import session_dir
 from clisup.rpc.models import SessionNewParams

@@ -10,7 +10,7 @@ import pytest
 from clisup.core.drift import FrameSample
 from clisup.core.events import BackendStatus, Unparsed
 from clisup.core.framing import Line
-from clisup.daemon.drift import EVERY, FIRST_RUNS, Drift
+from clisup.daemon.ops.drift import EVERY, FIRST_RUNS, Drift
 from clisup.daemon.storage import Storage
 
 

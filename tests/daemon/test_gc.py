@@ -21,8 +21,8 @@ from commands import Done, environment, run
 from harness import Harness, until
 from session_probe import SessionProbe
 
-from clisup.daemon.clearing import Clearing
-from clisup.daemon.clearing_alone import clear_alone
+from clisup.daemon.ops.cleanup import Clearing
+from clisup.daemon.ops.cleanup_offline import clear_alone
 from clisup.errors import ClisupError
 from clisup.host import garbage
 from clisup.host.garbage import Garbage

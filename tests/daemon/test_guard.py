@@ -13,8 +13,8 @@ from clisup.core.config import LimitsConfig
 from clisup.core.events import EventBase, ToolResult, ToolUse, WatchdogNotice
 from clisup.core.ladder import Ladder
 from clisup.core.watchdog import PhaseTracker, Timeouts
-from clisup.daemon import guard as guard_module
-from clisup.daemon.guard import Guard
+from clisup.daemon.runs import watchdog as guard_module
+from clisup.daemon.runs.watchdog import Guard
 from clisup.host import clock
 from clisup.host.evidence import Evidence
 

@@ -6,7 +6,7 @@ import json
 
 from clisup.core.config import LimitsConfig
 from clisup.core.events import SessionInit
-from clisup.daemon.judging import Judge
+from clisup.daemon.runs.run_limits import Judge
 from tests.backends.recorded import Recording
 
 

@@ -17,7 +17,7 @@ from harness import Harness, until
 
 from clisup.core.config import DaemonConfig
 from clisup.core.figures import Figures
-from clisup.daemon.server import Server
+from clisup.daemon.clients.server import Server
 
 LIMIT = 64
 SPEAKER = """
@@ -71,7 +71,7 @@ async def test_a_client_that_cannot_be_looked_at_is_told_to_come_again(
     def none_left(*_of: object) -> bool:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("clisup.daemon.server.comes_from", none_left)
+    monkeypatch.setattr("clisup.daemon.clients.server.comes_from", none_left)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()

@@ -15,8 +15,8 @@ import trio
 import trio.testing
 
 import clisup.keeper
-from clisup.daemon import leash as leash_module
-from clisup.daemon.leash import Leash
+from clisup.daemon.runs import keeper_link as leash_module
+from clisup.daemon.runs.keeper_link import Leash
 from clisup.host import clock
 from clisup.host.session_dir import RunDir
 

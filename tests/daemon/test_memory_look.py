@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 import trio
 
-from clisup.daemon import memory
-from clisup.daemon.memory import MEMORY_LOOK_S, NEW_RUN_LOOK_S, MemoryLook
+from clisup.daemon.ops import memory
+from clisup.daemon.ops.memory import MEMORY_LOOK_S, NEW_RUN_LOOK_S, MemoryLook
 
 KEEPERS = {"a": 11, "b": 12}
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from clisup.backends.base import Capabilities
-from clisup.daemon.native import NativeSession
+from clisup.daemon.sessions.cli_session import NativeSession
 
 ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from clisup.daemon.open_sessions import OpenSessions
+from clisup.daemon.sessions.open_sessions import OpenSessions
 from clisup.daemon.warming import build_models
 from clisup.rpc.models import PromptParams
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from clisup.daemon.holdings import Holding, Holdings
-from clisup.daemon.outlet import Outlet
+from clisup.daemon.clients.buffer_budget import Holding, Holdings
+from clisup.daemon.clients.frame_writer import Outlet
 
 MORE_THAN_IT_TAKES = b"x" * (4 * 1024 * 1024)
 

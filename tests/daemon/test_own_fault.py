@@ -11,11 +11,11 @@ import trio
 
 from clisup.core.config import parse_config
 from clisup.core.events import Actor
-from clisup.daemon import session as session_module
 from clisup.daemon.backends import Backends
-from clisup.daemon.manager import Manager
-from clisup.daemon.pace import TimeSlice
-from clisup.daemon.run import Run
+from clisup.daemon.runs.pace import TimeSlice
+from clisup.daemon.runs.run import Run
+from clisup.daemon.sessions import session as session_module
+from clisup.daemon.sessions.registry import Manager
 from clisup.host.cgroups import CgroupHome
 from clisup.host.session_dir import RunDir
 from clisup.rpc.models import PromptParams, SessionNewParams

@@ -21,12 +21,12 @@ from clisup.backends.claude import ClaudeAdapter
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.stretch import STRETCH_LINES
-from clisup.daemon import pace
-from clisup.daemon.batch import Batch
-from clisup.daemon.intake import Intake
-from clisup.daemon.pace import STEP_S, Pace, TimeSlice
-from clisup.daemon.stderr import Stderr
-from clisup.daemon.stream import Stream
+from clisup.daemon.runs import pace
+from clisup.daemon.runs.batch import Batch
+from clisup.daemon.runs.pace import STEP_S, Pace, TimeSlice
+from clisup.daemon.runs.spool_reader import Intake
+from clisup.daemon.runs.spool_stream import Stream
+from clisup.daemon.runs.stderr import Stderr
 
 LINES_A_STEP = 10
 FLOODS = {

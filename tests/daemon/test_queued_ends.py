@@ -10,8 +10,8 @@ import trio
 
 from clisup.core.events import TurnCompleted, TurnError
 from clisup.core.ledger import Turn
-from clisup.daemon.gate import Gate
-from clisup.daemon.recorder import Item
+from clisup.daemon.limits.rate_limit_gate import Gate
+from clisup.daemon.sessions.recorder import Item
 from tests.daemon.recorder_in_memory import MemoryJournal, recorder_in_memory
 
 DONE = TurnCompleted(outcome="failed", error=TurnError(kind="budget", message="used up"))

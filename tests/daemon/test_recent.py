@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clisup.daemon.recent import PAGES_BYTES, PIECE_BYTES, SESSION_BYTES, Recent, Shelf
+from clisup.daemon.clients.event_cache import PAGES_BYTES, PIECE_BYTES, SESSION_BYTES, Recent, Shelf
 
 
 def batch(first: int, count: int, size: int = 10) -> list[bytes]:

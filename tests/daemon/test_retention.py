@@ -19,7 +19,7 @@ from wire import Wire
 
 from clisup.core.config import RetentionConfig
 from clisup.core.retention import Part, expired
-from clisup.daemon.retention import Retention, parts_of
+from clisup.daemon.ops.retention import Retention, parts_of
 from clisup.errors import ClisupError, WorldError
 from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir

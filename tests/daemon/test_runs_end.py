@@ -13,10 +13,16 @@ import trio
 from clisup.core.config import parse_config
 from clisup.core.events import Actor
 from clisup.daemon.backends import Backends
-from clisup.daemon.manager import Manager
+from clisup.daemon.sessions.registry import Manager
 from clisup.rpc.models import PromptParams, SessionNewParams
 
-OURS = ("clisup.backends.", "clisup.daemon.run", "clisup.daemon.turn", "clisup.daemon.leash", "clisup.daemon.guard")
+OURS = (
+    "clisup.backends.",
+    "clisup.daemon.runs.run",
+    "clisup.daemon.sessions.turn",
+    "clisup.daemon.runs.keeper_link",
+    "clisup.daemon.runs.watchdog",
+)
 TURNS = 3
 
 

@@ -14,10 +14,10 @@ from clisup.core.config import parse_config
 from clisup.core.events import Actor
 from clisup.core.ledger import Turn
 from clisup.daemon.backends import Backends
-from clisup.daemon.manager import Manager
-from clisup.daemon.run import Run
-from clisup.daemon.sink import TurnSink
-from clisup.daemon.turn import TurnRunner
+from clisup.daemon.runs.run import Run
+from clisup.daemon.sessions.registry import Manager
+from clisup.daemon.sessions.turn import TurnRunner
+from clisup.daemon.sessions.turn_recorder import TurnSink
 from clisup.rpc.models import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0

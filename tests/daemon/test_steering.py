@@ -15,7 +15,7 @@ from harness import Harness, until
 from session_probe import SessionProbe
 from wire import Hangup
 
-from clisup.daemon.controls import MAX_OPEN
+from clisup.daemon.sessions.settings import MAX_OPEN
 from clisup.errors import ClisupError
 
 LIVE = {"mode": "live"}

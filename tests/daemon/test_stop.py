@@ -17,7 +17,7 @@ from wire import Wire
 
 from clisup.core.config import DaemonConfig
 from clisup.core.figures import Figures
-from clisup.daemon.server import Server
+from clisup.daemon.clients.server import Server
 from clisup.errors import ClisupError
 
 

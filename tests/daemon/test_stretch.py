@@ -23,9 +23,9 @@ from clisup.core.framing import Line
 from clisup.core.journal import Source
 from clisup.core.ledger import Position, Turn
 from clisup.core.watchdog import Timeouts
-from clisup.daemon.recorder import Item
-from clisup.daemon.run_parts import RunSettings
-from clisup.daemon.stretch import Taken, take_stretch
+from clisup.daemon.runs.run_parts import RunSettings
+from clisup.daemon.runs.stretch import Taken, take_stretch
+from clisup.daemon.sessions.recorder import Item
 from clisup.host import clock
 from tests.backends.recorded import PATHS, Recording, name_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from clisup.daemon import summary
-from clisup.daemon.summary import AT_ONCE, summaries_of
+from clisup.daemon.ops import status as summary
+from clisup.daemon.ops.status import AT_ONCE, summaries_of
 
 
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 10 * AT_ONCE])

@@ -15,8 +15,8 @@ from harness import Harness, until
 from clisup.core.config import parse_config
 from clisup.core.events import Actor
 from clisup.daemon.backends import Backends
-from clisup.daemon.manager import Manager
-from clisup.daemon.session import Session
+from clisup.daemon.sessions.registry import Manager
+from clisup.daemon.sessions.session import Session
 from clisup.errors import ClisupError
 from clisup.host.session_dir import SessionDir
 from clisup.rpc.models import PromptParams, SessionForkParams, SessionNewParams

@@ -15,7 +15,7 @@ from wire import Wire
 
 from clisup.core.config import Config
 from clisup.core.tool_calls import MAX_OPEN_CALLS
-from clisup.daemon.tool_calls import ToolDesk
+from clisup.daemon.tools.calls import ToolDesk
 from clisup.errors import ClisupError
 from clisup.host.session_dir import BroughtTools
 

@@ -25,7 +25,7 @@ from clisup.core.config import TracingConfig
 from clisup.core.figures import Figures
 from clisup.core.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 from clisup.daemon import start
-from clisup.daemon.tracing import Tracing
+from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.carrying import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
@@ -222,9 +222,9 @@ def test_switched_off_nothing_is_sent(traced: Callable[..., Harness], collector:
 
 
 def test_a_daemon_loads_neither_library_before_somebody_wants_it() -> None:
-    code = "import sys, clisup.daemon.app, clisup.daemon.handlers, clisup.daemon.start\n"
+    code = "import sys, clisup.daemon.app, clisup.daemon.clients.handlers, clisup.daemon.start\n"
     code += "print([name for name in ('opentelemetry', 'prometheus_client', 'requests') if name in sys.modules])\n"
-    code += "import clisup.daemon.tracing, clisup.daemon.metrics\nprint('opentelemetry' in sys.modules)"
+    code += "import clisup.daemon.ops.tracing, clisup.daemon.ops.metrics\nprint('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "False"]
 

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from clisup.core.fairness import MAX_QUOTA, Share
-from clisup.daemon.holdings import Holding, Holdings
-from clisup.daemon.turnstile import Turn, Turnstile
+from clisup.daemon.clients.buffer_budget import Holding, Holdings
+from clisup.daemon.clients.fair_share import Turn, Turnstile
 
 SHARE = Share(burst=4, rate=1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from clisup.daemon.wake import Wake
+from clisup.daemon.notification import Wake
 
 
 async def test_what_comes_between_a_look_and_its_wait_ends_the_wait() -> None:

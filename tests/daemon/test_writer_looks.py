@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from clisup.daemon import native_guard
-from clisup.daemon.native_guard import WriterLooks
+from clisup.daemon.sessions import concurrent_writers as native_guard
+from clisup.daemon.sessions.concurrent_writers import WriterLooks
 from clisup.host.native_writers import OwnProcesses, Question
 
 

@@ -24,7 +24,7 @@ from clisup.core.stretch import Row
 from clisup.core.terminal import Terminal
 from clisup.core.verdict import ExitRecord, conclude
 from clisup.core.watchdog import PhaseTracker
-from clisup.daemon.recorder import Item
+from clisup.daemon.sessions.recorder import Item
 from clisup.rpc.models import BlobParams
 from tests.backends.stretched import through
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory

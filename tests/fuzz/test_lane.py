@@ -13,7 +13,7 @@ import pytest
 from clisup.backends import claude_decoder, claude_stretch
 from clisup.backends.claude_frames import SAID, TextDelta
 from clisup.core import framing
-from clisup.daemon import recorder
+from clisup.daemon.sessions import recorder
 from clisup.rpc import wire
 from tests.fuzz import run
 from tests.fuzz.atoms import giants

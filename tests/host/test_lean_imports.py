@@ -12,9 +12,9 @@ from clisup.host.carrying import clean_environment
 
 LATER = ("rich", "psutil", "click", "textual", "prometheus_client", "opentelemetry", "jsonschema")
 OWN_LATER = (
-    "clisup.daemon.doctor",
-    "clisup.daemon.metrics",
-    "clisup.daemon.tracing",
+    "clisup.daemon.ops.doctor",
+    "clisup.daemon.ops.metrics",
+    "clisup.daemon.ops.tracing",
     "clisup.rpc.openrpc",
     "clisup.core.env_names",
 )

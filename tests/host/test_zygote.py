@@ -14,8 +14,8 @@ import pytest
 import trio
 
 import clisup.keeper
-from clisup.daemon import keeper_starts
-from clisup.daemon.keeper_starts import KeeperStarts
+from clisup.daemon.runs import keeper_starts
+from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.host.keepers import KeeperPipes, compile_keeper, start_keeper
 from clisup.host.zygote import KeeperZygote
 

@@ -27,7 +27,7 @@ BEFORE_S = (0.1, 0.5, 0.9)  # the control has been silent for so long when the p
 SCRIPTS = ("@pings 0.1 40\nwell", "@stream 14 13 0.3", "@pings 0.3 12\nwell", "@stream 40 100 0.1")
 QUEUED = 2
 NAIVE = """
-import os, sys, clisup.daemon.run as run
+import os, sys, clisup.daemon.runs.run as run
 run.LATE_TICK_S, run.Run._unread = 1e9, lambda _self: False
 execve, self = os.execve, sys.orig_argv[sys.orig_argv.index("-c") + 1]
 os.execve = lambda path, argv, env: execve(path, [path, "-P", "-c", self, *argv[4:]], env)  # it starts itself anew

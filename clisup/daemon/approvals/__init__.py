@@ -1,0 +1,1 @@
+"""Approvals: questions of a CLI, and the answers of rules and clients."""

@@ -1,0 +1,1 @@
+"""Clients: connections, handlers of the method table, subscriptions, and fair shares between them."""

@@ -1,0 +1,1 @@
+"""Limits of turns: rate limits of accounts, places among the running turns, budgets."""

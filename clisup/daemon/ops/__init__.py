@@ -1,0 +1,1 @@
+"""Operations: status, doctor, metrics, traces, retention and clean-up, with a daemon and without."""

@@ -1,0 +1,187 @@
+"""Retention: now and then, what is too old or too much is removed. A reader that comes later is told of the gap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from clisup.core.config import RetentionConfig
+from clisup.core.lifecycle import SessionState
+from clisup.core.retention import Part, expired, shares
+from clisup.errors import ClisupError
+from clisup.host import clock
+from clisup.host.failpoints import failpoint
+from clisup.host.files import storage_error
+from clisup.host.journal_reader import Segments
+from clisup.host.session_dir import SessionDir
+from clisup.host.stored_sizes import Stored, look_at
+
+if TYPE_CHECKING:
+    from clisup.daemon.sessions.registry import Manager
+    from clisup.daemon.sessions.session import Session
+
+__all__ = ["Retention", "due_of", "parts_of", "remove_files"]
+
+LOOKED_AT_ONCE = 32  # sessions: to hand each to a thread of its own takes longer than the look
+_log = structlog.get_logger()
+
+
+class Retention:
+    """The task that removes. It holds nothing: each pass looks at what is there."""
+
+    def __init__(self, manager: Manager, config: RetentionConfig) -> None:
+        self._manager = manager
+        self._config = config
+        self._renewed = trio.Event()
+
+    def renew(self, config: RetentionConfig) -> None:
+        """Other settings, from now on: the next pass comes at once."""
+        if config != self._config:
+            self._config = config
+            self._renewed.set()
+
+    async def run(self) -> None:
+        """One pass at the start and then every `retention.every_s`, until cancelled."""
+        while True:
+            self._renewed = trio.Event()
+            try:
+                await self.once()
+            except (ClisupError, OSError) as error:
+                _tell(error)
+            with trio.move_on_after(self._config.every_s):
+                await self._renewed.wait()
+
+    async def once(self) -> int:
+        """Remove what is due; give how many parts. What cannot be removed keeps no other session's."""
+        gone: list[Part] = []
+        stuck: set[str] = set()
+        for part in await self.due():
+            if part.session_id in stuck:
+                continue  # what is left of a session has no hole
+            try:
+                await self.remove(part)
+                gone.append(part)
+            except (ClisupError, OSError) as error:
+                stuck.add(part.session_id)
+                _tell(error)
+        if gone:
+            whole = sum(part.upto is None for part in gone)
+            _log.info("retention removed", parts=len(gone), sessions=whole, bytes=sum(part.size for part in gone))
+        return len(gone)
+
+    async def due(self) -> list[Part]:
+        """What is to be removed now, oldest first. A session that the disk does not show is left, and told of in the log."""
+        if not self._config.days and not self._config.bytes:
+            return []
+        found: list[tuple[Stored, list[Part]]] = []
+        sessions = list(self._manager)
+        for at in range(0, len(sessions), LOOKED_AT_ONCE):
+            some = sessions[at : at + LOOKED_AT_ONCE]
+            looks = await trio.to_thread.run_sync(_look_at_all, [session.dir for session in some])
+            for session, look in zip(some, looks, strict=True):
+                if isinstance(look, OSError):
+                    _tell(look)
+                else:
+                    found.append((look, _parts(session, look)))
+        return due_of(found, self._config)
+
+    async def remove(self, part: Part) -> None:
+        """Remove one part of what was due; a client may have been faster. Raises `UsageError`, `WorldError(storage_failed)`."""
+        failpoint("retention.before")
+        session = self._manager.find(part.session_id)
+        if session is not None and part.upto is None:
+            await self._manager.delete(part.session_id)
+        elif session is not None and part.upto is not None:
+            with self._manager.services.storage.watched():
+                session.recorder.release(part.upto)
+            first_seq = session.recorder.first_seq
+            if part.upto < first_seq:  # a session that works meanwhile keeps what it is writing to
+                runs = [session.dir.run(run).path for run in part.runs]
+                await trio.to_thread.run_sync(_remove_below, session.dir.journal, first_seq, runs)
+        failpoint("retention.after")
+
+
+def _tell(error: ClisupError | OSError) -> None:
+    """The next pass tries again."""
+    _log.error("retention failed", error=error.message if isinstance(error, ClisupError) else error.strerror)
+
+
+def _remove_below(journal: str, first_seq: int, runs: list[str]) -> None:
+    """All that was given up, also by a pass before this one that could not remove it. Raises `WorldError(storage_failed)`."""
+    segments = Segments(journal)
+    try:
+        there = segments.listed(journal)
+    except OSError as error:
+        raise storage_error("read", journal, error) from None
+    remove_files([segments.path_of(seq) for seq in there if seq < first_seq], runs)
+
+
+def _look_at_all(directories: list[SessionDir]) -> list[Stored | OSError]:
+    looks: list[Stored | OSError] = []
+    for directory in directories:
+        try:
+            looks.append(look_at(directory))
+        except OSError as error:
+            looks.append(error)
+    return looks
+
+
+def _parts(session: Session, stored: Stored) -> list[Part]:
+    may_end = not (session.busy or session.adoptable)
+    closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
+    return parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
+
+
+def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:
+    """What is to be removed, oldest first, of sessions with what is stored of each and the parts of it that may go."""
+    parts: list[Part] = []
+    kept = 0
+    for stored, mine in found:
+        parts += mine
+        kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(part.size for part in mine)
+    return expired(parts, now=clock.wall(), days=config.days, limit=config.bytes, kept=kept)
+
+
+def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
+    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits.
+
+    A segment is as young as the youngest before it, whatever the file system says (a clock that was set, a backup): they go in order.
+    """
+    segments = stored.segments
+    if not segments:
+        return []
+    if closed:
+        size = sum(segment.size for segment in segments) + sum(stored.runs.values())
+        return [Part(session_id, None, (), size, segments[-1].written)]
+    runs = shares([s.first_seq for s in segments], [(s.runs, s.running) for s in segments], stored.runs)
+    ends = [s.first_seq - 1 for s in segments[1:]] + [next_seq - 1]
+    written = accumulate((segment.written for segment in segments), max)
+    parts = [
+        Part(session_id, end, mine, segment.size + sum(stored.runs[run] for run in mine), since)
+        for segment, mine, end, since in zip(segments, runs, ends, written, strict=True)
+    ]
+    only_a_head = ends[-1] < segments[-1].first_seq
+    return parts if last_too and not only_a_head else parts[:-1]
+
+
+def remove_files(segments: list[str], runs: list[str]) -> None:
+    """Oldest segment first: what a crash in between leaves has no hole."""
+    for path in segments:
+        _tolerant(os.unlink, path)
+    for path in runs:
+        _tolerant(shutil.rmtree, path)
+
+
+def _tolerant(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise storage_error("remove", path, error) from None

@@ -1,0 +1,167 @@
+"""From the journal of a session to the log of the daemon: what is journaled is logged once, where it is a change of state.
+
+Nothing that a CLI or a client wrote is in a line: no text, no input, no path; names, numbers and words of a list alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
+
+from clisup.core import events as ev
+from clisup.daemon.sessions.recorder import Item
+from clisup.host.log import LOG
+
+if TYPE_CHECKING:
+    from clisup.daemon.sessions.session import Session
+
+__all__ = ["NOTICES", "TOLD", "SessionLog"]
+
+Level = Literal["debug", "info", "warning", "error"]
+Line = tuple[Level, str, dict[str, Any]]
+_WORD = re.compile(r"[a-z_]{1,64}")
+"""A stop reason is the CLI's own text: the log has it only where it is a word of an API."""
+_log = structlog.get_logger()
+
+
+class SessionLog:
+    """One session's. `tell` is called with what has just been journaled, after the ledger has folded it."""
+
+    __slots__ = ("_run", "_session", "_turn")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._turn = ""
+        self._run = 0
+
+    def tell(self, items: Sequence[Item]) -> None:
+        """A line for each that is one."""
+        for item in items:
+            if (line := TOLD.get(type(item.event))) is not None:
+                self._say(item, line(item.event))
+
+    def _say(self, item: Item, line: Line) -> None:
+        level, event, fields = line
+        turn = self._session.ledger.held
+        if isinstance(item.event, ev.TurnStarted):
+            self._turn, self._run = item.turn_id or "", item.event.run
+        elif turn is not None and turn.run:
+            self._turn, self._run = turn.id, turn.run
+        mine = item.turn_id == self._turn or isinstance(
+            item.event, ev.ProcessExited
+        )  # between two turns of a live process
+        if level == "debug" and LOG.level > logging.DEBUG:
+            return  # most of them: what nobody sees is not made
+        about = {"turn": item.turn_id or None, "run": self._run or None if mine else None}
+        getattr(_log, level)(event, session=self._session.id, **about, backend=self._session.spec.backend, **fields)
+
+
+def _actor(actor: ev.Actor | None) -> dict[str, Any]:
+    return {} if actor is None else actor.model_dump(exclude_none=True)
+
+
+def _prompt_accepted(event: ev.PromptAccepted) -> Line:
+    return "debug", "prompt accepted", {"delivery": event.delivery, **_actor(event.actor)}
+
+
+def _turn_started(event: ev.TurnStarted) -> Line:
+    return "info", "turn started", {"origin": event.origin, **_actor(event.actor)}
+
+
+def _turn_completed(event: ev.TurnCompleted) -> Line:
+    bad = event.outcome in ("failed", "timed_out")
+    fields = {
+        "outcome": event.outcome,
+        "kind": event.error.kind if event.error else None,
+        "delivery": event.delivery,
+        "stop_reason": event.stop_reason if _WORD.fullmatch(event.stop_reason or "") else None,
+        "duration_s": event.duration_s,
+        "input_tokens": event.usage.total_input_tokens,
+        "output_tokens": event.usage.output_tokens,
+        "cost_usd": event.cost_usd,
+    }
+    return "warning" if bad else "info", "turn ended", fields
+
+
+def _process_started(event: ev.ProcessStarted) -> Line:
+    return "info", "process started", {"pid": event.pid, "attested": event.env_attested}
+
+
+def _process_exited(event: ev.ProcessExited) -> Line:
+    asked = event.ended_by in ("cli", "client", "operator") and not (event.ended_by == "cli" and event.signal)
+    fields = {
+        "exit_code": event.exit_code,
+        "signal": event.signal,
+        "ended_by": event.ended_by,
+        "survivors": len(event.survivors) or None,
+        "duration_s": event.duration_s,
+    }
+    return "info" if asked else "warning", "process exited", fields
+
+
+def _watchdog(event: ev.WatchdogNotice) -> Line:
+    level: Level = "debug" if event.action == "credited" else "warning"
+    fields = {"phase": event.phase, "idle_s": event.idle_s, "limit_s": event.limit_s}
+    return level, f"watchdog {event.action}", fields
+
+
+def _approval_asked(event: ev.ApprovalRequested) -> Line:
+    return "info", "approval asked", {"approval": event.approval_id}
+
+
+def _approval_decided(event: ev.ApprovalResolved) -> Line:
+    fields = {"approval": event.approval_id, "decision": event.decision, "by": event.by, **_actor(event.actor)}
+    return "info", "approval decided", fields
+
+
+def _forked(event: ev.SessionForked) -> Line:
+    return (
+        "info",
+        "session forked",
+        {"source": event.source_session_id, "at_turn": event.at_turn, **_actor(event.actor)},
+    )
+
+
+def _seeded(event: ev.SessionSeeded) -> Line:
+    return "info", "session seeded", {"messages": event.messages, **_actor(event.actor)}
+
+
+NOTICES: dict[str, tuple[Level, str]] = {
+    "adopted": ("info", "turn adopted"),
+    "closed": ("info", "session closed"),
+    "foreign_writes": ("warning", "foreign writes"),
+    "held": ("info", "turn held"),
+    "journal_renewed": ("warning", "journal renewed"),
+    "process_restarted": ("info", "process restarted"),
+    "prompt_not_taken": ("info", "prompt not taken"),
+    "run_replaced": ("warning", "run replaced"),
+    "session_corrected": ("info", "session corrected"),
+}
+"""The notices that are an event of the log; any other is `notice` with its code, at level debug."""
+
+
+def _notice(event: ev.Notice) -> Line:
+    if event.code in NOTICES:
+        return *NOTICES[event.code], {}
+    own = not event.code.startswith("client.")  # those are words of a client
+    return "debug", "notice", {"code": event.code if own else "client"}
+
+
+TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
+    ev.PromptAccepted: _prompt_accepted,
+    ev.TurnStarted: _turn_started,
+    ev.TurnCompleted: _turn_completed,
+    ev.ProcessStarted: _process_started,
+    ev.ProcessExited: _process_exited,
+    ev.WatchdogNotice: _watchdog,
+    ev.ApprovalRequested: _approval_asked,
+    ev.ApprovalResolved: _approval_decided,
+    ev.SessionForked: _forked,
+    ev.SessionSeeded: _seeded,
+    ev.Notice: _notice,
+}
+"""The journal's events that are logged. A piece of text, a tool's input or result, a frame of the CLI is none of them."""

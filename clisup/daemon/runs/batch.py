@@ -1,0 +1,126 @@
+"""What a run has to journal: its events in order, their blobs first; while the disk refuses it waits, with frozen timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+import trio
+
+from clisup.core.events import StderrLine
+from clisup.core.spill import Blob
+from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.storage import STORAGE_RETRY_S, Storage
+from clisup.errors import WorldError
+from clisup.host.session_dir import RunDir
+
+__all__ = ["Batch", "Recording"]
+
+BESIDE = 128 * 1024
+"""Bytes of a blob that is written in a thread: the loop would wait some tenths of a millisecond and more for it."""
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+
+class Recording(Protocol):
+    """Where a batch goes."""
+
+    def record(self, entries: Sequence[Entry]) -> int:
+        """Journal all of them or none. Raises `WorldError(storage_failed)`."""
+
+
+class Batch:
+    """One run's. `on_blocked` is told when the disk stops taking anything, and when it does again."""
+
+    def __init__(self, sink: Recording, run_dir: RunDir, storage: Storage, on_blocked: Callable[[bool], None]) -> None:
+        self._sink = sink
+        self._dir = run_dir
+        self._storage = storage
+        self._on_blocked = on_blocked
+        self._entries: list[Entry] = []
+        self.stderr_lines = 0  # that wait here
+        self._blobs: list[Blob] = []
+        self._long: list[Blob] = []
+        self._writing = trio.Lock()
+        self._blocked_by: set[str] = set()
+
+    def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
+        """To be journaled with the next `store`."""
+        self._entries.append(item)
+        self.stderr_lines += type(item.event) is StderrLine
+        for blob in blobs:
+            small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
+            (self._blobs if small else self._long).append(blob)
+
+    def fold(self, item: Item, joined: Callable[[Item, Item], Item | None]) -> bool:
+        """Put the item and the last one that waits here together; False where there is none, or they do not go together."""
+        last = self._entries[-1] if self._entries else None
+        if not isinstance(last, Item) or (both := joined(last, item)) is None:
+            return False
+        self._entries[-1] = both
+        return True
+
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """The same for entries that have no blobs."""
+        self._entries += entries
+
+    async def store(self) -> None:
+        """Journal the batch."""
+        while self._entries:
+            if self._long:
+                await self._write_long()
+            await self.surely(self.store_now)
+
+    async def _write_long(self) -> None:
+        """Write the long blobs, without a hold on the loop. They stay in the batch until they are whole."""
+        async with self._writing:
+            while self._long:
+                blob = self._long[0]
+                try:
+                    with self._storage.watched():
+                        await trio.to_thread.run_sync(self._dir.save_blob, blob.name, blob.data)
+                except WorldError as error:
+                    await self._refused(error)
+                else:
+                    del self._long[0]
+
+    def store_now(self) -> None:
+        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`.
+
+        Where a long blob is not written yet, whoever writes it does this, too, a moment later.
+        """
+        if self._long:
+            return
+        if self._blobs:
+            with self._storage.watched():
+                for blob in self._blobs:
+                    self._dir.save_blob(blob.name, blob.data)
+        self._sink.record(self._entries)
+        self._entries, self.stderr_lines = [], 0
+        self._blobs = []
+
+    async def surely(self, action: Callable[[], T]) -> T:
+        """Do it; while the disk refuses, wait rather than lose or skip."""
+        while True:
+            try:
+                done = action()
+            except WorldError as error:
+                await self._refused(error)
+            else:
+                if self._blocked_by:
+                    self.blocked("journal", False)
+                return done
+
+    async def _refused(self, error: WorldError) -> None:
+        if not self._blocked_by:
+            _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
+        self.blocked("journal", True)
+        await trio.sleep(STORAGE_RETRY_S)
+
+    def blocked(self, by: str, blocked: bool) -> None:
+        """The journal, or the keeper's spool, meets a disk that takes nothing; or does no longer."""
+        was = bool(self._blocked_by)
+        (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
+        if bool(self._blocked_by) != was:
+            self._on_blocked(not was)

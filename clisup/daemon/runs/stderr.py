@@ -1,0 +1,62 @@
+"""What a CLI says on stderr, as events: redacted, cut, and a bounded number of them a turn. All of it is in the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clisup.core.events import StderrLine
+from clisup.core.framing import Line
+from clisup.core.journal import Source
+from clisup.core.ledger import Turn
+from clisup.core.redact import Redactor
+from clisup.daemon.runs.batch import Batch
+from clisup.daemon.runs.pace import TimeSlice
+from clisup.daemon.runs.spool_stream import Stream
+from clisup.daemon.sessions.recorder import Item
+
+__all__ = ["STDERR_TEXT_LIMIT", "Stderr"]
+
+STDERR_TEXT_LIMIT = 2000
+"""Characters of one line."""
+
+
+class Stderr(Stream):
+    """The second spool of a run. `turn` gives the one that runs; `max_events` is the backend's limit `stderr_events`."""
+
+    def __init__(
+        self, path: str, offset: int, line_limit: int, *, run: int, max_events: int, redact: Redactor, batch: Batch,
+        turn: Callable[[], Turn],
+    ) -> None:  # fmt: skip
+        super().__init__(path, offset, line_limit)
+        self._path, self._run, self._max_events = path, run, max_events
+        self._redact, self._batch, self._turn = redact, batch, turn
+
+    def take_bytes(self, data: bytes, step: TimeSlice) -> None:
+        """Take more of it, or none where lines of it wait, until the step is over."""
+        if data:
+            self.cut(data)
+        while self.waits:
+            line = self.next()
+            self.take(line)
+            self.passed(1, line.end)
+            if step.is_over:
+                return
+
+    def finish(self) -> None:
+        """Take what had no newline."""
+        if (line := self.framer.close()) is not None:
+            self.take(line)
+
+    def take(self, line: Line) -> None:
+        """An event for it, where it is not journaled yet and there is room."""
+        turn, limit = self._turn(), self._max_events
+        known = turn.stderr_events + self._batch.stderr_lines
+        if turn.has_journaled("err", line.end) or known > limit:
+            return
+        if known == limit:
+            text = f"more than {limit} lines on stderr; the rest is in {self._path}"
+        else:
+            # Redacted before it is cut, or half a secret would stay at the end.
+            text = self._redact(line.first(16 * STDERR_TEXT_LIMIT).decode("utf-8", "replace"))[:STDERR_TEXT_LIMIT]
+        src = Source(self._run, "err", line.start, line.end, 0)
+        self._batch.add(Item(StderrLine(text=text), turn.id, src=src))

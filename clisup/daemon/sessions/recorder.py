@@ -1,0 +1,319 @@
+"""A session's one way to its journal: every event gets its seq and its bytes here, is stored, folded, and then announced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import trio
+from msgspec import Struct
+
+from clisup.core.deltas import DeltaRow
+from clisup.core.envelope import Envelopes
+from clisup.core.events import EventBase, Notice
+from clisup.core.figures import COUNTED, Figures, Meter
+from clisup.core.journal import Source, encode_line, encode_row, event_type
+from clisup.core.ledger import ANSWERS, FOLDED, Ledger
+from clisup.core.spending import SPENDING
+from clisup.daemon.clients.event_cache import Recent, Shelf
+from clisup.daemon.clients.raw_lines import with_native
+from clisup.daemon.storage import STORAGE_RETRY_S, Storage
+from clisup.errors import WorldError
+from clisup.host import clock
+from clisup.host.journal_reader import JournalReader, StoredEvent
+from clisup.host.journal_store import JournalStore
+from clisup.host.session_dir import SessionDir
+
+__all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
+
+_LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
+
+NATIVE_TRIES = 20
+"""To read a line of a spool, in 5 s: one that lies on a bad sector must not hold up its follower for good."""
+TOLD_AT_ONCE = 32
+"""Followers that get an event in the step that journals it; more of them have their own turn, so that others have theirs."""
+_RENEWED = Notice(
+    code="journal_renewed",
+    message="the journal could not be synced: its state is written anew; events of before may not survive a power loss",
+)
+
+
+class Item(Struct, frozen=True, gc=False):
+    """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none.
+
+    `turn_id` may be that of what a live process does between two turns, which is empty: such an event has no turn.
+    """
+
+    event: EventBase
+    turn_id: str | None = None
+    src: Source | None = None
+    memo: dict[str, Any] | None = None
+
+
+Entry = Item | DeltaRow
+"""What is journaled: one event, or a row of them."""
+
+
+class Watcher(Protocol):
+    """Who is told that a session has news. It may not block."""
+
+    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None: ...
+    def forget(self, session_id: str) -> None: ...
+
+
+Watchers = dict[Watcher, None]
+"""In the order in which they came. Of a session that nobody follows an empty set would take 0.2 KB."""
+
+
+class Recorder:
+    """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits.
+
+    `watchers` follow this session, `everywhere` are those that follow all of them. `at_ends` are the daemon's own, told of
+    ended turns alone: they are no followers, for nobody is behind them who could answer an approval.
+    """
+
+    def __init__(
+        self,
+        directory: SessionDir,
+        store: JournalStore,
+        storage: Storage,
+        *,
+        max_keys: int,
+        everywhere: Collection[Watcher] = (),
+        at_ends: Collection[Watcher] = (),
+        meter: Meter | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        self.session_id = directory.id
+        self.dir = directory
+        self._store = store
+        self._storage = storage
+        self._max_keys = max_keys
+        self._syncing: trio.Lock | None = None  # these two are made when they are needed: most sessions are idle
+        self._news: trio.Event | None = None
+        self._everywhere = everywhere
+        self._at_ends = at_ends
+        self.meter = meter or Meter(Figures(), "")
+        # For the log: told once of what was journaled, after its fold.
+        self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
+        self.watchers: Watchers = {}
+        self.ledger = Ledger()
+        self.recent = Recent(shelf or Shelf())
+
+    def load(self) -> None:
+        """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
+        try:
+            for record in self._store.load(FOLDED):
+                self.ledger.apply(record, max_keys=self._max_keys)
+            if self.ledger.current is not None:
+                self._recall_spending(max(self.ledger.current.began_seq, self._store.head_seq))
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _recall_spending(self, from_seq: int) -> None:
+        """What the running turn was told to have used, beyond what the last segment's snapshot has of it."""
+        reader = self._store.reader(from_seq - 1)
+        try:
+            while events := reader.read():
+                for stored in events:
+                    if event_type(stored.event) in SPENDING:
+                        self.ledger.spend(json.loads(stored.event))
+        finally:
+            reader.close()
+
+    def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
+        """Other settings, from the next event on."""
+        self._max_keys = max_keys
+        self._store.renew(segment_bytes=segment_bytes, durable=durable)
+
+    @property
+    def next_seq(self) -> int:
+        return self._store.next_seq
+
+    @property
+    def first_seq(self) -> int:
+        return self._store.first_seq
+
+    def record(self, entries: Sequence[Entry]) -> int:
+        """Journal all entries or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
+        with self._storage.watched():
+            return self._record(entries)
+
+    def _record(self, entries: Sequence[Entry]) -> int:
+        ts = clock.timestamp()
+        first = self._store.next_seq
+        events, lines = self._encode(entries, first, ts)
+        size = sum(map(len, lines))
+        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
+        self._store.append(lines, len(lines), snapshot)
+        items = [entry for entry in entries if isinstance(entry, Item)]
+        self.meter.stored(len(lines), [item.src for item in items].count(None), size)
+        if self.followers:
+            self.recent.add(first, events, size)
+        elif self.recent.size:
+            self.recent.clear()  # it must have no hole
+        self._fold_all(entries, first, ts)
+        self.on_recorded(items)
+        self._announce()
+        return first + len(lines) - 1
+
+    def _encode(self, entries: Sequence[Entry], seq: int, ts: str) -> tuple[list[bytes], list[bytes]]:
+        """The envelopes, and the journal's lines with them."""
+        envelopes = Envelopes(self.session_id, ts)
+        events: list[bytes] = []
+        lines: list[bytes] = []
+        for entry in entries:
+            turn_id = entry.turn_id or None
+            if isinstance(entry, DeltaRow):
+                row = envelopes.encode_deltas(entry.deltas, seq + len(events), turn_id)
+                events += row
+                lines += encode_row(row, entry.run, entry.starts, entry.ends)
+            else:
+                source = "daemon" if entry.src is None else "backend"
+                event = envelopes.encode(entry.event, seq + len(events), turn_id, source)
+                events.append(event)
+                lines.append(encode_line(event, src=entry.src, memo=entry.memo))
+        return events, lines
+
+    async def record_surely(self, make: Callable[[], list[Item]]) -> None:
+        """Journal what must not be left out. While the disk refuses, it waits and tries again, with what `make` gives by then:
+        it may be nothing any more."""
+        await self._storage.surely(lambda: self._record(items) if (items := make()) else None)
+
+    def _fold_all(self, entries: Sequence[Entry], seq: int, ts: str) -> None:
+        """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""
+        passed: Source | None = None
+        answers = False
+        for entry in entries:
+            if isinstance(entry, DeltaRow):
+                passed, answers = entry.last, True
+                seq += len(entry.deltas)
+                continue
+            type_, src = entry.event.type, entry.src
+            seq += 1
+            if type_ in _LOOKED_AT or entry.memo is not None or src is None or src.spool != "out":
+                if passed is not None:
+                    self.ledger.pass_over(passed, answers=answers)
+                    passed, answers = None, False
+                self._fold(entry, seq - 1, ts)
+            else:
+                passed, answers = src, answers or type_ in ANSWERS
+        if passed is not None:
+            type_ = "content_delta" if isinstance(entry, DeltaRow) else entry.event.type
+            if answers and type_ not in ANSWERS:
+                self.ledger.pass_over(passed, answers=answers)
+            self.ledger.fold(type_, {"seq": seq - 1, "ts": ts}, src=passed, memo=None, max_keys=self._max_keys)
+
+    def _fold(self, item: Item, seq: int, ts: str) -> None:
+        fields: dict[str, Any] = {"seq": seq, "ts": ts}
+        type_ = item.event.type
+        if type_ in _LOOKED_AT:
+            self._count(item)
+            if type_ in FOLDED:
+                fields |= item.event.model_dump(mode="json", exclude_none=True)
+                fields["turn_id"] = item.turn_id or None
+        self.ledger.fold(type_, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
+        if type_ in SPENDING:
+            self.ledger.spend(item.event.model_dump(mode="json", exclude_none=True))
+
+    def _count(self, item: Item) -> None:
+        """For the figures; never per token."""
+        if item.event.type in COUNTED:
+            self.meter.see(item.event, item.turn_id, clock.monotonic())
+        if item.event.type == "turn_completed":
+            for watcher in self._at_ends:
+                watcher.stir(self)
+
+    def _announce(self) -> None:
+        for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
+            watcher.stir(self, at_once=number < TOLD_AT_ONCE)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody look again who waits for `news`."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    @property
+    def followers(self) -> int:
+        """How many subscriptions see this session."""
+        return len(self.watchers) + len(self._everywhere)
+
+    @property
+    def news(self) -> trio.Event:
+        """Set once, with the next events: take it, read the journal to its end, then wait for it."""
+        if self._news is None:
+            self._news = trio.Event()
+        return self._news
+
+    def reader(self, after_seq: int) -> JournalReader:
+        """A reader of the events above `after_seq`."""
+        return self._store.reader(after_seq)
+
+    def event(self, seq: int) -> dict[str, Any] | None:
+        """One stored event; None where it was removed, or is damaged. Raises `WorldError(storage_failed)`."""
+        reader = self.reader(seq - 1)
+        try:
+            events = reader.read()
+        finally:
+            reader.close()
+        return dict(json.loads(events[0].event)) if events and events[0].seq == seq else None
+
+    def release(self, upto: int) -> list[str]:
+        """Give up the stored events up to `upto`, by whole segments; the files to unlink. Raises `WorldError(storage_failed)`."""
+        return self._store.release(upto, self.ledger.snapshot())
+
+    async def read(self, reader: JournalReader) -> list[StoredEvent]:
+        """What the reader gives next. While the disk cannot be read, it waits and tries again."""
+        return await self._storage.surely(reader.read)
+
+    async def native(self, stored: StoredEvent) -> bytes:
+        """The event with the CLI's own line. While that cannot be read, it waits and tries again; for a while, then it goes without."""
+        for _ in range(NATIVE_TRIES):
+            try:
+                with self._storage.watched():
+                    return await with_native(stored.event, stored.line, self.dir)
+            except WorldError:
+                await trio.sleep(STORAGE_RETRY_S)
+        return stored.event
+
+    async def sync(self, then: Callable[[], None] | None = None) -> None:
+        """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.
+
+        `then` is done in the same thread: beside somebody's sync, to unlink a file can take as long as that.
+
+        The kernel gives up what it could not sync. So after a failure the next event begins a new segment, whose snapshot
+        holds what the old one should have: prompts, keys, ends.
+        """
+        while True:
+            try:
+                await self._sync(then)
+                return
+            except WorldError:
+                if self._storage.stopping:
+                    raise
+            await self._storage.recovered()
+            await self.record_surely(lambda: [Item(_RENEWED)])
+
+    async def _sync(self, then: Callable[[], None] | None) -> None:
+        if self._syncing is None:
+            self._syncing = trio.Lock()
+        async with self._syncing:  # who comes second must not return before what the first one has taken is on disk
+            with self._storage.watched(), trio.CancelScope(shield=True):
+                began = clock.monotonic()
+                await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)
+                self.meter.figures.synced.observe(clock.monotonic() - began)
+
+    def close(self) -> None:
+        self._store.close()
+        self.recent.clear()
+
+
+def _synced(store: JournalStore, unsynced: list[int], then: Callable[[], None] | None) -> None:
+    store.sync(unsynced)
+    if then is not None:
+        then()

@@ -1,0 +1,1 @@
+"""Tools that a session's client runs: open calls, and the MCP bridge that brings them to the CLI."""
