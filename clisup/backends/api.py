@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_errors import ERRORS
-from clisup.backends.claude_input import user_message
-from clisup.backends.claude_seed import ClaudeSeed
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.errors import ERRORS
+from clisup.backends.claude.history import ClaudeSeed
+from clisup.backends.claude.input import user_message
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import ErrorRule
 from clisup.core.api_settings import ApiSettings

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clisup.backends.claude_frames import decode_any, get_dict, get_str
+from clisup.backends.claude.frames import decode_any
+from clisup.backends.frames import get_dict, get_str
 
 __all__ = ["plain_words"]
 

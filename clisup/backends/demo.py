@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_presence import ClaudePresence
-from clisup.backends.claude_seed import ClaudeSeed
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.history import ClaudeSeed
+from clisup.backends.claude.presence import ClaudePresence
 
 __all__ = ["DemoAdapter"]
 

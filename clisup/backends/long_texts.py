@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.backends.claude_frames import get_dict, get_str
+from clisup.backends.frames import get_dict, get_str
 from clisup.core.long_line import Path
 
 __all__ = [

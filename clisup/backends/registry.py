@@ -18,15 +18,15 @@ __all__ = ["BUILT_IN", "GROUP", "adapter_name", "get_adapter", "is_kind", "kinds
 
 GROUP = "clisup.backends"
 BUILT_IN: dict[str, str] = {
-    "acp": "clisup.backends.acp:AcpAdapter",
+    "acp": "clisup.backends.acp.adapter:AcpAdapter",
     "anthropic-api": "clisup.backends.api:AnthropicApiAdapter",
-    "claude": "clisup.backends.claude:ClaudeAdapter",
-    "codex": "clisup.backends.codex:CodexAdapter",
-    "codex-exec": "clisup.backends.codex_exec:CodexExecAdapter",
+    "claude": "clisup.backends.claude.adapter:ClaudeAdapter",
+    "codex": "clisup.backends.codex.adapter:CodexAdapter",
+    "codex-exec": "clisup.backends.codex.exec:CodexExecAdapter",
     "demo": "clisup.backends.demo:DemoAdapter",
-    "gemini": "clisup.backends.gemini:GeminiAdapter",
+    "gemini": "clisup.backends.gemini.adapter:GeminiAdapter",
     "openai-api": "clisup.backends.api:OpenAiApiAdapter",
-    "qwen": "clisup.backends.qwen:QwenAdapter",
+    "qwen": "clisup.backends.qwen.adapter:QwenAdapter",
 }
 ONE_SHOT: dict[str, str] = {"codex": "codex-exec"}
 """Where a kind's `mode = "one-shot"` is another adapter's work: kind to kind."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from clisup.backends import claude_blocks, codex_items
 from clisup.backends.base import Decoded, Decoder, passes_on
+from clisup.backends.claude import blocks as claude_blocks
+from clisup.backends.codex import items as codex_items
 from clisup.core import long_line
 from clisup.core import spill as spilling
 from clisup.core.framing import Line

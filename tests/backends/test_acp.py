@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.acp import AcpAdapter
-from clisup.backends.acp_dialogue import AcpDecoder
-from clisup.backends.acp_tools import TERMINAL_CHARS
+from clisup.backends.acp.adapter import AcpAdapter
+from clisup.backends.acp.dialogue import AcpDecoder
+from clisup.backends.acp.tools import TERMINAL_CHARS
 from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.core.events import TurnError
 from clisup.core.framing import Line

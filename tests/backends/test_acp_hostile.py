@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.acp import AcpAdapter
+from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.core.envelope import encode_event
 from clisup.core.framing import LineFramer

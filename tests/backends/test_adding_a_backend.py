@@ -55,9 +55,11 @@ def test_what_the_page_shows_is_there() -> None:
     story = (ROOT / "tests" / "backends" / "expected" / "acp" / "qwen-0.24.4" / "text.txt").read_text()
     assert story in PAGE
     assert (
-        '    "acp": "clisup.backends.acp:AcpAdapter",\n' in (ROOT / "clisup" / "backends" / "registry.py").read_text()
+        '    "acp": "clisup.backends.acp.adapter:AcpAdapter",\n'
+        in (ROOT / "clisup" / "backends" / "registry.py").read_text()
     )
-    for name in set(re.findall(r"`(acp[a-z_]*\.py)`", PAGE)):
-        assert (ROOT / "clisup" / "backends" / name).exists(), name
+    (rows,) = re.findall(r"\| file \| lines of thought \|\n(.*?)\n\n", PAGE, re.DOTALL)
+    named = set(re.findall(r"`([a-z]+\.py)`", rows))
+    assert named == {path.name for path in (ROOT / "clisup" / "backends" / "acp").glob("*.py")} - {"__init__.py"}
     recordings = len(list((ROOT / "tests" / "recordings" / "acp" / "qwen-0.24.4").glob("*.jsonl")))
     assert f"all {recordings} of them" in PAGE

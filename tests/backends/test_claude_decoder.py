@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.base import Carried, Decoded
-from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.backends.claude_rare import SILENT, STREAM_SILENT
+from clisup.backends.claude.decoder import ClaudeDecoder
+from clisup.backends.claude.rare_frames import SILENT, STREAM_SILENT
 from clisup.core.envelope import encode_event
 from clisup.core.events import ContentDelta, EventBase, Unparsed
 from clisup.core.framing import Line, LineFramer

@@ -9,8 +9,8 @@ from signal import Signals
 import pytest
 
 from clisup.backends.base import RunEnd
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_errors import Report, explain_report, explain_retry
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.errors import Report, explain_report, explain_retry
 from clisup.backends.registry import get_adapter
 from clisup.core.events import TurnError
 from tests.backends.recorded import Recording

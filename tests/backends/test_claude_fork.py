@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.backends.claude_fork import ClaudeFork
+from clisup.backends.claude.fork import ClaudeFork
 from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.claude_input import as_text, user_message
+from clisup.backends.claude.input import as_text, user_message
 from clisup.core.content import Content, Image
 
 IMAGE = Image("image/png", "iVBORw0KGgo=")

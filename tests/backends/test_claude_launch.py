@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest, LaunchSpec
-from clisup.backends.claude import PERMISSION_MODES, ClaudeAdapter
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.adapter import PERMISSION_MODES, ClaudeAdapter
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.errors import UsageError
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Carried, Terminal
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.core.events import Retracted
 from tests.backends.recorded import Recording
 

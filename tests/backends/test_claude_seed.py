@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_seed import ClaudeSeed, config_directory, project_folder
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.history import ClaudeSeed, config_directory, project_folder
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.backends.seeds import Seed, seed_rules

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.claude_transcript import transcript_says
+from clisup.backends.claude.transcript import transcript_says
 
 
 def lines(*entries: Any) -> bytes:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, RunEnd
-from clisup.backends.codex import CodexAdapter
-from clisup.backends.codex_errors import Report, explain_report
-from clisup.backends.codex_exec import CodexExecAdapter
+from clisup.backends.codex.adapter import CodexAdapter
+from clisup.backends.codex.errors import Report, explain_report
+from clisup.backends.codex.exec import CodexExecAdapter
 from clisup.core.envelope import encode_event
 from clisup.core.framing import Line, LineFramer
 from clisup.core.usage import NO_USAGE, Usage

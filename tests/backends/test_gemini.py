@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from clisup.backends.base import Carried, LaunchRequest, RunEnd
-from clisup.backends.gemini import GeminiAdapter
+from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.backends.recording import told
 from clisup.core.envelope import encode_event
 from clisup.core.events import TurnCompleted, TurnError, Unparsed

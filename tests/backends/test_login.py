@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from clisup.backends.base import fields_of, login_question, refused_as_root
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.codex import CodexAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.demo import DemoAdapter
 
 

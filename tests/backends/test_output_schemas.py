@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.codex import CodexAdapter
-from clisup.backends.codex_exec import CodexExecAdapter
-from clisup.backends.codex_schema import strict_schema
-from clisup.backends.qwen import QwenAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.codex.adapter import CodexAdapter
+from clisup.backends.codex.exec import CodexExecAdapter
+from clisup.backends.codex.schema import strict_schema
+from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.core.framing import Line
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

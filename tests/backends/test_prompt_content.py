@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.acp import AcpAdapter
+from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import Adapter, Carried, Decoder, LaunchRequest
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.codex import CodexAdapter
-from clisup.backends.codex_exec import CodexExecAdapter
-from clisup.backends.codex_protocol import open_thread, start_turn
-from clisup.backends.gemini import GeminiAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.codex.adapter import CodexAdapter
+from clisup.backends.codex.exec import CodexExecAdapter
+from clisup.backends.codex.protocol import open_thread, start_turn
+from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.core.content import Content, Image, text_of
 from clisup.core.framing import Line

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Carried, Decoded, RunEnd
-from clisup.backends.qwen import QwenAdapter
-from clisup.backends.qwen_decoder import QwenDecoder
-from clisup.backends.qwen_errors import explain_error
-from clisup.backends.qwen_tools import own_words
+from clisup.backends.qwen.adapter import QwenAdapter
+from clisup.backends.qwen.decoder import QwenDecoder
+from clisup.backends.qwen.errors import explain_error
+from clisup.backends.qwen.tools import own_words
 from clisup.core.framing import Line
 from clisup.core.usage import NO_USAGE, Usage
 from tests.backends.recorded import Recording

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Adapter, Carried, LaunchRequest, LaunchSpec, RunEnd
-from clisup.backends.qwen import PERMISSION_MODES, QwenAdapter
-from clisup.backends.qwen_decoder import QwenDecoder
+from clisup.backends.qwen.adapter import PERMISSION_MODES, QwenAdapter
+from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.errors import UsageError
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

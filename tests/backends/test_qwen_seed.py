@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from clisup.backends.qwen import QwenAdapter
-from clisup.backends.qwen_seed import QwenSeed
+from clisup.backends.qwen.adapter import QwenAdapter
+from clisup.backends.qwen.history import QwenSeed
 from clisup.backends.seeds import Seed
 from clisup.core.history import History, HistoryMessage
 

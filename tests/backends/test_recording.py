@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, LaunchSpec
-from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.recording import Recording, dialogue, parse_recording, play, signal_name, told
 from clisup.core.framing import Line
 from clisup.errors import UsageError

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from clisup.backends import registry
-from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.errors import ConfigurationError
 
 
@@ -27,7 +27,7 @@ def test_a_checkout_without_metadata_has_the_built_in_backends(monkeypatch: pyte
 
 
 def test_another_package_can_bring_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    bring(monkeypatch, entry("other", "clisup.backends.claude:ClaudeAdapter"))
+    bring(monkeypatch, entry("other", "clisup.backends.claude.adapter:ClaudeAdapter"))
     assert "other" in registry.kinds()
     assert isinstance(registry.get_adapter("other"), ClaudeAdapter)
 
@@ -44,7 +44,7 @@ def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["no.such.module:Adapter", "clisup.backends.claude:Missing", "clisup.backends.claude"]
+    "value", ["no.such.module:Adapter", "clisup.backends.claude.adapter:Missing", "clisup.backends.claude.adapter"]
 )
 def test_a_broken_plug_in_harms_only_who_asks_for_it(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     bring(monkeypatch, entry("broken", value))
@@ -60,5 +60,5 @@ def test_a_built_in_kind_is_known_without_a_look_at_all_installed_packages(monke
 
 
 def test_a_brought_kind_is_a_kind_and_an_unknown_one_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    bring(monkeypatch, entry("other", "clisup.backends.claude:ClaudeAdapter"))
+    bring(monkeypatch, entry("other", "clisup.backends.claude.adapter:ClaudeAdapter"))
     assert registry.is_kind("other") and not registry.is_kind("cluade")

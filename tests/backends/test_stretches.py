@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.base import Carried, Decoder
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.core.deltas import Delta
 from clisup.core.envelope import Envelopes, encode_event, parse_event
 from clisup.core.events import ContentDelta, EventBase

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.backends.claude import PERMISSION_MODES, ClaudeAdapter
-from clisup.backends.codex import CodexAdapter
-from clisup.backends.codex_exec import CodexExecAdapter
-from clisup.backends.codex_mcp import toml_value
+from clisup.backends.claude.adapter import PERMISSION_MODES, ClaudeAdapter
+from clisup.backends.codex.adapter import CodexAdapter
+from clisup.backends.codex.exec import CodexExecAdapter
+from clisup.backends.codex.mcp import toml_value
 from clisup.backends.demo import DemoAdapter
-from clisup.backends.qwen import PERMISSION_MODES as QWEN_MODES
-from clisup.backends.qwen import QwenAdapter
+from clisup.backends.qwen.adapter import PERMISSION_MODES as QWEN_MODES
+from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.core.framing import Line
 from clisup.errors import UsageError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clisup.backends.base import Carried
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.core.envelope import Envelopes
 from clisup.core.events import EventBase
 from clisup.core.framing import Line, LineFramer

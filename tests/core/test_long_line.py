@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.base import Carried, passes_on
-from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.backends.codex_exec import CodexExecDecoder
-from clisup.backends.gemini_decoder import GeminiDecoder
-from clisup.backends.qwen_decoder import QwenDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
+from clisup.backends.codex.exec import CodexExecDecoder
+from clisup.backends.gemini.decoder import GeminiDecoder
+from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.core import long_line
 from clisup.core.framing import Line, LineFramer
 from clisup.core.long_line import HEAD, SHORT_LINE, SLICE, shorten

@@ -12,7 +12,7 @@ from harness import Harness
 from session_probe import SessionProbe
 
 from clisup.backends.base import Carried
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.core.framing import LineFramer
 from clisup.core.spill import spill
 from clisup.host.failpoints import VARIABLE

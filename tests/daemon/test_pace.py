@@ -17,7 +17,7 @@ from recorder_in_memory import GoodDisk
 from wire import Wire
 
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.core.ledger import Turn
 from clisup.core.redact import Redactor
 from clisup.core.stretch import STRETCH_LINES

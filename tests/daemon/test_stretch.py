@@ -13,8 +13,8 @@ import trio
 from lone_run import LoneRun
 
 from clisup.backends.base import Carried
-from clisup.backends.claude_decoder import ClaudeDecoder
-from clisup.backends.qwen_decoder import QwenDecoder
+from clisup.backends.claude.decoder import ClaudeDecoder
+from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.core.config import LimitsConfig
 from clisup.core.deltas import Delta, DeltaRow
 from clisup.core.drift import LOOKS, LOOKS_SILENT, FrameSample

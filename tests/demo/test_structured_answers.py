@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, Field
 
-from clisup.backends.claude_seed import ClaudeSeed
+from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.seeds import Seed
 from clisup.core.history import HistoryMessage

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from clisup.backends.claude_rare import RARE, SILENT
+from clisup.backends.claude.rare_frames import RARE, SILENT
 from clisup.core.envelope import encode_event
 from clisup.core.events import Notice, StderrLine, TurnCompleted, TurnStarted
 from clisup.core.journal import Source, encode_line, encode_snapshot

@@ -12,9 +12,9 @@ __all__ = ["Coverage"]
 
 PACKAGE = Path(__file__).resolve().parents[2] / "clisup"
 MODULES = (
-    "core/framing.py", "core/journal.py", "core/events.py", "core/spill.py", "backends/claude_decoder.py", "backends/claude_blocks.py",
-    "backends/claude_frames.py", "backends/claude_messages.py", "backends/claude_rare.py", "backends/claude_result.py",
-    "backends/claude_stretch.py", "backends/claude_tasks.py", "backends/claude_errors.py", "rpc/wire.py",
+    "core/framing.py", "core/journal.py", "core/events.py", "core/spill.py", "backends/claude/decoder.py", "backends/claude/blocks.py",
+    "backends/claude/frames.py", "backends/claude/messages.py", "backends/claude/rare_frames.py", "backends/claude/result.py",
+    "backends/claude/stretch.py", "backends/claude/tasks.py", "backends/claude/errors.py", "rpc/wire.py",
 )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clisup.backends.base import Carried, RunEnd
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_decoder import ClaudeDecoder
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.core.envelope import Envelopes, parse_event
 from clisup.core.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
 from clisup.core.framing import Line, LineFramer

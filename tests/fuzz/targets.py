@@ -10,9 +10,9 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from clisup.backends.claude import ClaudeAdapter
-from clisup.backends.claude_fork import ClaudeFork
-from clisup.backends.claude_presence import ClaudePresence
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.fork import ClaudeFork
+from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.recording import parse_recording, play
 from clisup.client.transport import decode
 from clisup.core.erasing import Eraser, machine_names

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.backends.claude_rare import RARE
+from clisup.backends.claude.rare_frames import RARE
 from clisup.rpc.methods import METHODS
 from tests.fuzz.targets import TARGETS
 

@@ -10,8 +10,9 @@ from typing import Any, Self
 
 import pytest
 
-from clisup.backends import claude_decoder, claude_stretch
-from clisup.backends.claude_frames import SAID, TextDelta
+from clisup.backends.claude import decoder as claude_decoder
+from clisup.backends.claude.adapter import stretch as claude_stretch
+from clisup.backends.claude.frames import SAID, TextDelta
 from clisup.core import framing
 from clisup.daemon.sessions import recorder
 from clisup.rpc import wire

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clisup.backends.base import LaunchRequest
-from clisup.backends.gemini import GeminiAdapter
+from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.core.scrub import RuleSet, build_environment
 from clisup.host.scrub_files import load_rules
 

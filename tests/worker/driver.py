@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clisup.backends.base import Carried, LaunchRequest, Terminal
-from clisup.backends.claude import ClaudeAdapter
+from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.core.events import EventBase
 from clisup.core.framing import Line
 from tests.worker.fake_api import MODEL, FakeApi

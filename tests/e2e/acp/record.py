@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clisup.backends.acp import AcpAdapter
+from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import LaunchRequest
 from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.acp.agents import AGENTS

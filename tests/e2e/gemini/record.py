@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
-from clisup.backends.gemini import GeminiAdapter
+from clisup.backends.gemini.adapter import GeminiAdapter
 from tests.e2e.gemini.fake_api import FAKE_KEY, FakeGeminiAPI
 from tests.e2e.gemini.lab import COMMAND, write_settings
 from tests.e2e.gemini.scenarios import SCENARIOS, Run, Scenario

@@ -81,7 +81,7 @@ def test_shell_marks_and_templates_reach_the_model_as_they_are(lab: Start) -> No
 
 def test_the_transcript_tells_of_a_prompt_with_an_image(lab: Start) -> None:
     """The evidence for a turn whose end nobody saw, read from the file that gemini has written."""
-    from clisup.backends.gemini import GeminiAdapter
+    from clisup.backends.gemini.adapter import GeminiAdapter
 
     here = lab("text")
     here.turn([text("What is"), image(), text("this @thing?")])

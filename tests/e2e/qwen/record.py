@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from clisup.backends.base import Carried, LaunchRequest, LaunchSpec
-from clisup.backends.qwen import QwenAdapter
+from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.core.framing import LineFramer
 from clisup.core.usage import NO_USAGE, Usage
 from tests.e2e.lab import CLIS_ROOT, ROOT, poll

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from clisup.backends.claude import PERMISSION_MODES as CLAUDE_MODES
-from clisup.backends.codex import PERMISSION_MODES as CODEX_MODES
-from clisup.backends.qwen import PERMISSION_MODES as QWEN_MODES
+from clisup.backends.claude.adapter import PERMISSION_MODES as CLAUDE_MODES
+from clisup.backends.codex.adapter import PERMISSION_MODES as CODEX_MODES
+from clisup.backends.qwen.adapter import PERMISSION_MODES as QWEN_MODES
 from clisup.client.aio import open_client
 from clisup.llm.serving import serving
 from tests.e2e.tools.stage import ADD, LIMIT_S, Stage, ended, interactions

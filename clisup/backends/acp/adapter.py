@@ -1,0 +1,162 @@
+"""The acp backend: any agent that speaks the Agent Client Protocol, version 1 (agentclientprotocol.com), on stdin and stdout.
+
+One process a turn. The command is the configuration's to name; what an agent can do, it says itself (`initialize`), so what it
+cannot is found at the turn and told there. A subclass with another `kind` is how one agent gets its own flags, variables and
+words: see "hooks" below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import clisup
+from clisup.backends.acp.dialect import AcpDialect
+from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder
+from clisup.backends.acp.errors import explain_end
+from clisup.backends.acp.frames import request_text
+from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.checks import check_prompt
+from clisup.core.content import Content
+from clisup.core.events import TurnError
+from clisup.errors import UsageError
+
+__all__ = ["AcpAdapter"]
+
+_TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "reasoning_tokens",
+)
+_EVENTS = (
+    "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
+    "approval_requested", "approval_resolved", "usage", "status", "unparsed",
+)  # fmt: skip
+_MARK = "\u200b"
+_MARKED = "zero-width space before a leading command character"
+
+
+class AcpAdapter(AcpDialect):
+    """Launch rules of an ACP agent. The mode and model names are the agent's own."""
+
+    kind = "acp"
+    lists = "acp"
+    default_command: tuple[str, ...] = ()
+    default_versions = ""
+    version_args: tuple[str, ...] = ()
+    capabilities = Capabilities(
+        cost=True,
+        images=True,
+        system_prompt=False,
+        permission_modes=None,
+        chosen_id=False,
+        interrupt="request",
+        approvals=True,
+        tokens=_TOKENS,
+        events=tuple(sorted(_EVENTS)),
+    )
+    command_characters: tuple[str, ...] = ("/",)
+    """What makes a prompt a command of the agent's own, where it comes first."""
+
+    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
+        """None: what stands between the configured command and the agent is not known."""
+        return ()
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """The configured command, and `initialize` as the first words. Raises UsageError for what cannot be said."""
+        if request.resume and not request.native_session_id:
+            raise UsageError("cannot resume an ACP session without its id", hint="give its native session id")
+        _, altered = self.prompt(request)
+        mcp_servers(request.mcp_servers)
+        nothing = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        client = {"name": "clisup", "title": "clisup", "version": clisup.__version__}
+        params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": nothing, "clientInfo": client}
+        return LaunchSpec(
+            argv=(*request.command, *self.flags(request), *request.args),
+            stdin=request_text(0, "initialize", params),
+            stdin_eof=False,
+            env=self.environment(request),
+            files=self.files(request),
+            prompt_altered=altered,
+        )
+
+    def decoder(self, carried: Carried, request: LaunchRequest) -> AcpDecoder:
+        """The dialogue of one turn."""
+        return AcpDecoder(self, carried, request, mcp_servers(request.mcp_servers), self.prompt(request)[0])
+
+    def parse_version(self, output: str) -> str | None:
+        """Never asked: the answer to `initialize` tells the agent's version."""
+        return None
+
+    def explain_exit(self, end: RunEnd) -> TurnError:
+        """Why a run ended without an answer to the prompt, as far as stderr tells; else `crashed`."""
+        return explain_end(self.errors, end)
+
+    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
+        """A session that the agent does not know may be made anew where no turn of it has completed."""
+        return "fresh" if isinstance(failed, TurnError) and failed.kind == "session_not_found" else None
+
+    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
+        """None: the protocol does not say where an agent keeps its sessions."""
+        return None
+
+    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
+        """Never asked, for want of a transcript."""
+        return "prompt_not_found"
+
+    # Hooks: what a subclass for one agent may say otherwise, beside those of AcpDialect
+
+    def flags(self, request: LaunchRequest) -> Sequence[str]:
+        """Flags between the command and the configured `args`."""
+        return ()
+
+    def environment(self, request: LaunchRequest) -> Mapping[str, str]:
+        """Variables that the adapter sets."""
+        return {}
+
+    def files(self, request: LaunchRequest) -> Mapping[str, str]:
+        """Files that the agent needs in `request.scratch`."""
+        return {}
+
+    def prompt(self, request: LaunchRequest) -> tuple[Content, str | None]:
+        """The prompt as it is sent, and what was done to it.
+
+        A leading slash makes it a command, and agents strip the text before they look (gemini 0.61.0, qwen 0.24.4), so a
+        newline does not hide it; U+200B is no white space to them. They look into the first text, also behind an image
+        (qwen 0.24.4), or into others; so each text is seen to. Raises UsageError for what is no text.
+        """
+        check_prompt("the agent", request.prompt)
+        content = request.content or (request.prompt,)
+        if request.expand:
+            return content, None
+        sent = tuple(self._as_text(part) if isinstance(part, str) else part for part in content)
+        return sent, _MARKED if sent != content else None
+
+    def _as_text(self, text: str) -> str:
+        command = text.lstrip("\ufeff \t\r\n\v\f").startswith(self.command_characters)
+        return _MARK + text if command else text
+
+
+def mcp_servers(servers: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """claude's `mcpServers` as ACP's list. Raises UsageError for an entry that ACP has no place for."""
+    return [_mcp_server(name, server) for name, server in (servers or {}).items()]
+
+
+def _mcp_server(name: str, server: Any) -> dict[str, Any]:
+    transport = server.get("type", "stdio") if isinstance(server, dict) else None
+    if transport == "stdio" and isinstance(server.get("command"), str):
+        args = [str(arg) for arg in server.get("args") or ()]
+        return {"name": name, "command": server["command"], "args": args, "env": _pairs(server.get("env"))}
+    if transport in ("http", "sse") and isinstance(server.get("url"), str):
+        return {"type": transport, "name": name, "url": server["url"], "headers": _pairs(server.get("headers"))}
+    raise UsageError(
+        f"cannot give the MCP server {name!r} to an ACP agent, because it is no command and no http or sse address",
+        hint="mend the session's mcp_config",
+    )
+
+
+def _pairs(mapping: Any) -> list[dict[str, str]]:
+    items = mapping.items() if isinstance(mapping, dict) else ()
+    return [{"name": str(name), "value": str(value)} for name, value in items]

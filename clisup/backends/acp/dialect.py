@@ -1,0 +1,107 @@
+"""What differs between agents that speak the same Agent Client Protocol: hooks with general answers.
+
+The protocol leaves open how a tool's name, a turn's tokens and a provider's error are told; each agent has its own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from clisup.backends.acp.errors import ERRORS, explain_error
+from clisup.backends.frames import get_dict, get_int, get_str
+from clisup.backends.taxonomy import ErrorRule
+from clisup.core.events import TurnError
+from clisup.core.usage import Usage
+
+__all__ = ["AcpDialect", "Habits"]
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Ways of one agent that its frames do not show, so that its name has to tell them."""
+
+    pending_input: Literal["whole", "later", "grows"] = "whole"
+    """What the input of a pending call is: all of it; none of the model's, and then the title is the tool's name; or a part,
+    to which each update of the call adds until something else is told."""
+    usage_of_last_request: bool = False
+    """The turn's `usage` counts its last model request alone."""
+    error_prefix: str = ""
+    """How the last chunk begins where a failed request ends the turn with `end_turn`."""
+
+
+_HABITS = {
+    "opencode": Habits(pending_input="later", usage_of_last_request=True),  # 1.18.34
+    "claude-agent-acp": Habits(pending_input="grows"),  # 0.101.0
+    "copilot": Habits(error_prefix="Error: "),  # 1.0.102; a model's text comes in smaller pieces
+}
+"""By `agentInfo.name` in lower case and without its npm scope, as measured."""
+
+
+class AcpDialect:
+    """How one agent says things. Every method may be overridden; none may raise."""
+
+    errors: tuple[ErrorRule, ...] = ERRORS
+    cost_spans: Literal["session", "process"] | None = None
+    """What the cost of `usage_update` is the sum of. The schema says the session; claude-agent-acp 0.49.0 begins anew with each
+    process. None: not known, so that only a session's first turn has a cost."""
+
+    def habits(self, agent: str | None) -> Habits:
+        """The ways of the agent with this name."""
+        return _HABITS.get((agent or "").rpartition("/")[2].lower(), Habits())
+
+    def tool_name(self, call: dict[str, Any]) -> str:
+        """The tool's name: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
+        meta = get_dict(call, "_meta")
+        names = (get_str(call, "name"), get_str(meta, "toolName"), get_str(get_dict(meta, "claudeCode"), "toolName"))
+        return next((name for name in names if name), None) or get_str(call, "kind") or "other"
+
+    def chunk_usage(self, meta: dict[str, Any]) -> Usage | None:
+        """`_meta.usage` of a chunk, as qwen 0.24.4 tells each model request at its end."""
+        return _usage(get_dict(meta, "usage"))
+
+    def is_note(self, meta: dict[str, Any]) -> bool:
+        """Whether a chunk is the agent's own note and not the model's text: qwen 0.24.4 marks those about background tasks."""
+        return meta.get("qwenDiscreteMessage") is True
+
+    def usage(self, result: dict[str, Any]) -> Usage | None:
+        """`usage` of the schema, or `_meta.quota` as gemini 0.61.0 has it."""
+        told = _usage(get_dict(result, "usage"))
+        if told is not None:
+            return told
+        quota = get_dict(get_dict(get_dict(result, "_meta"), "quota"), "token_count")
+        counts = {name: get_int(quota, name) for name in ("input_tokens", "output_tokens")}
+        return Usage(**counts, source="reported") if None not in counts.values() and any(counts.values()) else None
+
+    def failure(self, error: dict[str, Any], method: str) -> TurnError:
+        """A JSON-RPC error by the rules of `errors`."""
+        return explain_error(self.errors, error, method)
+
+
+def _usage(told: dict[str, Any]) -> Usage | None:
+    """Token counts as the schema names them.
+
+    It calls the total the sum of all kinds, but agents differ in whether cached tokens are part of the input and thoughts
+    part of the output; the total shows which. clisup counts input without cached ones, and output with the thoughts.
+    """
+    read, output = get_int(told, "inputTokens"), get_int(told, "outputTokens")
+    if read is None or output is None or not (read or output):  # opencode 1.18.34 says 0 of a cancelled request
+        return None
+    thought, cached, created = (
+        get_int(told, name) for name in ("thoughtTokens", "cachedReadTokens", "cachedWriteTokens")
+    )
+    total = get_int(told, "totalTokens")
+    aside = None if total is None else total - read - output
+    stored = (cached or 0) + (created or 0)
+    if aside is not None and aside in (0, thought or 0):
+        read = max(read - stored, 0)
+    if aside is None or aside not in (0, stored):
+        output += thought or 0
+    return Usage(
+        input_tokens=read,
+        output_tokens=output,
+        cache_read_input_tokens=cached,
+        cache_creation_input_tokens=created,
+        reasoning_tokens=thought,
+        source="reported",
+    )

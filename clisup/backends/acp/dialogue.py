@@ -1,0 +1,321 @@
+"""The client's side of the Agent Client Protocol, version 1: one process, one session, one prompt.
+
+`initialize` was said at the start; each answer says what to ask next: session/new (or resume, or load), the model, the mode,
+session/prompt, and the end of input. For a permission the agent waits until somebody has a word on it; whatever else it asks
+meanwhile is answered at once, so that it never waits for us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from clisup.backends.acp.dialect import AcpDialect
+from clisup.backends.acp.frames import options_of, outcome, read_frame, reply_text, request_text
+from clisup.backends.acp.settings import Setting, mode_setting, model_setting
+from clisup.backends.acp.updates import SAID, Updates
+from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.base import END_OF_INPUT, Background, Carried, Decoded, LaunchRequest, Terminal
+from clisup.backends.frames import MalformedError, get_dict, get_int, get_str, too_deep
+from clisup.backends.lines import unparsed
+from clisup.backends.long_texts import acp_passes_on
+from clisup.core.content import Content, Image
+from clisup.core.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
+from clisup.core.framing import Line
+from clisup.core.usage import Usage
+
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder"]
+
+PROTOCOL_VERSION = 1
+QUIET = "_clisup/quiet"  # a method of nobody's: its refusal shows that what was sent before it has all come
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_LARGEST_ID = 2**63
+_NOTHING = Decoded(())
+_STOPS: dict[str, tuple[TurnErrorKind, str]] = {
+    "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
+    "max_turn_requests": ("max_turns", "the agent's limit of model requests in one turn is reached"),
+    "refusal": ("refusal", "the agent refuses to go on"),
+    "cancelled": ("cancelled", "the turn was cancelled"),
+}
+
+
+class AcpDecoder:
+    """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images as they are to be sent."""
+
+    passes_on = staticmethod(acp_passes_on)
+
+    def __init__(
+        self,
+        dialect: AcpDialect,
+        carried: Carried,
+        request: LaunchRequest,
+        mcp_servers: list[dict[str, Any]],
+        prompt: Content,
+    ) -> None:
+        self._dialect = dialect
+        self._carried_usd = carried.cost_usd
+        self._request = request
+        self._mcp_servers = mcp_servers
+        self._prompt = prompt
+        self._updates = Updates(dialect)
+        self._said = 0  # requests; the number of the last one is the id that an answer must have
+        self._asked: str | None = "initialize"
+        self._then: _Then = AcpDecoder._initialized
+        self._version: str | None = None
+        self._session: str | None = request.native_session_id if request.resume else None
+        self._settings: list[Setting] = []
+        self._model: str | None = None
+        self._mode: str | None = None
+        self._loaded = False  # by session/load, which replays
+        self._unsettled = False
+        self._questions = Questions(request.run)
+
+    @property
+    def background(self) -> Background:
+        """The protocol has no background work."""
+        return {}
+
+    def interrupt(self) -> str | None:
+        """session/cancel, while the prompt runs; before it there is nothing to cancel, and a signal has to do."""
+        if self._asked != "session/prompt":
+            return None
+        return request_text(None, "session/cancel", {"sessionId": self._session})
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The option of an open permission request that says so; `cancelled`, too, is a word that the agent waits for."""
+        return self._questions.answer(approval_id, answer)
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, what to answer, and the turn's end with the answer to the prompt. Never raises."""
+        if line.oversize:
+            return unparsed(line, "oversize")
+        if not line.data.strip():
+            return _NOTHING
+        frame = read_frame(line)
+        if frame is None:
+            return unparsed(line, "malformed" if line.complete else "truncated")
+        try:
+            return self._frame(frame, line)
+        except LookupError:
+            return unparsed(line, "unknown_type")
+        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+            return unparsed(line, "malformed")
+
+    def _frame(self, frame: dict[str, Any], line: Line) -> Decoded:
+        method = get_str(frame, "method")
+        if method is None:
+            return self._answer(frame)
+        if "id" in frame:
+            return self._asked_by_agent(frame, method, line)
+        if too_deep(line.data, frame):
+            raise MalformedError("nested too deep")
+        if method != "session/update":  # an extension of the agent's, which needs no answer
+            return Decoded((BackendStatus(status="notification", detail=method[:200]),))
+        return Decoded(self._update(get_dict(frame, "params")))
+
+    def _update(self, params: dict[str, Any]) -> Sequence[EventBase]:
+        update = get_dict(params, "update")
+        name = get_str(update, "sessionUpdate")
+        if self._asked != "session/prompt" and name in SAID:
+            # Before the prompt: what session/load replays, also after its answer (gemini 0.61.0 goes on behind it), or
+            # a new mode told as a message (gemini, too). None of it answers the prompt.
+            self._unsettled = self._loaded
+            return () if self._asked else (BackendStatus(status="late_update", detail=name),)
+        events = self._updates.take(update)
+        if name == "current_mode_update" and self._asked != "session/prompt":
+            self._mode = get_str(update, "currentModeId") or self._mode
+            return ()
+        return events
+
+    # What the agent asks
+
+    def _asked_by_agent(self, frame: dict[str, Any], method: str, line: Line) -> Decoded:
+        number = frame["id"]
+        if isinstance(number, bool) or not isinstance(number, int | str | None):
+            raise MalformedError("an id that is none")
+        if isinstance(number, int) and abs(number) > _LARGEST_ID:
+            raise MalformedError("an id that JSON readers cannot keep")
+        if self._asked is None:  # stdin is closed
+            return unparsed(line, "unknown_type")
+        if method != "session/request_permission":
+            error = {"code": _METHOD_NOT_FOUND, "message": f'"Method not found": {method[:200]}'}
+            event = BackendStatus(status="request_refused", detail=method[:200])
+            return Decoded((event,), replies=(reply_text(number, {"error": error}),))
+        params = get_dict(frame, "params")
+        call = get_dict(params, "toolCall")
+        if too_deep(line.data, frame) or not get_str(call, "toolCallId"):
+            error = {"code": _INVALID_PARAMS, "message": "cannot read this tool call"}
+            return replace(unparsed(line, "malformed"), replies=(reply_text(number, {"error": error}),))
+        return Decoded(self._permission(number, params, call))
+
+    def _permission(self, number: int | str | None, params: dict[str, Any], call: dict[str, Any]) -> list[EventBase]:
+        told, use, title = self._updates.asked(call)
+        options = options_of(params)
+
+        def word(answer: ApprovalAnswer) -> str:
+            return reply_text(number, {"result": {"outcome": outcome(options, answer)}})
+
+        question = self._questions.ask(
+            number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
+            reason=title,
+        )  # fmt: skip
+        return [*told, question]
+
+    # What the agent answers
+
+    def _answer(self, frame: dict[str, Any]) -> Decoded:
+        number = frame.get("id")
+        if isinstance(number, bool) or number != self._said or self._asked is None:
+            raise MalformedError("an answer that nobody waits for")
+        if "result" not in frame and not isinstance(frame.get("error"), dict):
+            raise MalformedError("neither result nor error")
+        if "error" in frame and frame["error"] is not None:
+            if self._asked == QUIET:
+                return self._next()
+            return self._end(self._dialect.failure(get_dict(frame, "error"), self._asked))
+        return self._then(self, get_dict(frame, "result"))
+
+    def _initialized(self, result: dict[str, Any]) -> Decoded:
+        version = get_int(result, "protocolVersion")
+        if version != PROTOCOL_VERSION:
+            return self._fail(
+                "protocol",
+                f"cannot talk to the agent, because it speaks version {version} of the Agent Client Protocol and clisup "
+                f"speaks {PROTOCOL_VERSION}; take a version of the agent that speaks it",
+            )
+        agent = get_dict(result, "agentInfo")
+        self._version = get_str(agent, "version")
+        self._updates.habits = self._dialect.habits(get_str(agent, "name"))
+        can = get_dict(result, "agentCapabilities")
+        for server in self._mcp_servers:
+            transport = server.get("type")
+            if transport and get_dict(can, "mcpCapabilities").get(transport) is not True:
+                return self._fail(
+                    "invalid_request",
+                    f"cannot give the MCP server {server['name']!r} to the agent, because it takes none over {transport}; "
+                    "take a server that is started as a command",
+                )
+        if self._request.images and get_dict(can, "promptCapabilities").get("image") is not True:
+            return self._fail(
+                "invalid_request",
+                "cannot send the agent an image, because it takes none in its prompts; send text alone",
+            )
+        where = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
+        if self._session is None:
+            return self._ask("session/new", where, AcpDecoder._opened)
+        if isinstance(get_dict(can, "sessionCapabilities").get("resume"), dict):
+            return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
+        if can.get("loadSession") is True:
+            return self._ask("session/load", {"sessionId": self._session, **where}, AcpDecoder._opened)
+        return self._fail(
+            "session_not_found",
+            "cannot go on with this session, because the agent offers neither session/resume nor session/load; "
+            "open a new session for each prompt",
+        )
+
+    def _opened(self, result: dict[str, Any]) -> Decoded:
+        self._session = self._session or get_str(result, "sessionId")
+        if not self._session:
+            return self._fail("protocol", "cannot prompt the agent, because its answer to session/new has no sessionId")
+        self._unsettled = self._loaded = self._asked == "session/load"
+        asked = (
+            model_setting(self._request.model, result),
+            mode_setting(self._request.permission_mode, result),
+        )
+        for setting in asked:
+            if setting.error is not None:
+                return self._end(setting.error)
+        self._model, self._mode = (setting.value for setting in asked)
+        self._settings = [setting for setting in asked if setting.method]
+        return self._next()
+
+    def _next(self) -> Decoded:
+        """The next setting, or the prompt, once a round trip has passed in which nothing old was told."""
+        if self._settings:
+            setting = self._settings.pop(0)
+            return self._ask(
+                setting.method, {"sessionId": self._session, **setting.params}, lambda dialogue, _: dialogue._next()
+            )
+        if self._unsettled:
+            self._unsettled = False
+            return self._ask(QUIET, {"sessionId": self._session}, lambda dialogue, _: dialogue._next())
+        init = SessionInit(
+            native_session_id=self._session,
+            model=self._model,
+            permission_mode=self._mode,
+            backend_version=self._version,
+        )
+        blocks = [_block(part) for part in self._prompt]
+        asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, AcpDecoder._prompted)
+        return replace(asked, events=(init,))
+
+    def _ask(self, method: str, params: dict[str, Any], then: _Then) -> Decoded:
+        self._said += 1
+        self._asked, self._then = method, then
+        return Decoded((), replies=(request_text(self._said, method, params),))
+
+    # The end
+
+    def _prompted(self, result: dict[str, Any]) -> Decoded:
+        reason = get_str(result, "stopReason")
+        usage = self._usage(result)
+        if reason is None:
+            return self._fail("protocol", "the agent's answer to session/prompt has no stopReason")
+        kind, message = _STOPS.get(reason, (None, ""))
+        if kind:
+            return self._end(TurnError(kind=kind, message=message), reason, usage)
+        events = self._updates.finish()
+        words = self._updates.failure
+        error = self._dialect.failure({"message": words}, "session/prompt") if words else None
+        ended = self._end(error, reason, usage)
+        return replace(ended, events=(*events, *ended.events))
+
+    def _usage(self, result: dict[str, Any]) -> Usage | None:
+        """The turn's tokens. Where the agent counts its last request alone, those after a tool are too few."""
+        usage = self._dialect.usage(result)
+        if usage and self._updates.habits.usage_of_last_request and self._updates.ran_tools:
+            return usage.model_copy(update={"source": "estimated"})
+        return usage
+
+    def _fail(self, kind: TurnErrorKind, message: str) -> Decoded:
+        return self._end(TurnError(kind=kind, message=message))
+
+    def _end(self, error: TurnError | None, reason: str | None = None, usage: Usage | None = None) -> Decoded:
+        self._asked = None
+        events = [*self._updates.finish(), *self._questions.close()]
+        share, total = self._cost()
+        terminal = Terminal(
+            is_error=error is not None,
+            text="" if error else self._updates.text,
+            stop_reason=reason,
+            usage=usage or self._updates.usage or Usage(),
+            cost_usd=share,
+            cost_total_usd=total,
+            error=error,
+            interrupted=error is not None and error.kind == "cancelled",
+        )
+        return Decoded(events, terminal, (END_OF_INPUT,))
+
+    def _cost(self) -> tuple[float | None, float | None]:
+        """The turn's cost, and the session's to carry over."""
+        told, carried = self._updates.cost_usd, self._carried_usd
+        if told is None:
+            return None, carried
+        if not self._request.resume or self._dialect.cost_spans == "process":
+            return told, None if carried is None else carried + told
+        if self._dialect.cost_spans is None or carried is None:
+            return None, told
+        return (told - carried if told >= carried else told), told
+
+
+def _block(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image", "mimeType": part.media_type, "data": part.data}
+
+
+_Then = Callable[[AcpDecoder, dict[str, Any]], Decoded]
+"""What an answer is taken by: no bound method, which would keep its decoder past the end."""

@@ -1,0 +1,130 @@
+"""Why an ACP agent's turn failed: JSON-RPC errors, and exits without an answer, as the kinds that programs branch on.
+
+The codes are those of the protocol's schema (SDK 2.4.0). What a provider said is not standardised: agents put an HTTP status
+into the code (gemini 0.61.0), into `data`, or into the message only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clisup.backends.api_words import plain_words
+from clisup.backends.base import RunEnd
+from clisup.backends.endings import crashed, last_words
+from clisup.backends.frames import get_dict, get_int, get_number, get_str
+from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
+from clisup.core.events import TurnError, TurnErrorKind
+
+__all__ = ["ERRORS", "explain_end", "explain_error"]
+
+_MESSAGE_MAX = 4096
+_STATUS_NAMES = ("status", "statusCode", "status_code", "httpStatus", "http_status", "code")
+_WAIT_NAMES = ("retryAfter", "retry_after", "retryAfterSeconds", "retry_after_s")
+_STATUS_IN_TEXT = re.compile(
+    r"(?:^(?:Error: )?|\b(?:status(?: code)?|HTTP|API Error|Last error|code)\b[\"':= ]{0,4}|\bRequest rejected \()([45]\d\d)\b",
+    re.IGNORECASE,
+)
+_HOLLOW = ("Internal error", "Invalid params", "Invalid request")  # the SDKs' own words, where `data` says more
+_STARTS_SESSION = ("session/load", "session/resume")
+_LOGIN = "log the agent in as the daemon's user, or give its key in the backend's env"
+
+ERRORS: tuple[ErrorRule, ...] = (
+    ErrorRule("code", "-32000", "authentication", _LOGIN),
+    ErrorRule("code", "-32002", "session_not_found", "open a new session"),
+    ErrorRule("code", "-32800", "cancelled"),
+    ErrorRule("code", "-32700", "protocol"),
+    ErrorRule("code", "-32600", "protocol"),
+    ErrorRule("code", "-32601", "protocol", "the agent lacks a method that it has to have"),
+    ErrorRule("code", "-32602", "invalid_request"),
+    ErrorRule("code", "-32603", "server"),
+    ErrorRule("status", "400", "invalid_request"),
+    ErrorRule("status", "401", "authentication", _LOGIN),
+    ErrorRule("status", "402", "quota_exceeded"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "404", "model_not_found"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "529", "overloaded"),
+    ErrorRule("status", "503", "overloaded"),
+    ErrorRule("text", r"(?i)insufficient_quota|usage limit|quota (?:was |is )?exceeded|exceeded your current quota", "quota_exceeded"),
+    ErrorRule("text", r"(?i)context[ _]length|maximum context|context window|prompt is too long|too many tokens", "context_overflow"),
+    ErrorRule("text", r"(?i)rate.?limit|too many requests", "rate_limit"),
+    ErrorRule("text", r"(?i)overloaded", "overloaded"),
+    ErrorRule("text", r"(?i)api key|unauthori[sz]ed|not logged in|authenticat", "authentication", _LOGIN),
+    ErrorRule("text", r"ECONNREFUSED|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|(?i:fetch failed|connection error)", "network"),
+    ErrorRule("stderr", r"(?i)api key|not logged in|set an auth method|no auth type", "authentication", _LOGIN),
+    ErrorRule("stderr", r"(?i)unknown (?:option|argument)|unexpected argument", "invalid_request", "mend the backend's command"),
+)  # fmt: skip
+_EXACT = frozenset({-32000, -32800, -32601, -32700, -32600})  # these mean one thing; the others are said of everything
+
+
+def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str) -> TurnError:
+    """The kind of a JSON-RPC error: its code where that means one thing, an HTTP status, the text, then the general code."""
+    code, text = get_int(error, "code"), get_str(error, "message") or "no message"
+    said = _details(error)
+    whole = text if not said or said in text else said if text in _HOLLOW else f"{text}: {said}"
+    words = plain_words(whole)
+    data = get_dict(error, "data")
+    status = _status(code, data, whole)
+    kind, advice = _kind(Taxonomy(rules), code, status, whole)
+    if method in _STARTS_SESSION and kind in ("invalid_request", "server", "protocol", "model_not_found"):
+        kind, advice = "session_not_found", "open a new session"
+    elif code == -32002 and method not in _STARTS_SESSION:
+        kind = "invalid_request"
+    waits = [wait for name in _WAIT_NAMES if (wait := get_number(data, name)) is not None]
+    return TurnError(
+        kind=kind,
+        message=f"the agent refused {method}: {words[:_MESSAGE_MAX]}" + (f"; {advice}" if advice else ""),
+        retryable=kind in RETRYABLE,
+        retry_after_s=waits[0] if waits else None,
+        http_status=status,
+    )
+
+
+def _kind(rules: Taxonomy, code: int | None, status: int | None, text: str) -> tuple[TurnErrorKind, str]:
+    return next(_found(rules, code, status, text), ("server", ""))
+
+
+def _found(rules: Taxonomy, code: int | None, status: int | None, text: str) -> Iterator[tuple[TurnErrorKind, str]]:
+    general = rules.exact("code", code)
+    if general and code in _EXACT:
+        yield general.kind, general.advice
+    spent = rules.search("text", text)
+    if spent and spent.kind in ("quota_exceeded", "context_overflow"):  # they come as 429 and 400 too
+        yield spent.kind, spent.advice
+    if rule := rules.exact("status", status):
+        yield rule.kind, rule.advice
+    if status is not None:
+        yield ("server" if status >= 500 else "invalid_request"), ""
+    for rule in (spent, general):
+        if rule:
+            yield rule.kind, rule.advice
+
+
+def _details(error: dict[str, Any]) -> str:
+    """The cause, where the message only says that there is one: `data` as text, or its own message."""
+    data = error.get("data")
+    if isinstance(data, str):
+        return data
+    data = data if isinstance(data, dict) else {}
+    return next((text for name in ("details", "message", "detail") if (text := get_str(data, name))), "")
+
+
+def _status(code: int | None, data: dict[str, Any], text: str) -> int | None:
+    told = [code, *(get_int(data, name) for name in _STATUS_NAMES)]
+    for value in told:
+        if value is not None and 400 <= value <= 599:
+            return value
+    found = _STATUS_IN_TEXT.search(text)
+    return int(found[1]) if found else None
+
+
+def explain_end(rules: Sequence[ErrorRule], end: RunEnd) -> TurnError:
+    """Why a run ended without an answer to the prompt. The message holds the end of stderr."""
+    tail = last_words(end)
+    if rule := Taxonomy(rules).search("stderr", tail):
+        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}" if rule.advice else tail)
+    return crashed("the agent", end, before="before it answered the prompt")

@@ -1,0 +1,115 @@
+"""Model and mode of an ACP session: what an agent offers, and the request that chooses it.
+
+Two ways are in use: `configOptions` with session/set_config_option (the schema of SDK 2.4.0), and the older `modes` with
+session/set_mode (still in it) and `models` with session/set_model (gone from it; gemini 0.61.0 has only that one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from clisup.backends.frames import get_dict, get_str
+from clisup.core.events import TurnError, TurnErrorKind
+
+__all__ = ["Setting", "mode_setting", "model_setting"]
+
+_LISTED = 20  # names in a message
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One choice: `value` is in force once `method` (none where it is so already) was answered; or why it cannot be."""
+
+    value: str | None
+    method: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    error: TurnError | None = None
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """What can be chosen: each value with the name that people see."""
+
+    current: str | None
+    values: dict[str, str]
+    method: str
+    name: str  # of the parameter that takes the value
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def model_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
+    """The model for this turn; `opened` is the answer to session/new, load or resume."""
+    offer = _option(opened, "model") or _listed(
+        get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
+    )
+    return _choose("model", wanted, offer, "model_not_found")
+
+
+def mode_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
+    """The permission mode for this turn. The one-shot request goes first: every agent with modes takes it."""
+    offer = _listed(get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId")
+    return _choose("permission mode", wanted, offer or _option(opened, "mode"), "invalid_request")
+
+
+def _choose(what: str, wanted: str | None, offer: _Offer | None, kind: TurnErrorKind) -> Setting:
+    if wanted is None:
+        return Setting(offer.current if offer else None)
+    if offer is None:
+        message = (
+            f"cannot use {what} {wanted!r}, because the agent lets no {what} be chosen; open a session without one"
+        )
+        return Setting(None, error=TurnError(kind="invalid_request", message=message))
+    # By its name, too: qwen 0.24.4 calls the model `fake` by the value `$runtime|openai|fake(openai)`.
+    named = [value for value, name in offer.values.items() if name == wanted]
+    value = wanted if wanted in (offer.current, *offer.values) or len(named) != 1 else named[0]
+    if value == offer.current:
+        return Setting(value)
+    if value not in offer.values:
+        listed = ", ".join([*offer.values][:_LISTED]) + (", ..." if len(offer.values) > _LISTED else "")
+        message = f"cannot use {what} {wanted!r}, because the agent has no such {what}; it has: {listed or 'none'}"
+        return Setting(None, error=TurnError(kind=kind, message=message))
+    return Setting(value, offer.method, {**offer.extra, offer.name: value})
+
+
+def _listed(state: dict[str, Any], current: str, listed: str, method: str, name: str) -> _Offer | None:
+    items = state.get(listed)
+    if not isinstance(items, list):
+        return None
+    return _Offer(get_str(state, current), _named(items, "id" if name == "modeId" else name), method, name)
+
+
+def _option(opened: dict[str, Any], category: str) -> _Offer | None:
+    """The selector of this category, or of this id where the agent names no category."""
+    options = opened.get("configOptions")
+    for option in options if isinstance(options, list) else ():
+        if not isinstance(option, dict) or option.get("type") != "select":
+            continue
+        if (get_str(option, "category") or get_str(option, "id")) == category:
+            extra = {"configId": get_str(option, "id")}
+            return _Offer(
+                get_str(option, "currentValue"),
+                _values(option.get("options")),
+                "session/set_config_option",
+                "value",
+                extra,
+            )
+    return None
+
+
+def _values(options: Any) -> dict[str, str]:
+    """The values of a selector; they may stand in groups, one level deep."""
+    values: dict[str, str] = {}
+    for option in options if isinstance(options, list) else ():
+        inner = option.get("options") if isinstance(option, dict) else None
+        values |= _named(inner if isinstance(inner, list) else [option], "value")
+    return values
+
+
+def _named(items: list[Any], key: str) -> dict[str, str]:
+    """Each item's value, and its name."""
+    return {
+        value: get_str(item, "name") or value
+        for item in items
+        if isinstance(item, dict) and (value := get_str(item, key))
+    }

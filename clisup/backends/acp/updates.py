@@ -1,0 +1,281 @@
+"""`session/update` of the Agent Client Protocol (version 1) as events: messages made from chunks, tools from their updates.
+
+Names and fields are those of the protocol's schema (`@agentclientprotocol/sdk` 2.4.0, `schema/v1`). An agent tells a
+message in pieces only and never says where one ends, so its whole and its end are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from clisup.backends.acp.dialect import AcpDialect, Habits
+from clisup.backends.acp.tools import Tool, block_of, result_of
+from clisup.backends.claude.frames import join_halves
+from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    Block,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    ToolProgress,
+    ToolUse,
+    UsageReport,
+)
+from clisup.core.usage import Usage
+
+__all__ = ["CHUNKS", "SAID", "SILENT", "Updates"]
+
+DETAIL_CHARS = 2000  # of a text that is only told about; the whole line is in the spool
+_ENDED = ("completed", "failed")
+CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
+SAID = frozenset({*CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan"})
+"""Updates that tell of a conversation. Before the prompt was sent they can only be an older one, replayed."""
+SILENT = frozenset(
+    {
+        "user_message_chunk",  # an echo of the prompt, which is known
+        "available_commands_update",  # for menus
+        "config_option_update",  # the settings of a person's screen; the model is asked for before the prompt
+        "compaction_summary_chunk",  # a piece of what the later compaction_update tells
+    }
+)
+
+
+class _Message:
+    """The message that is being streamed. Its texts are kept in pieces until its end."""
+
+    def __init__(self, message_id: str, native_id: str | None) -> None:
+        self.id = message_id
+        self.native_id = native_id
+        self.blocks: list[Block | tuple[Literal["text", "thinking"], list[str]]] = []
+        self.held = ""  # the first half of a surrogate pair, whose other half is in the next chunk
+
+    def add(self, kind: Literal["text", "thinking"], text: str) -> list[EventBase]:
+        whole, self.held = join_halves(self.held + text)
+        if not whole:
+            return []
+        last = self.blocks[-1] if self.blocks else None
+        if not isinstance(last, tuple) or last[0] != kind:
+            last = (kind, [])
+            self.blocks.append(last)
+        last[1].append(whole)
+        return [ContentDelta(kind=kind, text=whole, index=len(self.blocks) - 1, message_id=self.id)]
+
+    def whole(self) -> tuple[Block, ...]:
+        return tuple(
+            Block(kind=block[0], text="".join(block[1])) if isinstance(block, tuple) else block for block in self.blocks
+        )
+
+
+class Updates:
+    """One turn's conversation, in the words of one agent (`dialect`).
+
+    `text` is the turn's final text, `usage` the sum of what single chunks told. `habits` are known from `initialize` on.
+    """
+
+    def __init__(self, dialect: AcpDialect) -> None:
+        self._dialect = dialect
+        self._tool_name = dialect.tool_name
+        self._message: _Message | None = None
+        self._count = 0
+        self._tools: dict[str, Tool] = {}
+        self._growing: Tool | None = None
+        self.habits = Habits()
+        self._last_chunk = ""
+        self._system_error = False
+        self.text = ""
+        self.usage: Usage | None = None
+        self.cost_usd: float | None = None
+
+    def take(self, update: dict[str, Any]) -> list[EventBase]:
+        """The events of one update. Raises LookupError for a kind that is not known, MalformedError for a broken one."""
+        name = get_str(update, "sessionUpdate") or ""
+        if name in SILENT:
+            return []
+        handler = None if name in CHUNKS else _HANDLERS[name]
+        events = self._grown(update)
+        return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
+
+    def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
+        """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
+        tool = self._known(call)
+        events = [] if tool.announced else self._announce(tool)
+        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        return events, use, get_str(tool.fields, "title")
+
+    @property
+    def failure(self) -> str | None:
+        """The agent's words for the failed request that ended its turn, where it answers one with `end_turn`."""
+        if self._system_error:
+            return self.text.strip() or "the agent ended in a system error"
+        prefix = self.habits.error_prefix
+        return self._last_chunk if prefix and self._last_chunk.startswith(prefix) else None
+
+    @property
+    def ran_tools(self) -> bool:
+        """Whether a tool ended, after which the model is asked again."""
+        return any(tool.ended for tool in self._tools.values())
+
+    def finish(self) -> list[EventBase]:
+        """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""
+        events = self._end_message()
+        for tool in self._tools.values():
+            if not tool.announced:
+                events += self._announce(tool)
+        return events
+
+    # Messages
+
+    def _chunk(self, kind: Literal["text", "thinking"], update: dict[str, Any]) -> list[EventBase]:
+        content, meta = get_dict(update, "content"), get_dict(update, "_meta")
+        block = None if content.get("type") == "text" else block_of(content)
+        text = get_str(content, "text") if block is None else None
+        if (block is None and text is None) or not get_str(content, "type"):
+            raise MalformedError("a chunk without content")
+        if text and self._dialect.is_note(meta):
+            return self._note(text)
+        usage = self._dialect.chunk_usage(meta)
+        events: list[EventBase] = []
+        if text != "":  # an empty chunk only carries what is beside it
+            self._last_chunk = text or "" if kind == "text" else ""
+            message = self._begin(get_str(update, "messageId"), events)
+            if block is None:
+                events += message.add(kind, text or "")
+            else:
+                message.blocks.append(block)
+        if usage is None:
+            return events
+        self.usage = usage if self.usage is None else self.usage + usage
+        return events + self._end_message(usage)  # a request's tokens are told after its answer
+
+    def _note(self, text: str) -> list[EventBase]:
+        """The agent's own words, told as if the model had said them."""
+        events = self._end_message()
+        self._count += 1
+        name = f"message-{self._count}"
+        note = AssistantMessage(message_id=name, blocks=(Block(kind="text", text=text),), synthetic=True)
+        return [*events, MessageStart(message_id=name), note, MessageStop(message_id=name)]
+
+    def _begin(self, native: str | None, events: list[EventBase]) -> _Message:
+        """The message that a chunk belongs to; what its beginning gives is put into `events`."""
+        message = self._message
+        if message is not None and (native is None or native == message.native_id):
+            return message
+        events += self._end_message()
+        self._count += 1
+        # Unique within the turn; an agent's own id, where it gives one, may come again after a tool call.
+        message_id = f"message-{self._count}" if native is None else f"{native}#{self._count}"
+        self._message = _Message(message_id, native)
+        events.append(MessageStart(message_id=message_id))
+        return self._message
+
+    def _end_message(self, usage: Usage | None = None) -> list[EventBase]:
+        message = self._message
+        if message is None:
+            return []
+        self._message = None
+        events: list[EventBase] = []
+        if message.held:  # the other half never came: one unknown character
+            last = message.blocks[-1] if message.blocks else None
+            kind = last[0] if isinstance(last, tuple) else "text"
+            message.held = ""
+            events += message.add(kind, "\ufffd")
+        blocks = message.whole()
+        self.text = "".join(block.text or "" for block in blocks if block.kind == "text")
+        if blocks:
+            events.append(AssistantMessage(message_id=message.id, blocks=blocks))
+        return [*events, MessageStop(message_id=message.id, usage=usage)]
+
+    # Tools
+
+    def _known(self, update: dict[str, Any]) -> Tool:
+        tool_id = get_str(update, "toolCallId")
+        if not tool_id:
+            raise MalformedError("a tool call without toolCallId")
+        tool = self._tools.setdefault(tool_id, Tool(tool_id))
+        tool.learn(update)
+        if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
+            tool.fields.setdefault("name", tool.fields.get("title"))
+        return tool
+
+    def _tool(self, update: dict[str, Any]) -> list[EventBase]:
+        """A call is told once its input is known: with it, or with the news that the tool runs.
+
+        A pending call is not waited for in general: Copilot CLI 1.0.102 never says that a tool runs.
+        """
+        tool = self._known(update)
+        status = get_str(update, "status") or "pending"
+        if tool.ended:
+            return []
+        was_announced = tool.announced
+        events: list[EventBase] = []
+        has_input = bool(tool.fields.get("rawInput"))
+        if not tool.announced and (status != "pending" or (has_input and self.habits.pending_input == "whole")):
+            events += self._announce(tool)
+        elif has_input and self.habits.pending_input == "grows":
+            self._growing = tool
+        if status in _ENDED:
+            tool.ended = True
+            self.text = self._last_chunk = ""  # what was said before a tool's end is not the last word
+            return [*events, result_of(tool, is_error=status == "failed")]
+        if was_announced:
+            events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
+        return events
+
+    def _grown(self, update: dict[str, Any]) -> list[EventBase]:
+        """The call whose input is whole by now, because `update` does not add to it."""
+        tool = self._growing
+        if tool is None or ("rawInput" in update and update.get("toolCallId") == tool.id):
+            return []
+        self._growing = None
+        return [] if tool.announced else self._announce(tool)
+
+    def _announce(self, tool: Tool) -> list[EventBase]:
+        tool.announced = True
+        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        return [*self._end_message(), use]
+
+    def _session_info(self, update: dict[str, Any]) -> list[EventBase]:
+        """A title for lists; with codex-acp 2.6.0 also the thread's state, whose `systemError` a final text explains."""
+        state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
+        if state is None:
+            return []
+        self._system_error = state == "systemError"
+        if not self._system_error:
+            return []
+        events, self.text = self._end_message(), ""
+        return events
+
+    def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
+        cost = get_dict(update, "cost")
+        if cost.get("currency") == "USD":
+            self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 says 0 of a model without a price
+        used = get_int(update, "used")
+        return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
+
+
+def _status(status: str, detail: str | None) -> list[EventBase]:
+    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
+
+
+def _plan(update: dict[str, Any]) -> list[EventBase]:
+    entries = update.get("entries")
+    if not isinstance(entries, list):
+        raise MalformedError("a plan without entries")
+    lines = [f"[{get_str(e, 'status') or '?'}] {get_str(e, 'content') or ''}" for e in entries if isinstance(e, dict)]
+    return _status("plan", "\n".join(lines))
+
+
+_HANDLERS: dict[str, Callable[[Updates, dict[str, Any]], list[EventBase]]] = {
+    "tool_call": Updates._tool,
+    "tool_call_update": Updates._tool,
+    "plan": lambda _, update: _plan(update),
+    "current_mode_update": lambda _, update: _status("permission_mode", get_str(update, "currentModeId")),
+    "usage_update": Updates._usage_update,
+    "session_info_update": Updates._session_info,
+    "notice": lambda _, update: _status("notice", get_str(update, "description") or get_str(update, "title")),
+    "compaction_update": lambda _, update: _status("compaction", get_str(update, "status")),
+}

@@ -1,0 +1,1 @@
+"""Claude Code: how it is started, and its stream-json as events."""

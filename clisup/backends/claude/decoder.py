@@ -1,0 +1,394 @@
+"""claude's stdout (`--output-format stream-json --include-partial-messages --verbose`) as events.
+
+Frames were recorded with claude 2.1.329 and spot-checked with 2.1.197. Three ways through this file: the frequent
+frames (`stream_event`, `assistant`, `user`) are decoded straight into typed structs; the rare ones go by name through
+tables; what neither knows, or what is no JSON object at all, becomes `unparsed`. Nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.base import Background, Carried, Control, Decoded, LaunchRequest
+from clisup.backends.claude.approvals import asked, declined, withdrawn
+from clisup.backends.claude.blocks import blocks_of, tool_result, tool_uses, user_text
+from clisup.backends.claude.errors import Report, explain_hook
+from clisup.backends.claude.frames import (
+    SAID,
+    Assistant,
+    BlockDelta,
+    BlockStop,
+    HotFrame,
+    MessageDelta,
+    MessageStartEvent,
+    MessageStopEvent,
+    StreamEvent,
+    System,
+    User,
+    decode_any,
+    decode_hot,
+    mend,
+    raw_delta_text,
+)
+from clisup.backends.claude.live import INTERRUPT, LiveState, control_line, control_request
+from clisup.backends.claude.messages import Messages
+from clisup.backends.claude.rare_frames import PLAIN, RARE, SILENT, STREAM_SILENT, rate_limit
+from clisup.backends.claude.result import Denials, terminal_of
+from clisup.backends.claude.stretch import stretch
+from clisup.backends.claude.tasks import Tasks
+from clisup.backends.frames import MalformedError, get_dict, get_str, too_deep
+from clisup.backends.lines import unparsed
+from clisup.backends.long_texts import claude_passes_on
+from clisup.core.events import AssistantMessage, Block, EventBase, TurnError
+from clisup.core.framing import Line
+from clisup.core.stretch import Stretch
+
+__all__ = ["ClaudeDecoder"]
+
+_NOTHING = Decoded(())
+_NO_FAILURE = Report()
+_HOT_TYPES = frozenset({"stream_event", "assistant", "user"})
+_SYNTHETIC = "<synthetic>"
+_LOCAL_OUTPUT = "<local-command-"
+_STREAM_EVENTS = STREAM_SILENT.keys() | {"message_start", "content_block_delta", "message_stop"}
+_DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_delta"}
+
+
+class ClaudeDecoder:
+    """One claude process's stdout to events, from the first line of a turn on.
+
+    `carried` is the running cost at the turn's start. After a `result` the decoder is ready for the next turn of the
+    same process (a follow-up after background work) with the total that this result told, so it need not be made anew
+    there.
+    """
+
+    passes_on = staticmethod(claude_passes_on)
+
+    def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        self._questions = Questions(request.run if request is not None else 0)
+        self._live = LiveState() if request is not None and request.live else None
+        self._carried_usd = carried.cost_usd
+        self._messages = Messages()
+        self._tasks = Tasks(carried.background)
+        self._denials = Denials()
+        self._failure = _NO_FAILURE
+        self._resets_at: str | None = None
+        self._refused: TurnError | None = None  # the prompt, by a hook
+
+    @property
+    def background(self) -> Background:
+        """Background tasks announced and not ended: while there are any, the process is wanted after its result.
+
+        A decoder made anew for a follow-up turn needs them in `Carried`.
+        """
+        return self._tasks.background
+
+    def interrupt(self) -> str | None:
+        """A live process ends its turn when asked (10 ms, 2.1.329) and lives on; one-shot claude listens to signals alone.
+
+        What it was told while it worked goes with the turn.
+        """
+        return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
+
+    def control(self, request_id: str, control: Control, value: str | None) -> str | None:
+        """The line that has a live process do it; its answer names the request again."""
+        return control_line(request_id, control, value) if self._live else None
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The ids of the prompts with which a live process has begun its turn."""
+        return self._live.prompts if self._live else ()
+
+    @property
+    def idle(self) -> bool:
+        """A live process has said that it has nothing left to do, background work aside."""
+        return self._live is not None and self._live.idle
+
+    @property
+    def ends_when_idle(self) -> bool:
+        """The turn has begun background work. A live process with sub-agents at work is not idle (2.1.330): it has another
+        last word when they have reported.
+        """
+        return self._live is not None and self._tasks.begun
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """The ids of prompts that a live process has said to be cancelled: not begun, or begun and not brought to a good end."""
+        return self._live.given_up if self._live else frozenset()
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The `control_response` to an open permission request of a live process."""
+        return self._questions.answer(approval_id, answer)
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, and the turn's end where it was a `result`. Never raises."""
+        if line.oversize:
+            return unparsed(line, "oversize")
+        try:
+            frame = decode_hot(line.data)
+        except (ValueError, RecursionError):  # no frequent frame, or no frame at all
+            return self._decode_other(line)
+        return self._hot(frame, line, line.data)
+
+    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
+        """What `decode` would say of the lines from there on, in one step; see `stretch_of`."""
+        return stretch(self._messages, self._plain, lines, begin, limit)
+
+    def _decode_other(self, line: Line) -> Decoded:
+        try:
+            return self._rare(decode_any(line.data), line, line.data)
+        except (ValueError, RecursionError):
+            return self._decode_broken(line)
+
+    def _decode_broken(self, line: Line) -> Decoded:
+        """Lines that are not JSON as they stand: some are, once bytes and surrogate halves that are no characters are
+        mended.
+        """
+        if not line.data.strip():
+            return _NOTHING  # an empty line says nothing
+        data = mend(line.data)
+        try:
+            if data == line.data:
+                raise ValueError("nothing to mend")
+            value = decode_any(data)
+        except (ValueError, RecursionError):
+            return unparsed(line, "malformed" if line.complete else "truncated")
+        try:
+            frame = decode_hot(data)
+        except (ValueError, RecursionError):
+            return self._rare(value, line, data)
+        return self._hot(frame, line, data)
+
+    def _hot(self, frame: HotFrame, line: Line, data: bytes) -> Decoded:
+        if type(frame) is StreamEvent:
+            return Decoded(self._stream_event(frame, line, data))
+        try:
+            events = self._told(frame, data)
+        except MalformedError:
+            return unparsed(line, "malformed")
+        if events is not None:
+            return Decoded(events) if events else _NOTHING
+        return self._decode_other(line) if data is line.data else self._rare(decode_any(data), line, data)
+
+    # The frequent frames
+
+    def _told(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
+        """What a frame says that is no delta; None where it is one of the rare ones. Raises MalformedError, with nothing noted."""
+        if type(frame) is StreamEvent:
+            return self._around(frame)
+        if type(frame) is Assistant:
+            return self._assistant(frame, data)
+        if type(frame) is User:
+            return self._user(frame, data)
+        return () if type(frame) is System and "system/" + frame.subtype in SILENT else None
+
+    def _plain(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
+        """The same, with the rare frames that only tell something. Raises ValueError and RecursionError, too."""
+        if type(frame) is System and (key := "system/" + frame.subtype) in PLAIN:
+            value = decode_any(data)
+            if not isinstance(value, dict) or too_deep(data, value):
+                return None
+            return RARE[key](value)
+        return self._told(frame, data)
+
+    def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
+        event = frame.event
+        if type(event) is BlockDelta:
+            return self._delta(event, frame.parent_tool_use_id, line, data)
+        return self._around(frame)
+
+    def _around(self, frame: StreamEvent) -> Sequence[EventBase]:
+        """Of the frames around the deltas."""
+        event, parent = frame.event, frame.parent_tool_use_id
+        if type(event) is MessageStartEvent:
+            return self._messages.start(parent, event.message)
+        if type(event) is BlockStop:
+            return self._messages.stop_block(parent)
+        if type(event) is MessageDelta:
+            self._messages.note_end(parent, event.delta.stop_reason, event.usage)
+            return ()
+        if type(event) is MessageStopEvent:
+            return self._messages.stop(parent, frame.abandoned_blocks)
+        return ()  # STREAM_SILENT says why
+
+    def _delta(self, event: BlockDelta, parent: str | None, line: Line, data: bytes) -> Sequence[EventBase]:
+        delta = event.delta
+        if (found := SAID.get(type(delta))) is None:
+            return ()  # STREAM_SILENT says why
+        kind, text = found[0], getattr(delta, found[1])
+        if data is not line.data:  # it was mended, so halves of surrogate pairs may be in it
+            return self._messages.broken_delta(parent, event.index, kind, raw_delta_text(line.data) or text)
+        return self._messages.delta(parent, event.index, kind, text)
+
+    def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
+        message, parent = frame.message, frame.parent_tool_use_id
+        if not isinstance(message.content, str) and too_deep(data, [block.input for block in message.content]):
+            raise MalformedError("nested too deep")
+        blocks = blocks_of(message.content)
+        synthetic = message.model == _SYNTHETIC or frame.is_api_error_message is True
+        if parent is None:
+            self._failure = _failure_of(frame, blocks) if synthetic else _NO_FAILURE
+        return [
+            *self._messages.confirm(parent, message.id),
+            AssistantMessage(
+                message_id=message.id, blocks=blocks, parent_tool_use_id=parent, synthetic=True if synthetic else None
+            ),
+            *tool_uses(message.content, parent),
+        ]
+
+    def _user(self, frame: User, data: bytes) -> list[EventBase]:
+        """Tool results; and texts, which in a one-shot run are the CLI's own.
+
+        A subagent's first text is the prompt in its Agent call, and a replayed one is the caller's: both are known
+        already.
+        """
+        content, parent = frame.message.content, frame.parent_tool_use_id
+        events: list[EventBase] = []
+        if not isinstance(content, str):
+            if too_deep(data, [block.content for block in content]):
+                raise MalformedError("nested too deep")
+            events += [tool_result(block, parent) for block in content if block.type == "tool_result"]
+            self._denials.see(events)
+        if parent is not None:
+            return events
+        if frame.replay:
+            local = isinstance(content, str) and content.startswith(_LOCAL_OUTPUT)
+            return events + (user_text(content, "local_command_output") if local else [])
+        return events + user_text(content, "synthetic_prompt" if frame.synthetic else "user_message")
+
+    # The rare frames
+
+    def _rare(self, value: object, line: Line, data: bytes) -> Decoded:
+        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+            return unparsed(line, "malformed")
+        key = _key(value)
+        if self._live is not None and (decoded := self._live_frame(self._live, key, value)) is not None:
+            return decoded
+        if key in SILENT:
+            return _NOTHING
+        try:
+            if too_deep(data, value):
+                raise MalformedError("nested too deep")
+            if key == "result":
+                return self._result(value)
+            if key == "control_request":
+                return self._request(value, line)
+            if (stateful := _STATEFUL.get(key)) is not None:
+                return Decoded(stateful(self, value))
+            return Decoded(RARE[key](value))
+        except LookupError:
+            return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
+        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+            return unparsed(line, "malformed")
+
+    @staticmethod
+    def _live_frame(live: LiveState, key: str, frame: dict[str, Any]) -> Decoded | None:
+        """What only a live process says. None: it is decoded as in a one-shot run."""
+        if key == "control_response":
+            return Decoded((), answers=live.answered(frame))
+        if key == "system/session_state_changed":
+            live.changed(frame)
+            return _NOTHING
+        if key == "command_lifecycle":
+            live.followed(frame)
+        elif key == "system/init":
+            live.initialised(frame)
+        return None
+
+    def _request(self, frame: dict[str, Any], line: Line) -> Decoded:
+        """A request of a live process. What is no question for an approval is answered at once, or the turn would wait for ever."""
+        try:
+            return Decoded(asked(self._questions, frame))
+        except (LookupError, MalformedError, ValueError):
+            events, reply = declined(frame)
+        self._denials.see(events)
+        told = Decoded(events) if events else unparsed(line, "unknown_type")
+        return replace(told, replies=(reply,)) if reply is not None and self._live is not None else told
+
+    def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
+        event = rate_limit(frame)
+        if event.status == "rejected":
+            self._resets_at = event.resets_at
+        return [event]
+
+    def _denied(self, frame: dict[str, Any]) -> list[EventBase]:
+        events = RARE["system/permission_denied"](frame)
+        self._denials.see(events)
+        return events
+
+    def _informed(self, frame: dict[str, Any]) -> list[EventBase]:
+        outcome = get_dict(frame, "prompt_submit_outcome")
+        refused = explain_hook(outcome=get_str(outcome, "kind"), reason=get_str(outcome, "reason"))
+        self._refused = refused or self._refused
+        return RARE["system/informational"](frame)
+
+    def _result(self, frame: dict[str, Any]) -> Decoded:
+        failure = replace(self._failure, resets_at=self._resets_at)
+        terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
+        terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self._denials.unlisted))))
+        events = [*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)]
+        self._carried_usd = terminal.cost_total_usd
+        if self._refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
+            terminal = replace(terminal, is_error=True, text="", error=self._refused)
+        self._failure, self._resets_at, self._refused = _NO_FAILURE, None, None
+        return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+
+
+_STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]] = {
+    "system/task_started": lambda decoder, frame: decoder._tasks.started(frame),
+    "system/task_progress": lambda decoder, frame: decoder._tasks.progressed(frame),
+    "system/task_updated": lambda decoder, frame: decoder._tasks.updated(frame),
+    "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
+    "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
+    "system/informational": ClaudeDecoder._informed,
+    "system/permission_denied": ClaudeDecoder._denied,
+    "rate_limit_event": ClaudeDecoder._rate_limit,
+    "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),
+}
+"""The rare frames that a decoder remembers something of. A table in each decoder would hold it, and keep it past its turn."""
+
+
+def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> Report:
+    """What a synthetic message says, for a result that fails. The turn may as well go on: a message of the model after it
+    makes it void.
+    """
+    return Report(
+        text="\n".join(block.text or "" for block in blocks),
+        code=frame.error,
+        api_error=frame.api_error,
+        api_type=frame.api_error_type,
+        status=frame.api_error_status,
+    )
+
+
+def _asked_nobody(frame: dict[str, Any]) -> bool:
+    """Did the CLI only note that a background task is over, without a word to the model?
+
+    That is how 2.1.329 begins where it resumes a session with a task that had not ended: the prompt comes after it.
+    """
+    return frame.get("num_turns") == 0 and frame.get("is_error") is False
+
+
+def _key(frame: dict[str, Any]) -> str:
+    kind: str = frame["type"]
+    return f"system/{get_str(frame, 'subtype')}" if kind == "system" else kind
+
+
+def _is_known(key: str, frame: dict[str, Any]) -> bool:
+    """Whether a frame that no table took is of a type that is known, so that its shape must be the trouble."""
+    if key == "system/None":
+        return True
+    if key not in _HOT_TYPES:
+        return False
+    if key != "stream_event":
+        return True
+    event = get_dict(frame, "event")
+    delta = get_dict(event, "delta")
+    kind = get_str(event, "type")
+    if kind == "content_block_delta":
+        return get_str(delta, "type") in _DELTAS or "type" not in delta
+    return kind is None or kind in _STREAM_EVENTS

@@ -1,0 +1,151 @@
+"""What a reader of the deltas has been shown, and what of it the CLI took back.
+
+claude prints deltas first and an `assistant` frame per block later; that frame comes before the block's own stop. When
+a stream breaks, the CLI repeats the request and no frame ever confirms what was shown (fault 65): with
+`abandoned_blocks` on a `message_stop` of its own making, or, where the end of the connection came with the data,
+without any word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import asdict
+
+from clisup.backends.claude.frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
+from clisup.core.deltas import DeltaKind
+from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
+from clisup.core.usage import Usage
+
+__all__ = ["Message", "Messages"]
+
+_content_delta: Callable[[dict[str, Any]], ContentDelta] = ContentDelta.__pydantic_validator__.validate_python
+"""`ContentDelta(**fields)`, with the same checks, in half the time: there is one for nearly every line."""
+
+
+class Message:
+    """The message that is being streamed to one parent (None: the main conversation)."""
+
+    __slots__ = ("counts", "halves", "message_id", "parent", "shown", "stop_reason")
+
+    def __init__(self, parent: str | None, head: MessageHead) -> None:
+        self.parent = parent
+        self.message_id = head.id
+        self.shown: set[int] = set()  # blocks with deltas that no assistant frame has confirmed
+        self.halves: dict[int, tuple[DeltaKind, str]] = {}
+        self.stop_reason: str | None = None
+        # The output count of message_start is a placeholder (1), so it is left out until message_delta tells the true
+        # one.
+        self.counts = _counts(head.usage)
+        self.counts.pop("output_tokens", None)
+
+    def delta(self, kind: DeltaKind, text: str, index: int) -> ContentDelta:
+        fields = {"kind": kind, "text": text, "index": index, "message_id": self.message_id,
+                  "parent_tool_use_id": self.parent}  # fmt: skip
+        return _content_delta(fields)
+
+    def give_up_halves(self) -> list[EventBase]:
+        """A half of a surrogate pair whose other half never came stands for one unknown character."""
+        events: list[EventBase] = [self.delta(kind, "\ufffd", index) for index, (kind, _) in self.halves.items()]
+        self.halves.clear()
+        return events
+
+    def retract(self, from_index: int, reason: str) -> list[EventBase]:
+        gone = {index for index in self.shown if index >= from_index}
+        self.halves = {index: half for index, half in self.halves.items() if index < from_index}
+        self.shown -= gone
+        return [Retracted(message_id=self.message_id, from_index=min(gone), reason=reason)] if gone else []
+
+
+class Messages:
+    """The messages being streamed, one for each parent."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[str | None, Message] = {}
+
+    def start(self, parent: str | None, head: MessageHead) -> list[EventBase]:
+        events = self._retract_all(parent, "the request was repeated")
+        self._open[parent] = Message(parent, head)
+        events.append(MessageStart(message_id=head.id, model=head.model, parent_tool_use_id=parent))
+        return events
+
+    def delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
+        """Empty deltas (the first of each tool input) show nothing and give nothing."""
+        message = self._message(parent)
+        if message.halves:
+            return self.broken_delta(parent, index, kind, text)
+        if not text:
+            return ()
+        message.shown.add(index)
+        return (message.delta(kind, text, index),)
+
+    def whole(self, parent: str | None) -> Message | None:
+        """The message that has begun and of which no half of a character waits for the other; None where that is not so."""
+        message = self._open.get(parent)
+        return None if message is None or message.halves else message
+
+    def broken_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
+        """A delta with halves of surrogate pairs: a high half at its end waits for the next delta of the same block."""
+        message = self._message(parent)
+        _, before = message.halves.pop(index, (kind, ""))
+        whole, held = join_halves(before + text)
+        if held:
+            message.halves[index] = (kind, held)
+        message.shown.add(index)
+        return (message.delta(kind, whole, index),) if whole else ()
+
+    def stop_block(self, parent: str | None) -> list[EventBase]:
+        return self._message(parent).give_up_halves()
+
+    def note_end(self, parent: str | None, stop_reason: str | None, usage: UsageCounts | None) -> None:
+        """Remember what `message_delta` says, for the `message_stop` that follows."""
+        message = self._message(parent)
+        message.stop_reason = stop_reason
+        message.counts |= _counts(usage)
+
+    def stop(self, parent: str | None, abandoned: AbandonedBlocks | None) -> list[EventBase]:
+        message = self._message(parent)
+        events: list[EventBase] = []
+        if abandoned is not None:
+            events += message.retract(abandoned.from_block_index, "the stream was cut")
+        events += message.give_up_halves()
+        usage = Usage(**message.counts, source="reported") if message.counts else None
+        events.append(
+            MessageStop(
+                message_id=message.message_id, stop_reason=message.stop_reason, usage=usage, parent_tool_use_id=parent
+            )
+        )
+        return events
+
+    def confirm(self, parent: str | None, message_id: str | None) -> list[EventBase]:
+        """An assistant frame has come: what was shown of this message holds; what was shown of another one does not."""
+        message = self._open.get(parent)
+        if message is None:
+            return []
+        if message.message_id != message_id:
+            return self._retract_all(parent, "another message came in its place")
+        message.shown.clear()
+        return message.give_up_halves()
+
+    def finish(self) -> list[EventBase]:
+        """The turn is over: nothing more will be confirmed."""
+        events = [event for parent in self._open for event in self._retract_all(parent, "no message confirmed it")]
+        self._open.clear()
+        return events
+
+    def _message(self, parent: str | None) -> Message:
+        message = self._open.get(parent)
+        if message is None:
+            message = self._open[parent] = Message(parent, MessageHead())
+        return message
+
+    def _retract_all(self, parent: str | None, reason: str) -> list[EventBase]:
+        message = self._open.get(parent)
+        return message.retract(0, reason) if message is not None else []
+
+
+def _counts(usage: UsageCounts | None) -> dict[str, int]:
+    return {} if usage is None else {name: value for name, value in asdict(usage).items() if value is not None}

@@ -1,0 +1,182 @@
+"""The `result` frame of claude: the end of a turn.
+
+What it says is read with care (claude 2.1.329): a failed API call has `subtype: "success"`; `usage` leaves subagents
+out and is zero where the budget ended the turn; `total_cost_usd` and `modelUsage` run on across turns and resumes, and
+only `model_usage_since_last_result` is of this turn alone (absent in older versions and in results of a failed start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from clisup.backends.base import Terminal
+from clisup.backends.claude import blocks as claude_blocks
+from clisup.backends.claude.errors import INTERRUPTED, Report, explain_report
+from clisup.backends.claude.live import prompts_of_frame
+from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.core.events import EventBase, PermissionDenied, ToolResult
+from clisup.core.usage import Usage, whole_usd
+
+__all__ = ["Denials", "denied_tools", "terminal_of"]
+
+_USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_MODEL_USAGE = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_creation_input_tokens": "cacheCreationInputTokens",
+    "cache_read_input_tokens": "cacheReadInputTokens",
+    "reasoning_tokens": "thinkingTokens",
+}
+
+
+def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Report) -> Terminal:
+    """The CLI's last word. `failure` is what the last synthetic message and the last rate limit said, for the error's
+    kind.
+
+    `text` is the model's final text: a failed turn has none, its message is in `error`.
+    Raises MalformedError where the frame says neither `is_error` nor `subtype`.
+    """
+    is_error = _is_error(frame)
+    report = _report(frame, failure)
+    share, total = _cost(frame, carried_usd, is_error=is_error)
+    return Terminal(
+        is_error=is_error,
+        text="" if is_error else get_str(frame, "result") or "",
+        stop_reason=report.stop_reason,
+        usage=_usage(frame),
+        cost_usd=share,
+        estimated=frame.get("cost_source") == "estimated",
+        cost_total_usd=total,
+        error=explain_report(report) if is_error else None,
+        interrupted=is_error
+        and (report.terminal_reason in INTERRUPTED or frame.get("interrupted_by_shutdown") is True),
+        denied=denied_tools(frame),
+        structured=frame.get("structured_output"),
+        follow_up=get_dict(frame, "origin").get("kind") == "task-notification",
+        prompts=prompts_of_frame(frame),
+    )
+
+
+def _is_error(frame: dict[str, Any]) -> bool:
+    """`is_error` and `errors` and the error subtypes together: where any of them says so, the turn has failed."""
+    subtype = get_str(frame, "subtype")
+    said = frame.get("is_error")
+    if not isinstance(said, bool) and subtype is None:
+        raise MalformedError("neither is_error nor subtype")
+    return said is True or bool(_errors(frame)) or (subtype or "").startswith("error_")
+
+
+def _errors(frame: dict[str, Any]) -> list[str]:
+    errors = frame.get("errors")
+    return [error for error in errors if isinstance(error, str)] if isinstance(errors, list) else []
+
+
+def _report(frame: dict[str, Any], failure: Report) -> Report:
+    """The result's own words before those of the frames before it."""
+    return replace(
+        failure,
+        text="\n".join(_errors(frame)) or get_str(frame, "result") or failure.text,
+        api_error=get_str(frame, "api_error") or failure.api_error,
+        api_type=get_str(frame, "api_error_type") or failure.api_type,
+        status=get_int(frame, "api_error_status") or failure.status,
+        subtype=get_str(frame, "subtype"),
+        terminal_reason=get_str(frame, "terminal_reason"),
+        stop_reason=get_str(frame, "stop_reason"),
+    )
+
+
+def _usage(frame: dict[str, Any]) -> Usage:
+    """The tokens of this turn: subagents included where the CLI counts by model, as its cost does."""
+    models = _models(frame)
+    if models:
+        counts = {name: _total(models, native) for name, native in _MODEL_USAGE.items()}
+    else:
+        usage = get_dict(frame, "usage")
+        counts = {name: get_int(usage, name) for name in _USAGE}
+        counts["reasoning_tokens"] = get_int(get_dict(usage, "output_tokens_details"), "thinking_tokens")
+    known = {name: value for name, value in counts.items() if value is not None}
+    return Usage(**known, source="reported") if known else Usage()
+
+
+def _models(frame: dict[str, Any]) -> list[dict[str, Any]]:
+    return [model for model in get_dict(frame, "model_usage_since_last_result").values() if isinstance(model, dict)]
+
+
+def _total(models: list[dict[str, Any]], name: str) -> int | None:
+    known = [value for model in models if (value := get_int(model, name)) is not None]
+    return sum(known) if known else None
+
+
+def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tuple[float | None, float | None]:
+    """This turn's cost and the running total to carry over.
+
+    A result of a failed start says 0: it has counted nothing, so the total stays as it was. A total below the carried
+    one was reset (`/clear`). Without a total, or a known one to subtract, the turn's cost cannot be told: unknown is not zero.
+    """
+    told = get_number(frame, "total_cost_usd")
+    total = carried if told is None or (is_error and told == 0 and carried) else told
+    if isinstance(frame.get("model_usage_since_last_result"), dict):
+        costs = [get_number(model, "costUSD") for model in _models(frame)]
+        known = [cost for cost in costs if cost is not None]
+        if len(known) == len(costs):
+            return whole_usd(float(sum(known))), total
+    if told is None or total is None or carried is None:
+        return None, total
+    return (total if total < carried else whole_usd(total - carried)), total
+
+
+def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the refused tools, each once, in order."""
+    denials = frame.get("permission_denials")
+    names = (
+        [get_str(denial, "tool_name") for denial in denials if isinstance(denial, dict)]
+        if isinstance(denials, list)
+        else []
+    )
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+class Denials:
+    """The refusals of a turn. Some are told when they happen; those by a hook or an approval, and all of qwen's, the result alone
+    names, and what the model was told is the reason.
+    """
+
+    __slots__ = ("_told", "_unlisted", "_words")
+
+    def __init__(self) -> None:
+        self._told: set[str | None] = set()
+        self._unlisted: dict[str, None] = {}  # refusals without a call, which no result lists
+        self._words: dict[str, str] = {}
+
+    def see(self, events: Iterable[EventBase]) -> None:
+        """Refusals that are told, and results that may be those of others."""
+        for event in events:
+            if isinstance(event, PermissionDenied):
+                self._told.add(event.tool_use_id)
+                if event.tool_use_id is None:
+                    self._unlisted[event.name] = None
+            elif isinstance(event, ToolResult) and event.is_error:
+                self._words[event.tool_use_id] = event.content[: claude_blocks.DETAIL_CHARS]
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The names of the refusals that no result lists, each once."""
+        return tuple(self._unlisted)
+
+    def rest(self, frame: dict[str, Any]) -> list[EventBase]:
+        """Those of a result that nothing has told of yet. The turn is over: what was seen is forgotten."""
+        listed = frame.get("permission_denials")
+        events: list[EventBase] = []
+        for denial in listed if isinstance(listed, list) else ():
+            given = denial if isinstance(denial, dict) else {}
+            name, tool_use_id = get_str(given, "tool_name"), get_str(given, "tool_use_id")
+            if name and (tool_use_id is None or tool_use_id not in self._told):
+                reason = self._words.get(tool_use_id or "")
+                events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))
+        self._told.clear()
+        self._unlisted.clear()
+        self._words.clear()
+        return events

@@ -1,0 +1,176 @@
+"""The codex backend: `codex app-server` on stdio, one process a turn (facts from codex-cli 0.169.0).
+
+What is common to it and to `codex exec` (codex_exec.py) is here as well: the flags that keep codex quiet and credentials away
+from its tools, the worker behind npm's launcher, and where the transcripts lie.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+
+from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.checks import UUID, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.codex.decoder import CodexDecoder
+from clisup.backends.codex.errors import ERRORS, explain_end, recovery_of
+from clisup.backends.codex.protocol import GREETING, config_of, said
+from clisup.backends.codex.transcript import transcript_says
+from clisup.core.events import TurnError
+
+__all__ = [
+    "OWN_ENVIRONMENT",
+    "PERMISSION_MODES",
+    "QUIET",
+    "TOKENS",
+    "CodexAdapter",
+    "CodexBase",
+    "check",
+]
+
+PERMISSION_MODES = ("danger-full-access", "read-only", "workspace-write")
+# fmt: off
+QUIET = (
+    "-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false",
+    # plugins and apps ask hosts of their own at the start
+    "-c", "features.plugins=false", "-c", "features.apps=false",
+    # a snapshot is a script with every variable of the environment, keys included, that a killed codex leaves behind
+    "-c", "features.shell_snapshot=false",
+    # tools do not inherit variables whose names say that they hold a key, a secret or a token
+    "-c", "shell_environment_policy.ignore_default_excludes=false",
+    # else codex asks a provider that it cannot reach for ever
+    "-c", "features.unbounded_connection_retries=false",
+)
+# fmt: on
+# stderr without colours: its end is shown to people
+OWN_ENVIRONMENT = {"NO_COLOR": "1"}
+TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "reasoning_tokens",
+)  # fmt: skip
+_EVENTS = (
+    "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
+    "approval_requested", "approval_resolved", "permission_denied", "retracted",
+    "usage", "rate_limit", "retry", "task", "status", "unparsed",
+)  # fmt: skip
+_VERSION = re.compile(r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
+_LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
+_LAUNCHER = "/@openai/codex/bin/codex.js"
+
+
+class CodexBase:
+    """What both ways to run codex have in common."""
+
+    lists = "codex"
+    default_command: tuple[str, ...] = ("codex",)
+    default_versions = ">=0.169.0,<0.170"
+    version_args: tuple[str, ...] = ("--version",)
+    login_args: tuple[str, ...] = ("login", "status")
+    login_keys: tuple[str, ...] = ()  # measured 0.169.0: the app-server takes no key from a variable
+    login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
+    errors = ERRORS
+
+    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
+        """The native binary that npm's `codex.js` starts.
+
+        Before node 22.15 the launcher stays as codex's parent; killed, it leaves codex and its tools running. The package of
+        the platform lies beside the launcher's or inside it.
+        """
+        if not launcher.endswith(_LAUNCHER):
+            return ()
+        package = glob.escape(launcher.removesuffix("/bin/codex.js"))
+        binary = "vendor/*/bin/codex"
+        return (
+            (f"{package}-linux-*/{binary}",),
+            (f"{package}/node_modules/@openai/codex-linux-*/{binary}",),
+            (f"{package}/{binary}",),
+        )
+
+    def parse_version(self, output: str) -> str | None:
+        """`codex-cli 0.169.0` gives `0.169.0`."""
+        found = _VERSION.search(output)
+        return found[1] if found else None
+
+    def parse_login(self, output: str, exit_code: int) -> bool | None:
+        """The words of `codex login status` (0.169.0: on stderr, no connection, exit code 1 without a login of its own)."""
+        if _LOGGED_IN.search(output):
+            return True
+        return False if "Not logged in" in output else None
+
+    def explain_exit(self, end: RunEnd) -> TurnError:
+        """Why a run ended without a terminal frame: a known refusal to start, with its way out, else `crashed`."""
+        return explain_end(end)
+
+    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
+        """A thread that codex does not know can be begun anew; the ids are codex's own, so none is ever taken."""
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
+
+    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
+        """Whether the transcript holds the prompt, and an answer to it."""
+        return transcript_says(appended, prompt)
+
+    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
+        """A glob for the session's rollout file; its folder is the day of its first turn."""
+        home = env.get("HOME")
+        codex_home = env.get("CODEX_HOME") or (f"{home}/.codex" if home else None)
+        if codex_home is None or not UUID.fullmatch(native_session_id):
+            return None
+        return f"{glob.escape(codex_home.rstrip('/'))}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
+
+
+class CodexAdapter(CodexBase):
+    """`codex app-server`: deltas, usage of each model call, rate limits, and an interrupt by request."""
+
+    kind = "codex"
+    capabilities = Capabilities(
+        images=True,
+        tools=True,
+        permission_modes=PERMISSION_MODES,
+        chosen_id=False,
+        interrupt="request",
+        approvals=True,
+        structured=True,
+        running_usage=True,
+        tokens=TOKENS,
+        events=tuple(sorted(_EVENTS)),
+    )
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Argv and the first words on stdin; the rest of the dialogue, with the prompt in it, is the decoder's.
+
+        `permission_mode` is codex's sandbox, read-only without one. The system prompt is appended to codex's own as developer
+        instructions; a resumed session keeps those of its first turn. `setting_sources="user"` (the default) closes the
+        working directory's settings, hooks, MCP servers and AGENTS.md; skills of the repository are still offered to the
+        model (codex has no switch for them alone). A skill that the prompt names is off for the run, unless `expand` is set.
+
+        Raises UsageError for a prompt or value that codex cannot take.
+        """
+        check(request)
+        config_of(request)  # what cannot be said later is refused before anything is started
+        return LaunchSpec(
+            argv=(*request.command, "app-server", *QUIET, *request.args),
+            stdin=GREETING,
+            env=OWN_ENVIRONMENT,
+            stdin_eof=False,
+            prompt_altered=said(request).altered,
+        )
+
+    def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
+        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        return CodexDecoder(carried.usage, request)
+
+
+def check(request: LaunchRequest) -> None:
+    """Refuse what codex cannot take. Raises UsageError.
+
+    A session's id must be a UUID: codex takes anything else for a name, and begins a new thread where it knows no such name.
+    """
+    check_uuid("codex", request)
+    if request.permission_mode is not None:
+        check_mode("codex", request.permission_mode, PERMISSION_MODES)
+    if request.model is not None:
+        argv_text("model", request.model)
+    check_prompt("codex", request.prompt)

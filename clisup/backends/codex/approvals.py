@@ -1,0 +1,134 @@
+"""The questions of `codex app-server` that a person can answer, as approvals, and the answers in codex's words (0.169.0).
+
+codex asks where its policy is `on-request`: for a command that the model wants to run outside the sandbox, a patch outside
+the directory, more permissions, and a tool of an MCP server (which comes as an elicitation with a mark of its own). What is
+remembered holds for codex's process, which lives for one turn.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.codex.calls import Calls
+from clisup.backends.frames import get_dict, get_str
+from clisup.core.events import ApprovalRequested
+from clisup.errors import UsageError
+
+__all__ = ["ask"]
+
+Frame = dict[str, Any]
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_ONCE: dict[str, str] = {"allow": "accept", "deny": "decline"}
+
+
+class _Question(NamedTuple):
+    tool: str
+    input: Frame
+    answer: Callable[[ApprovalAnswer], Frame]
+    suggestions: tuple[Frame, ...] = ()
+
+
+def ask(questions: Questions, calls: Calls, method: str, asked: str | int, params: Frame) -> ApprovalRequested | None:
+    """The approval that a request of codex is; None where it is none. Raises MalformedError, ValueError for a broken one."""
+    make = _METHODS.get(method)
+    question = make(params, calls) if make is not None else None
+    if question is None:
+        return None
+
+    def word(answer: ApprovalAnswer) -> str | None:
+        if answer.decision == "cancelled":
+            return None  # turn/interrupt ends the question with the turn
+        if answer.updated_input is not None:
+            raise UsageError(
+                "cannot change the input of this tool call, because codex takes no other one",
+                kind="unsupported",
+                hint="deny it, and say what to do instead in the next prompt",
+            )
+        return json.dumps({"id": asked, "result": question.answer(answer)}, ensure_ascii=True) + "\n"
+
+    return questions.ask(
+        asked,
+        word,
+        tool_name=question.tool,
+        input=question.input,
+        suggestions=question.suggestions,
+        tool_use_id=get_str(params, "itemId"),
+        reason=get_str(params, "reason") or get_str(params, "message"),
+    )
+
+
+def _decision(answer: ApprovalAnswer) -> Frame:
+    """`acceptForSession` is taken also where `availableDecisions` does not name it (0.169.0)."""
+    for_ever = answer.decision == "allow" and answer.remember
+    return {"decision": "acceptForSession" if for_ever else _ONCE[answer.decision]}
+
+
+def _command(params: Frame, calls: Calls) -> _Question:
+    kind, network = get_str(params, "kind") or "command", get_dict(params, "networkApprovalContext")
+    told = {"cwd": params.get("cwd"), "additional_permissions": params.get("additionalPermissions")}
+    command = _script(get_str(params, "command") or "")
+    if kind != "command":  # what is typed into a command that runs: no rule for commands may take it for one
+        tool, told["for_command"] = "write_stdin", command
+    elif network:
+        tool, told["for_command"], told["network"] = "network_access", command, network
+    else:
+        tool, told["command"] = "exec_command", command
+    prefix = params.get("proposedExecpolicyAmendment")
+    offers = ({"type": "exec_policy_prefix", "command": prefix},) if isinstance(prefix, list) and prefix else ()
+    return _Question(tool, {name: value for name, value in told.items() if value}, _decision, offers)
+
+
+def _script(command: str) -> str:
+    """codex tells `/bin/bash -lc 'git status'`: the command that it is about is the shell's argument."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    is_shell = len(words) == 3 and words[0].rsplit("/", 1)[-1] in _SHELLS and words[1] in ("-lc", "-c")
+    return words[2] if is_shell else command
+
+
+def _patch(params: Frame, calls: Calls) -> _Question:
+    root = get_str(params, "grantRoot")
+    told = calls.input_of(get_str(params, "itemId"))
+    return _Question("apply_patch", {**told, "grant_root": root} if root else told, _decision)
+
+
+def _permissions(params: Frame, calls: Calls) -> _Question:
+    wanted = {name: value for name, value in get_dict(params, "permissions").items() if value is not None}
+
+    def answer(word: ApprovalAnswer) -> Frame:
+        if word.decision == "deny":
+            return {"permissions": {}, "scope": "turn"}
+        return {"permissions": wanted, "scope": "session" if word.remember else "turn"}
+
+    return _Question("request_permissions", wanted, answer)
+
+
+def _mcp_tool(params: Frame, calls: Calls) -> _Question | None:
+    """An elicitation that asks whether a tool may be called; all others want an answer of another kind."""
+    meta = get_dict(params, "_meta")
+    if get_str(meta, "codex_approval_kind") != "mcp_tool_call":
+        return None
+    offered = meta.get("persist")
+    keeps = isinstance(offered, list) and "session" in offered
+
+    def answer(word: ApprovalAnswer) -> Frame:
+        if word.decision == "deny":
+            return {"action": "decline", "content": None, "_meta": None}
+        return {"action": "accept", "content": {}, "_meta": {"persist": "session"} if word.remember and keeps else None}
+
+    tool = f"mcp__{get_str(params, 'serverName')}__{get_str(meta, 'tool_name')}"
+    return _Question(tool, get_dict(meta, "tool_params"), answer)
+
+
+_METHODS: dict[str, Callable[[Frame, Calls], _Question | None]] = {
+    "item/commandExecution/requestApproval": _command,
+    "item/fileChange/requestApproval": _patch,
+    "item/permissions/requestApproval": _permissions,
+    "mcpServer/elicitation/request": _mcp_tool,
+}

@@ -1,0 +1,242 @@
+"""The dialogue with `codex app-server` on stdio: its lines as events, and what is said back to it (0.169.0).
+
+JSON lines without a version field. One process serves one turn: initialize, then thread/start or thread/resume, then
+turn/start; after turn/completed its stdin is closed and it ends. What is said is a function of the lines and the request.
+
+Raw response items (an experimental switch) are asked for because a call that codex refuses, cannot read or takes for denied by
+its sandbox has no item: only the raw call and its raw output tell of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.base import END_OF_INPUT, Background, Decoded, LaunchRequest, Reply, Terminal
+from clisup.backends.codex import items
+from clisup.backends.codex.approvals import ask
+from clisup.backends.codex.calls import Calls
+from clisup.backends.codex.errors import Report, explain_report, read_report, retry_of
+from clisup.backends.codex.messages import Messages
+from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
+from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
+from clisup.backends.frames import MalformedError, get_dict, get_str
+from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.long_texts import codex_passes_on
+from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
+from clisup.core.framing import Line
+from clisup.core.structured import object_in
+from clisup.core.usage import Usage
+
+__all__ = ["CodexDecoder"]
+
+Frame = dict[str, Any]
+_MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
+
+
+class CodexDecoder:
+    """One turn of one app-server process, from its first line on."""
+
+    passes_on = staticmethod(codex_passes_on)
+
+    def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
+        self._request = request
+        self._thread: str | None = None
+        self._turn: str | None = None
+        self._messages = Messages()
+        self._calls = Calls()
+        self._limits = RateLimits()
+        self._tokens = Tokens(carried, resumed=request.resume)
+        self._usage = Usage()
+        self._denied: dict[str, None] = {}
+        self._failure: Report | None = None
+        self._ended = False
+        self._questions = Questions(request.run)
+
+    @property
+    def background(self) -> Background:
+        """Nothing: what runs on after the turn ends with the process."""
+        return {}
+
+    def interrupt(self) -> str | None:
+        """The request that ends the running turn, once codex has said which turn that is."""
+        return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """The answer to an open question, in the words that codex wants for its kind."""
+        return self._questions.answer(approval_id, answer)
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, the answers to it, and the turn's end where the line was that. Never raises."""
+        decoded = decode_frame(line, self._frame)
+        for event in decoded.events:
+            if isinstance(event, PermissionDenied):
+                self._denied[event.name] = None
+        return decoded
+
+    def _frame(self, frame: Frame) -> Decoded | None:
+        method = frame.get("method")
+        if isinstance(method, str):
+            return self._request_of(method, frame) if "id" in frame else self._notification(method, frame)
+        if "id" in frame and ("result" in frame or "error" in frame):
+            return self._answer(frame)
+        raise MalformedError("neither a method nor an answer")
+
+    # Answers to what was asked
+
+    def _answer(self, frame: Frame) -> Decoded:
+        asked = frame["id"]
+        if "error" in frame:
+            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"))
+        result = get_dict(frame, "result")
+        if asked == THREAD:
+            return self._opened(result)
+        if asked == START_TURN:
+            self._turn = get_str(get_dict(result, "turn"), "id")
+            return NOTHING
+        return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
+
+    def _refused(self, error: Frame) -> Decoded:
+        message = get_str(error, "message") or "codex refused without a message"
+        found = explain_report(Report(message))
+        kind = "protocol" if found.kind == "crashed" else found.kind
+        return self._end(TurnError(kind=kind, message=message, retryable=found.retryable))
+
+    def _opened(self, result: Frame) -> Decoded:
+        thread = get_dict(result, "thread")
+        self._thread = get_str(thread, "id")
+        if self._thread is None:
+            raise MalformedError("a thread without an id")
+        self._messages.model = get_str(result, "model")
+        init = SessionInit(
+            native_session_id=self._thread,
+            model=self._messages.model,
+            cwd=get_str(result, "cwd"),
+            permission_mode=_MODES.get(get_str(get_dict(result, "sandbox"), "type") or ""),
+            backend_version=get_str(thread, "cliVersion"),
+        )
+        return Decoded((init,), replies=(start_turn(self._thread, self._request),))
+
+    # Requests of the server: a person's to answer, or answered at once, or the turn would wait for ever
+
+    def _request_of(self, method: str, frame: Frame) -> Decoded:
+        asked = frame["id"]
+        if not isinstance(asked, str | int):
+            raise MalformedError("a request with an odd id")
+        params = get_dict(frame, "params")
+        question = None if self._ended else ask(self._questions, self._calls, method, asked, params)
+        if question is not None:
+            return Decoded((question,))
+        call = get_str(params, "itemId")
+        name = self._calls.name_of(call) or method
+        reason = get_str(params, "reason") or get_str(params, "message")
+        denied = PermissionDenied(tool_use_id=call, name=name, reason=(reason or "nobody is there to allow it")[:2000])
+        return Decoded((denied,), replies=(answer_to(method, asked),))
+
+    # Notifications
+
+    def _notification(self, method: str, frame: Frame) -> Decoded | None:
+        params = get_dict(frame, "params")
+        if method in SILENT:
+            return NOTHING
+        if method == "serverRequest/resolved":  # answered, or not wanted any longer
+            asked = params.get("requestId")
+            return Decoded(self._questions.withdraw(asked)) if isinstance(asked, str | int) else NOTHING
+        if method == "thread/tokenUsage/updated":
+            return Decoded(self._used(params))
+        if self._is_foreign(params):
+            return NOTHING  # a subagent's thread: its work is told by the items of this one
+        if method == "turn/completed":
+            return self._completed(get_dict(params, "turn"))
+        if (handle := _HANDLERS.get(method)) is not None:
+            return Decoded(handle(self, params))
+        notice = NOTICES.get(method)
+        return None if notice is None else Decoded(notice(params))
+
+    def _is_foreign(self, params: Frame) -> bool:
+        thread = get_str(params, "threadId")
+        return thread is not None and thread != self._thread
+
+    def _item_started(self, params: Frame) -> list[EventBase]:
+        item = get_dict(params, "item")
+        return [*self._calls.started(item)] if items.is_tool(items.kind_of(item)) else []
+
+    def _item_completed(self, params: Frame) -> list[EventBase]:
+        item = get_dict(params, "item")
+        kind = items.kind_of(item)
+        if items.is_tool(kind):
+            return self._calls.completed(item)
+        if kind in items.MESSAGES:
+            return self._messages.completed(item)
+        events = items.other_events(item)
+        if events is None:
+            raise MalformedError(f"an item of the unknown type {kind}")
+        return events
+
+    def _used(self, params: Frame) -> list[EventBase]:
+        """One model call's tokens. What codex repeats under the id of the turn before is none of this turn."""
+        is_foreign = self._is_foreign(params)
+        used, context = self._tokens.see(params, main=not is_foreign)
+        if not is_foreign and (self._turn is None or get_str(params, "turnId") != self._turn):
+            return []
+        context = None if is_foreign else context
+        if used is None:
+            return [] if context is None else [UsageReport(usage=Usage(), context_tokens=context)]
+        self._usage += used
+        return [UsageReport(usage=used, context_tokens=context)]
+
+    def _error(self, params: Frame) -> list[EventBase]:
+        error = get_dict(params, "error")
+        report = read_report(error)
+        if params.get("willRetry") is not True:
+            self._failure = report
+            return []
+        retry = retry_of(get_str(error, "message") or "", report) or retry_of("Reconnecting...", report)
+        return [*self._messages.retract("the stream was cut"), *([retry] if retry else [])]
+
+    def _completed(self, turn: Frame) -> Decoded:
+        status = get_str(turn, "status")
+        if status == "completed":
+            return self._end(None)
+        if status == "interrupted":
+            message = TurnError(kind="cancelled", message="the turn was interrupted")
+            return self._end(message, self._messages.keep(), interrupted=True)
+        if status != "failed":
+            raise MalformedError(f"a turn that ended as {status}")
+        error = turn.get("error")
+        report = read_report(error) if isinstance(error, dict) else self._failure
+        return self._end(explain_report(report or Report(), self._limits.resets_at))
+
+    def _end(
+        self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False
+    ) -> Decoded:
+        if self._ended:
+            return NOTHING
+        self._ended = True
+        terminal = Terminal(
+            is_error=error is not None,
+            text="" if error else self._messages.last_text,
+            usage=self._usage,
+            usage_total=self._tokens.total,
+            error=error,
+            interrupted=interrupted,
+            denied=tuple(self._denied),
+            structured=object_in(self._messages.last_text) if self._request.output_schema and not error else None,
+        )
+        last: tuple[Reply, ...] = (END_OF_INPUT,)
+        last_events = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
+        return Decoded(last_events, terminal, last)
+
+
+_HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {
+    "item/started": CodexDecoder._item_started,
+    "item/completed": CodexDecoder._item_completed,
+    "item/agentMessage/delta": lambda decoder, params: decoder._messages.text_delta(params),
+    "item/plan/delta": lambda decoder, params: decoder._messages.text_delta(params),
+    "item/reasoning/summaryTextDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
+    "item/reasoning/textDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
+    "rawResponseItem/completed": lambda decoder, params: decoder._calls.see(get_dict(params, "item")),
+    "account/rateLimits/updated": lambda decoder, params: decoder._limits.see(params),
+    "error": CodexDecoder._error,
+}

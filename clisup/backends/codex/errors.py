@@ -1,0 +1,180 @@
+"""Why a codex turn failed: codex's words as the error kinds that programs branch on (0.169.0).
+
+`codex app-server` gives a code (`codexErrorInfo`), sometimes with an HTTP status; `codex exec --json` gives a sentence alone. So
+the code is asked first, then the status, then the sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from clisup.backends.api_words import plain_words
+from clisup.backends.base import Recovery, RunEnd
+from clisup.backends.endings import crashed, last_words
+from clisup.backends.frames import get_int, get_str
+from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
+from clisup.core.events import BackendRetry, TurnError, TurnErrorKind
+
+__all__ = ["ERRORS", "Report", "explain_end", "explain_report", "read_report", "recovery_of", "retry_of"]
+
+_LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
+
+# fmt: off
+ERRORS: tuple[ErrorRule, ...] = (
+    ErrorRule("code", "contextWindowExceeded", "context_overflow", "start a new session"),
+    ErrorRule("code", "sessionBudgetExceeded", "budget"),
+    ErrorRule("code", "usageLimitExceeded", "quota_exceeded", "wait until the limit is lifted, or buy credits"),
+    ErrorRule("code", "rateLimitExceeded", "rate_limit"),
+    ErrorRule("code", "flexUnavailable", "overloaded"),
+    ErrorRule("code", "serverOverloaded", "overloaded"),
+    ErrorRule("code", "policyCapacityUnavailable", "overloaded"),
+    ErrorRule("code", "modelNotFound", "model_not_found", "name another model"),
+    ErrorRule("code", "inferenceHookDenied", "permission"),
+    ErrorRule("code", "tooManyDenials", "permission"),
+    ErrorRule("code", "sandboxError", "permission"),
+    ErrorRule("code", "cyberPolicy", "refusal"),
+    ErrorRule("code", "misalignmentPolicyViolation", "refusal"),
+    ErrorRule("code", "internalServerError", "server"),
+    ErrorRule("code", "unauthorized", "authentication", _LOGIN),
+    ErrorRule("code", "badRequest", "invalid_request"),
+    ErrorRule("code", "threadRollbackFailed", "protocol"),
+    ErrorRule("code", "activeTurnNotSteerable", "protocol"),
+    ErrorRule("status", "401", "authentication", _LOGIN),
+    ErrorRule("status", "402", "quota_exceeded"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "404", "model_not_found", "name another model, or mend the provider's base_url"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "503", "overloaded"),
+    ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
+    ErrorRule("text", r"no rollout found", "session_not_found"),
+    ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",
+              "quota_exceeded"),
+    ErrorRule("text", r"rate limit", "rate_limit"),
+    ErrorRule("text", r"at capacity", "overloaded"),
+    ErrorRule("text", r"high demand", "server"),
+    ErrorRule("text", r"context window", "context_overflow"),
+    ErrorRule("text", r"reason: max_output_tokens", "output_limit"),
+    ErrorRule("text", r"reason: content_filter", "refusal"),
+    ErrorRule("text", r"model_not_found|[Mm]odel .*(?:does not exist|not found)", "model_not_found"),
+    ErrorRule("text", r"Missing environment variable|[Nn]ot logged in|log ?in again|refresh token", "authentication",
+              _LOGIN),
+    ErrorRule("text", r"already has an active writer", "invalid_request",
+              "another codex works on this session: end it first"),
+    ErrorRule("text", r'^\s*\{\s*"(?:error|detail)"|"invalid_request_error"|^Invalid (?:prompt|request)\b', "invalid_request"),
+    ErrorRule("text", r"[Cc]onnection failed|stream disconnected|error sending request|timed? ?out|waiting for network",
+              "network"),
+    ErrorRule("stderr", r"required MCP servers failed to initialize", "spawn_failed",
+              "`clisup` is the server that brings the session's tools: see the daemon's log"),
+    ErrorRule("stderr", r"no rollout found", "session_not_found", "start the session anew"),
+    ErrorRule("stderr", r"already has an active writer", "invalid_request",
+              "another codex works on this session: end it first"),
+    ErrorRule("stderr", r"[Ee]rror loading config|error: unexpected argument|error: invalid value|unknown variant|invalid type:|TOML parse",
+              "invalid_request", "look at config.toml in CODEX_HOME and at the backend's args"),
+    ErrorRule("stderr", r"CODEX_HOME points to", "invalid_request", "make that directory, or take CODEX_HOME away"),
+    ErrorRule("stderr", r"No prompt provided", "invalid_request", "give a prompt"),
+    ErrorRule("stderr", r"Not logged in|Missing environment variable", "authentication", _LOGIN),
+)
+# fmt: on
+
+_RULES = Taxonomy(ERRORS)
+_STATUS = re.compile(r"(?:unexpected status|last status:) (\d{3})\b")
+_ATTEMPT = re.compile(r"Reconnecting\.\.\. (\d{1,6})/(\d{1,6})")
+_RECONNECTING = re.compile(r"^Reconnecting\.\.\.[^(]*(?:\((.*)\))?\s*$", re.DOTALL)
+_TRY_AGAIN = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
+_MESSAGE_MAX = 4096
+
+
+class Report(Struct, frozen=True):
+    """What codex said about a failure. `code` is a plain code, or the name of one with a status inside it."""
+
+    text: str = ""
+    code: str | None = None
+    status: int | None = None
+
+
+def read_report(error: dict[str, Any]) -> Report:
+    """The `error` object of app-server's `error` notification and of a failed turn.
+
+    While codex still tries, `message` says only that it reconnects, and `additionalDetails` says why.
+    """
+    text = get_str(error, "additionalDetails") or get_str(error, "message") or ""
+    info = error.get("codexErrorInfo")
+    if isinstance(info, dict) and info:
+        code = next(iter(info))
+        inner = info[code]
+        return Report(text, code, get_int(inner, "httpStatusCode") if isinstance(inner, dict) else None)
+    return Report(text, info if isinstance(info, str) else None)
+
+
+def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
+    """The error of a failed request. `resets_at` is what the last rate limits said; it counts for limits alone."""
+    status = report.status or _status_in(report.text)
+    kind = _kind_of(report, status)
+    until = resets_at if kind in ("quota_exceeded", "rate_limit") else None
+    return TurnError(
+        kind=kind,
+        message=plain_words(report.text).strip()[:_MESSAGE_MAX]
+        or f"codex failed without a message ({report.code or 'no code'})",
+        retryable=kind in RETRYABLE or until is not None,
+        retry_after_s=_retry_after(report.text),
+        resets_at=until,
+        http_status=status,
+    )
+
+
+def retry_of(message: str, report: Report | None = None) -> BackendRetry | None:
+    """The retry that a `Reconnecting...` message tells of; None where it is no such message.
+
+    Without a network codex counts no attempts: it tries until it is ended.
+    """
+    found = _RECONNECTING.match(message)
+    if found is None:
+        return None
+    count = _ATTEMPT.match(message)
+    return BackendRetry(
+        attempt=int(count[1]) if count else None,
+        max_attempts=int(count[2]) if count else None,
+        error=explain_report(report or Report(found[1] or message)),
+    )
+
+
+def _kind_of(report: Report, status: int | None) -> TurnErrorKind:
+    rule = _RULES.exact("code", report.code) or _RULES.exact("status", status)
+    if rule is not None:
+        return rule.kind
+    if status is not None and status >= 400:
+        return "server" if status >= 500 else "invalid_request"
+    rule = _RULES.search("text", report.text)
+    if rule is not None:
+        return rule.kind
+    # the codes with a status inside are about the connection; where it has none, there was no answer
+    return "network" if report.code and report.code.startswith(("http", "response")) else "crashed"
+
+
+def _status_in(text: str) -> int | None:
+    found = _STATUS.search(text)
+    return int(found[1]) if found else None
+
+
+def _retry_after(text: str) -> float | None:
+    found = _TRY_AGAIN.search(text)
+    return float(found[1]) / (1000 if found[2].lower() == "ms" else 1) if found else None
+
+
+def explain_end(end: RunEnd) -> TurnError:
+    """Why a run ended without a terminal frame. The message holds the end of stderr, and the way out where there is one."""
+    tail = last_words(end)
+    rule = _RULES.search("stderr", tail)
+    if rule is not None:
+        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
+    return crashed("codex", end)
+
+
+def recovery_of(text: str) -> Recovery | None:
+    """A thread that codex does not know can only be begun anew."""
+    return "fresh" if "no rollout found" in text else None

@@ -1,0 +1,240 @@
+"""The codex-exec backend: `codex exec --json`, the prompt on stdin, one process a turn (facts from codex-cli 0.169.0).
+
+It gives less than app-server: whole items without deltas, no rate limits, no word of a call that codex refuses, and a usage that
+is the thread's running total. Its ids of items begin anew with each process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clisup.backends.approvals import ApprovalAnswer
+from clisup.backends.base import Background, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
+from clisup.backends.codex import items
+from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
+from clisup.backends.codex.errors import Report, explain_report, retry_of
+from clisup.backends.codex.mcp import bridge_launcher, bridge_words, toml_value
+from clisup.backends.codex.mentions import Said, hidden
+from clisup.backends.codex.notices import usage_of
+from clisup.backends.codex.protocol import sandbox_of, trust_of
+from clisup.backends.codex.schema import strict_schema
+from clisup.backends.frames import MalformedError, get_dict, get_str
+from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.long_texts import exec_passes_on
+from clisup.core.content import text_of
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    SessionInit,
+)
+from clisup.core.framing import Line
+from clisup.core.structured import object_in, schema_text
+from clisup.core.tool_spec import BRIDGE_SERVER
+from clisup.core.usage import Usage
+from clisup.errors import UsageError
+
+__all__ = ["CodexExecAdapter", "CodexExecDecoder"]
+
+Frame = dict[str, Any]
+_EVENTS = (
+    "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
+    "task", "status", "unparsed",
+)  # fmt: skip
+
+
+_SCHEMA = "output-schema.json"
+
+
+class CodexExecAdapter(CodexBase):
+    """`codex exec --json`, which only signals can interrupt."""
+
+    kind = "codex-exec"
+    login_keys = ("CODEX_API_KEY",)
+    capabilities = Capabilities(
+        deltas=False,
+        images=True,
+        running_usage=True,
+        system_prompt=False,
+        mcp=False,
+        tools=True,
+        permission_modes=PERMISSION_MODES,
+        chosen_id=False,
+        structured=True,
+        tokens=TOKENS,
+        events=tuple(sorted(_EVENTS)),
+    )
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Argv, stdin, and the images and the schema as files.
+
+        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported. Of our bridge argv
+        has no more than how to start it.
+
+        Raises UsageError for a prompt or value that codex cannot take.
+        """
+        check(request)
+        if request.system_prompt is not None or request.system_prompt_file is not None:
+            raise UsageError("cannot give codex exec a system prompt, because it takes none", kind="unsupported")
+        if set(request.mcp_servers or ()) - ({BRIDGE_SERVER} if request.tools else set()):
+            raise UsageError(
+                "cannot give codex exec MCP servers, because it takes them in argv alone", kind="unsupported"
+            )
+        text, altered = _text_of(request)
+        images = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+        schema = (
+            {_SCHEMA: schema_text(strict_schema(request.output_schema))} if request.output_schema is not None else {}
+        )
+        bridge = bridge_launcher(request) if request.tools else {}
+        session = [request.native_session_id] if request.resume and request.native_session_id else []
+        words = [
+            "exec",
+            *(["resume"] if session else []),
+            "--json",
+            "--skip-git-repo-check",
+            *QUIET,
+            *_settings(request),
+            *(bridge_words(request) if request.tools else ()),
+            *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
+            *(f"--output-schema={request.scratch}/{name}" for name in schema),
+        ]
+        return LaunchSpec(
+            argv=(*request.command, *words, *request.args, *session, "-"),
+            stdin=text,
+            env=OWN_ENVIRONMENT,
+            prompt_altered=altered,
+            files={**images, **schema, **bridge},
+        )
+
+    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
+        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
+
+
+def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
+    """The text as codex gets it, and what was done to the prompt: images come first, whatever their places were."""
+    content = request.content or (request.prompt,)
+    said = Said(content, [], None) if request.expand else hidden(content)
+    first = tuple(sorted(content, key=lambda part: isinstance(part, str)))
+    moved = "images put before the text" if first != content else None
+    return text_of(said.content), ", ".join(words for words in (said.altered, moved) if words) or None
+
+
+def _settings(request: LaunchRequest) -> list[str]:
+    """Overrides of the configuration; `resume` takes no flags for them."""
+    pairs = [f"sandbox_mode={toml_value(sandbox_of(request))}"]
+    if request.model is not None:
+        pairs.append(f"model={toml_value(request.model)}")
+    if trust := trust_of(request):
+        listed = ", ".join(f"{toml_value(path)} = {{trust_level = {toml_value(to)}}}" for path, to in trust.items())
+        pairs.append(f"projects={{{listed}}}")
+    return [word for pair in pairs for word in ("-c", pair)]
+
+
+class CodexExecDecoder:
+    """One `codex exec --json` process's stdout to events."""
+
+    passes_on = staticmethod(exec_passes_on)
+
+    def __init__(self, carried: Carried, *, structured: bool = False) -> None:
+        self._carried = carried.usage
+        self._structured = structured
+        self._used = Usage()
+        self._names: dict[str, str] = {}
+        self._denied: dict[str, None] = {}
+        self._text = ""
+        self._ended = False
+
+    @property
+    def background(self) -> Background:
+        """Nothing: what runs on after the turn ends with the process."""
+        return {}
+
+    def interrupt(self) -> str | None:
+        """exec listens to signals alone."""
+        return None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """exec asks nobody."""
+        return None
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, and the turn's end where the line was that. Never raises."""
+        return decode_frame(line, self._frame)
+
+    def _frame(self, frame: Frame) -> Decoded | None:
+        kind = get_str(frame, "type")
+        if kind in ("item.started", "item.updated", "item.completed"):
+            return self._item(kind, get_dict(frame, "item"))
+        if kind == "thread.started":
+            return Decoded((SessionInit(native_session_id=get_str(frame, "thread_id")),))
+        if kind == "turn.started":
+            return NOTHING
+        if kind == "error":
+            return Decoded((self._error(get_str(frame, "message") or ""),))
+        if kind == "turn.completed":
+            return self._end(usage_of(get_dict(frame, "usage"), snake=True), None)
+        if kind == "turn.failed":
+            return self._end(None, get_str(get_dict(frame, "error"), "message") or "")
+        if kind is None:
+            raise MalformedError("a frame without a type")
+        return None
+
+    def _item(self, frame: str, item: Frame) -> Decoded | None:
+        kind = items.kind_of(item)
+        if items.is_tool(kind):
+            return Decoded(self._tool(frame, item))
+        if kind in items.MESSAGES:
+            return Decoded(self._message(kind, item) if frame == "item.completed" else ())
+        events = items.other_events(item)
+        if events is None:
+            return None
+        return Decoded(events if frame == "item.completed" or kind == "todo_list" else ())
+
+    def _tool(self, frame: str, item: Frame) -> list[EventBase]:
+        use, events = items.tool_use(item), list[EventBase]()
+        if use.tool_use_id not in self._names:
+            self._names[use.tool_use_id] = use.name
+            events.append(use)
+        if frame == "item.completed":
+            events += items.tool_result(item, self._names[use.tool_use_id])
+        self._denied |= {event.name: None for event in events if isinstance(event, PermissionDenied)}
+        return events
+
+    def _message(self, kind: str, item: Frame) -> list[EventBase]:
+        blocks, message_id = items.message_blocks(item), items.item_id(item)
+        if not blocks:
+            return []
+        if kind != "reasoning":
+            self._text = blocks[0].text or ""
+        return [
+            MessageStart(message_id=message_id),
+            AssistantMessage(message_id=message_id, blocks=blocks),
+            MessageStop(message_id=message_id),
+        ]
+
+    def _error(self, message: str) -> EventBase:
+        """No end: codex says here that it reconnects, and repeats here what `turn.failed` will say."""
+        return retry_of(message) or BackendStatus(status="error", detail=message[: items.DETAIL_CHARS] or None)
+
+    def _end(self, total: Usage | None, failure: str | None) -> Decoded:
+        """A failed turn tells no total, so the next one's share cannot be told: what was carried is lost with it."""
+        if self._ended:
+            return NOTHING
+        self._ended = True
+        failed = failure is not None
+        return Decoded(
+            (),
+            Terminal(
+                is_error=failed,
+                text="" if failed else self._text,
+                usage=Usage() if total is None else total.since(self._carried),
+                usage_total=total,
+                error=explain_report(Report(failure)) if failure is not None else None,
+                denied=tuple(self._denied),
+                structured=object_in(self._text) if self._structured and not failed else None,
+            ),
+        )

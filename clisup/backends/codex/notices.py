@@ -1,0 +1,189 @@
+"""The notifications of `codex app-server` that need no memory of others, its token counts and its rate limits (0.169.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clisup.backends.frames import get_dict, get_int, get_number, get_str
+from clisup.core.events import BackendStatus, EventBase, RateLimit, ToolProgress
+from clisup.core.times import rfc3339
+from clisup.core.usage import Usage
+
+__all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]
+
+Frame = dict[str, Any]
+DETAIL_CHARS = 2000
+
+
+def usage_of(counts: Frame, *, snake: bool = False) -> Usage:
+    """codex's counts as ours: its input includes what came from the cache, ours does not.
+
+    `cache_write` tokens are told as they come; whether codex counts them into its input was never seen to matter (0 so far).
+    """
+    names = _SNAKE if snake else _CAMEL
+    total, cached, written, output, reasoning = (get_int(counts, name) for name in names)
+    if total is None and output is None:
+        return Usage()
+    return Usage(
+        input_tokens=None if total is None else max(0, total - (cached or 0)),
+        output_tokens=output,
+        cache_creation_input_tokens=written,
+        cache_read_input_tokens=cached,
+        reasoning_tokens=reasoning,
+        source="reported",
+    )
+
+
+_CAMEL = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens", "reasoningOutputTokens")
+_SNAKE = (
+    "input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
+)  # fmt: skip
+
+
+class Tokens:
+    """The tokens of each model call. With news of a limit, or of how full the context is, codex repeats those of the call before.
+
+    In a resumed thread it repeats those of the turn before first, under the old turn's id or, before a compaction, under the
+    new one (0.169.0). So the first total is compared with `carried`, the one that the turn before ended with.
+    """
+
+    __slots__ = ("_carried", "_told", "total")
+
+    def __init__(self, carried: Usage | None, *, resumed: bool) -> None:
+        self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and its last call's
+        self._carried = (carried or Usage()) if resumed else None
+        self.total = carried
+
+    def see(self, params: Frame, *, main: bool) -> tuple[Usage | None, int | None]:
+        """Return what is new: a call's usage, and how full the context is. A thread's total grows with each call that was made.
+
+        `main`: it is the session's own thread, and not a sub-agent's.
+        """
+        thread, told = get_str(params, "threadId"), get_dict(params, "tokenUsage")
+        total, last = get_dict(told, "total"), get_dict(told, "last")
+        total_before, last_before = self._told.get(thread, ({}, {}))
+        self._told[thread] = total, last
+        is_call = not total or total != total_before
+        before = usage_of(total_before) if total_before or not main else self.total
+        if main and total:
+            is_call = is_call and not self._is_repeated(usage_of(total))
+            self.total = usage_of(total)
+        usage = _of_call(usage_of(total), before, usage_of(last)) if is_call else None
+        return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
+
+    def _is_repeated(self, total: Usage) -> bool:
+        """Is it the thread's total before this turn? Where that is not known, the first total of a resumed thread counts as it."""
+        before, self._carried = self._carried, None
+        return before is not None and before.total_tokens in (None, total.total_tokens)
+
+
+def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:
+    """Return a call's usage: by how much the thread's total has grown, or what codex tells of the last call.
+
+    Of a response that its length cut, codex counts the tokens into the total alone (0.169.0). Zeros come with a full
+    context: they are no call's, and nothing tells what that one has used.
+    """
+    grown = total.since(before)
+    used = last if grown.total_tokens is None else grown
+    return used if used.total_tokens else None
+
+
+class RateLimits:
+    """The account's limits, told when they change: codex repeats them with every answer, mostly without a value."""
+
+    __slots__ = ("_told", "resets_at")
+
+    def __init__(self) -> None:
+        self._told: dict[str, RateLimit] = {}
+        self.resets_at: str | None = None  # of a limit that is reached
+
+    def see(self, params: Frame) -> list[EventBase]:
+        snapshot = get_dict(params, "rateLimits")
+        reached = get_str(snapshot, "rateLimitReachedType") is not None
+        events: list[EventBase] = []
+        for name in ("primary", "secondary"):
+            window = get_dict(snapshot, name)
+            used = get_number(window, "usedPercent")
+            if used is None:
+                continue
+            event = RateLimit(
+                status="rejected" if used >= 100 or (reached and name == "primary") else "allowed",
+                limit_type=name,
+                utilization=used / 100,
+                resets_at=rfc3339(get_number(window, "resetsAt")),
+            )
+            if event.status == "rejected":
+                self.resets_at = event.resets_at
+            if self._told.get(name) != event:
+                self._told[name] = event
+                events.append(event)
+        return events
+
+
+def _said(status: str, detail: str | None) -> list[EventBase]:
+    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
+
+
+def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
+    """A notification that becomes a status, with the first of `fields` that is there as its detail."""
+    return lambda params: _said(status, next((text for name in fields if (text := get_str(params, name))), None))
+
+
+def _mcp_status(params: Frame) -> list[EventBase]:
+    words = [get_str(params, name) for name in ("name", "status", "error")]
+    return _said("mcp_server", ": ".join(word for word in words if word))
+
+
+def _rerouted(params: Frame) -> list[EventBase]:
+    return _said("model_fallback", f"{get_str(params, 'fromModel')} -> {get_str(params, 'toModel')}")
+
+
+def _hook(status: str) -> Callable[[Frame], list[EventBase]]:
+    """Not the hook's output: it may hold anything, and the spool has it."""
+
+    def handle(params: Frame) -> list[EventBase]:
+        run = get_dict(params, "run")
+        return _said(status, f"{get_str(run, 'eventName')}: {get_str(run, 'status')}")
+
+    return handle
+
+
+def _plan(params: Frame) -> list[EventBase]:
+    listed = params.get("plan")
+    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    return _said("todo_list", "\n".join(f"[{get_str(step, 'status')}] {get_str(step, 'step')}" for step in steps))
+
+
+NOTICES: dict[str, Callable[[Frame], list[EventBase]]] = {
+    "warning": _from("warning", "message"),
+    "guardianWarning": _from("warning", "message"),
+    "configWarning": _from("warning", "summary"),
+    "deprecationNotice": _from("warning", "summary"),
+    "mcpServer/startupStatus/updated": _mcp_status,
+    "item/mcpToolCall/progress": lambda params: [ToolProgress(tool_use_id=get_str(params, "itemId"))],
+    "hook/started": _hook("hook_started"),
+    "hook/completed": _hook("hook_response"),
+    "model/rerouted": _rerouted,
+    "model/safetyBuffering/updated": _from("safety_buffering"),
+    "modelProvider/authRecoveryStarted": _from("auth_recovery_started"),
+    "modelProvider/authRecoveryCompleted": _from("auth_recovery_completed"),
+    "thread/compacted": _from("compacted"),
+    "turn/plan/updated": _plan,
+    "item/autoApprovalReview/started": _from("approval_review"),
+    "item/autoApprovalReview/completed": _from("approval_review"),
+}
+
+# What other frames tell as well, or what is about the display of a client.
+SILENT = frozenset(
+    {
+        "account/updated", "app/list/updated", "fs/changed", "item/commandExecution/outputDelta",
+        "item/commandExecution/terminalInteraction", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
+        "item/reasoning/summaryPartAdded", "model/verification", "project/changed", "rawResponse/completed",
+        "remoteControl/status/changed", "skills/changed", "thread/closed",
+        "thread/environment/connected", "thread/environment/disconnected", "thread/goal/cleared", "thread/goal/updated",
+        "thread/name/updated", "thread/prediction/updated", "thread/queue/changed", "thread/readState/changed",
+        "thread/settings/updated", "thread/started", "thread/status/changed", "turn/diff/updated",
+        "turn/moderationMetadata", "turn/started",
+    }
+)  # fmt: skip

@@ -1,0 +1,150 @@
+"""What is said to `codex app-server`: requests, and answers to its own requests (0.169.0)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from clisup.backends.base import LaunchRequest
+from clisup.backends.codex.mcp import servers_of
+from clisup.backends.codex.mentions import Said, switched_off
+from clisup.backends.codex.schema import strict_schema
+from clisup.core.content import Image
+from clisup.errors import UsageError
+
+__all__ = [
+    "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "approvals_of", "config_of", "interrupt", "open_thread",
+    "said", "sandbox_of", "start_turn", "trust_of",
+]  # fmt: skip
+
+Frame = dict[str, Any]
+INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
+_NOT_ALLOWED = "nobody is there to allow it"
+_ANSWERS: dict[str, Frame] = {
+    "item/tool/requestUserInput": {"answers": {}},
+    "item/tool/call": {"contentItems": [], "success": False},
+    "mcpServer/elicitation/request": {"action": "decline", "content": None, "_meta": None},
+    "applyPatchApproval": {"decision": {"denied": {"rejection": _NOT_ALLOWED}}},
+    "execCommandApproval": {"decision": {"denied": {"rejection": _NOT_ALLOWED}}},
+}
+
+
+def _line(**frame: Any) -> str:
+    return json.dumps(frame, ensure_ascii=True) + "\n"
+
+
+# experimentalApi: only with it codex gives raw response items.
+GREETING = _line(
+    id=INITIALIZE,
+    method="initialize",
+    params={
+        "clientInfo": {"name": "clisup", "title": "clisup", "version": "1"},
+        "capabilities": {"experimentalApi": True, "requestAttestation": False},
+    },
+) + _line(method="initialized")
+
+
+def open_thread(request: LaunchRequest) -> str:
+    """thread/start for a new session, thread/resume for one that has an id."""
+    params: Frame = {
+        "cwd": request.cwd,
+        "approvalPolicy": approvals_of(request),
+        "model": request.model,
+        "sandbox": sandbox_of(request),
+        "developerInstructions": request.system_prompt,
+        "config": config_of(request) or None,
+    }
+    given = {name: value for name, value in params.items() if value is not None}
+    if not request.resume:
+        return _line(id=THREAD, method="thread/start", params={**given, "experimentalRawEvents": True})
+    return _line(
+        id=THREAD,
+        method="thread/resume",
+        params={"threadId": request.native_session_id, "excludeTurns": True, **given},
+    )
+
+
+def approvals_of(request: LaunchRequest) -> str:
+    """When codex asks. Outside the sandbox for all that the model asks to run there; without a sandbox there is nothing to ask."""
+    return "never" if request.permission_mode == "danger-full-access" else "on-request"
+
+
+def sandbox_of(request: LaunchRequest) -> str:
+    """codex's sandbox, always said: without a word a directory that is marked as untrusted gets a writing one (0.169.0)."""
+    return request.permission_mode or "read-only"
+
+
+def start_turn(thread: str, request: LaunchRequest) -> str:
+    """The prompt, images as `data:` URLs: of a local file codex would tell the model the path, too."""
+    items = [_input_item(part) for part in said(request).content]
+    params: Frame = {"threadId": thread, "input": items}
+    if request.output_schema is not None:
+        params["outputSchema"] = strict_schema(request.output_schema)
+    return _line(id=START_TURN, method="turn/start", params=params)
+
+
+def said(request: LaunchRequest) -> Said:
+    """The prompt as it is said: text alone, unless the caller wants codex to look for skills in it."""
+    content = request.content or (request.prompt,)
+    return Said(content, [], None) if request.expand else switched_off(content)
+
+
+def _input_item(part: str | Image) -> Frame:
+    if isinstance(part, str):
+        return {"type": "text", "text": part, "text_elements": []}
+    return {"type": "image", "url": part.url}
+
+
+def interrupt(thread: str, turn: str) -> str:
+    return _line(id=INTERRUPT, method="turn/interrupt", params={"threadId": thread, "turnId": turn})
+
+
+def answer_to(method: str, asked: str | int) -> str:
+    """No, in the form that the request wants; to an unknown request an error, so that codex does not wait for ever."""
+    result = _ANSWERS.get(method)
+    if result is None:
+        return _line(id=asked, error={"code": -32601, "message": f"clisup does not answer {method[:200]}"})
+    return _line(id=asked, result=result)
+
+
+def config_of(request: LaunchRequest) -> Frame:
+    """Settings that go into the thread's request, where nobody else can read them."""
+    config: Frame = {}
+    if trust := trust_of(request):
+        config["projects"] = {path: {"trust_level": level} for path, level in trust.items()}
+    if request.mcp_servers:
+        config["mcp_servers"] = servers_of(request)
+    if rules := said(request).rules:
+        config["skills"] = {"config": rules}
+    return config
+
+
+def trust_of(request: LaunchRequest) -> dict[str, str]:
+    """Whether the working directory's own settings count: paths and `trusted` or `untrusted`.
+
+    Left alone, thread/start with a writing sandbox marks the repository as trusted in the user's config.toml, and then runs its
+    MCP servers and hooks (measured 0.169.0). The closed form names every directory above it too: one of them may be the
+    repository's root, which the user had trusted.
+    """
+    if request.setting_sources is None:
+        return {}
+    if "project" in _sources(request.setting_sources):
+        return {request.cwd: "trusted"}
+    return dict.fromkeys(_upwards(request.cwd), "untrusted")
+
+
+def _upwards(path: str) -> list[str]:
+    """The directory and all above it."""
+    parts = path.rstrip("/").split("/")
+    return ["/".join(parts[:count]) or "/" for count in range(len(parts), 0, -1)]
+
+
+def _sources(value: str) -> frozenset[str]:
+    sources = frozenset(name.strip() for name in value.split(",") if name.strip())
+    if sources not in ({"user"}, {"user", "project"}):
+        raise UsageError(
+            f"cannot take the setting sources {value!r}, because codex always reads the user's and has no local ones",
+            kind="unsupported",
+            hint="take `user`, or `user,project`",
+        )
+    return sources

@@ -1,0 +1,216 @@
+"""The gemini backend: how Gemini CLI (0.61.x) is started in headless mode, one process a turn.
+
+Facts come from gemini 0.61.0. The prompt goes to stdin alone; values that a caller chooses stand in the equals form.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+
+from clisup.backends.base import (
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    StaleLock,
+    TranscriptWord,
+)
+from clisup.backends.checks import argv_path, argv_text, check_mode
+from clisup.backends.gemini.decoder import GeminiDecoder
+from clisup.backends.gemini.input import escaped, image_flags, stdin_of, typed
+from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt, recovery_of, transcript_words
+from clisup.backends.transcripts import find_prompt
+from clisup.core.events import TurnError
+from clisup.errors import UsageError
+
+__all__ = ["PERMISSION_MODES", "STALE_LOCKS", "GeminiAdapter", "closed_variables", "trust_variables"]
+
+# Every gemini of a home takes it at its start; one that was ended may leave it, and the next one waits 12 s for it.
+STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
+PERMISSION_MODES = ("auto_edit", "default", "plan", "yolo")
+_ID_PREFIX = "_"
+_SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
+_INDEX = re.compile(r"\d+|latest")  # these mean another session than one of that name
+_VERSION = re.compile(r"^(\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
+_EVENTS = (
+    "content_delta", "message", "message_start", "message_stop", "permission_denied", "session_init", "status",
+    "tool_result", "tool_use", "unparsed",
+)  # fmt: skip
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "reasoning_tokens")
+# gemini takes variables from a repository's `.gemini/.env` or `.env`, but none that is there already, even empty.
+_CLOSED = (
+    "ALL_PROXY", "CLOUD_SHELL", "CODE_ASSIST_API_VERSION", "CODE_ASSIST_ENDPOINT", "GCE_METADATA_HOST", "GCE_METADATA_IP",
+    "GEMINI_API_KEY_AUTH_MECHANISM", "GEMINI_CLI_ACTIVITY_LOG_TARGET", "GEMINI_CLI_CUSTOM_HEADERS",
+    "GEMINI_CLI_EXTENSION_REGISTRY_URI", "GEMINI_CLI_HOME", "GEMINI_CLI_IDE_SERVER_PORT",
+    "GEMINI_CLI_IDE_SERVER_STDIO_ARGS", "GEMINI_CLI_IDE_SERVER_STDIO_COMMAND", "GEMINI_CLI_IDE_WORKSPACE_PATH",
+    "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "GEMINI_CLI_USE_COMPUTE_ADC", "GEMINI_MODEL",
+    "GEMINI_RESTRICTED_MODE", "GEMINI_SANDBOX", "GEMINI_SYSTEM_MD", "GEMINI_TELEMETRY_ENABLED", "GEMINI_WRITE_SYSTEM_MD",
+    "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_ACCESS_TOKEN", "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
+    "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_API_VERSION", "GOOGLE_GENAI_USE_GCA", "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_VERTEX_BASE_URL", "HTTPS_PROXY", "HTTP_PROXY", "NODE_TLS_REJECT_UNAUTHORIZED", "http_proxy", "https_proxy",
+)  # fmt: skip
+
+
+class GeminiAdapter:
+    """Launch rules of Gemini CLI in headless mode: one process a turn, the prompt on stdin, then its end."""
+
+    kind = "gemini"
+    lists = "gemini"
+    default_command: tuple[str, ...] = ("gemini",)
+    default_versions = ">=0.61,<0.62"
+    version_args: tuple[str, ...] = ("--version",)
+    login_keys = ("GEMINI_API_KEY",)
+    capabilities = Capabilities(
+        thinking=False,
+        images=True,
+        mcp=False,
+        permission_modes=PERMISSION_MODES,
+        native_id_prefix=_ID_PREFIX,
+        ids_once=True,
+        tokens=_TOKENS,
+        events=_EVENTS,
+    )
+    errors = ERRORS
+
+    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
+        """None: `GEMINI_CLI_NO_RELAUNCH` makes the launcher itself the worker."""
+        return ()
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Argv, stdin and own variables for one turn.
+
+        stdout goes to a file: at its end gemini drops what a pipe has not taken yet (0.61.0: 3 MB ended in mid-line,
+        exit 0). `setting_sources="user"` (the default) leaves out what the working directory brings, as far as gemini can
+        be told to (docs/backends/gemini.md); None leaves the trust to gemini, which then refuses unknown directories.
+
+        Raises UsageError for a prompt or value that the CLI cannot take, and for an MCP configuration.
+        """
+        if request.mcp_servers is not None or request.mcp_config_file is not None:
+            raise UsageError(
+                "cannot give gemini the session's MCP servers, because in headless mode it reads them from its settings alone",
+                kind="unsupported",
+                hint="put them into ~/.gemini/settings.json",
+            )
+        stdin, altered = stdin_of(request)
+        trust, trust_flags = trust_variables(request.setting_sources)
+        env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}
+        if request.system_prompt_file is not None:
+            env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
+        return LaunchSpec(
+            argv=(
+                *request.command,
+                "--output-format=stream-json",
+                *trust_flags,
+                *_flags(request),
+                *image_flags(request),
+                *request.args,
+            ),
+            stdin=stdin,
+            env=env,
+            stdout_mode="file",
+            prompt_altered=altered,
+            closed_env=closed_variables(request.setting_sources),
+            stale_locks=STALE_LOCKS,
+            files={image.file_name(number): image.raw for number, image in enumerate(request.images, 1)},
+        )
+
+    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> GeminiDecoder:
+        """A decoder for one turn's stdout. gemini's counts are of the process alone, so nothing is carried."""
+        return GeminiDecoder()
+
+    def parse_version(self, output: str) -> str | None:
+        """The version stands alone on its line."""
+        found = _VERSION.search(output)
+        return found[1] if found else None
+
+    def explain_exit(self, end: RunEnd) -> TurnError:
+        """Why a run ended without a result: by its words on stderr, else by its exit code, else `crashed`."""
+        return explain_end(end)
+
+    def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
+        """gemini tells stderr of each failed request, and nobody of a good one: so it is sure only before the first answer."""
+        return None if answered else last_attempt(end)
+
+    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
+        """`"resume"`: the id is taken already; `"fresh"`: gemini knows no such session in this directory."""
+        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
+
+    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
+        """Whether the transcript holds the prompt (as it was sent, `stdin_of`), and an answer to it."""
+        words = ((who, typed(text)) for who, text in transcript_words(appended))
+        return find_prompt(words, [prompt, escaped(prompt)], answerer="gemini")
+
+    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
+        """A glob for the session's files: gemini names them after the minute and the first 8 characters of the id."""
+        home = _home(env)
+        if home is None or not _SESSION.fullmatch(native_session_id):
+            return None
+        return f"{glob.escape(home)}/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
+
+
+def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables and flags that say what of the working directory is taken.
+
+    `user`: settings are read while the directory is not trusted; `--skip-trust` comes after that, so that permission modes
+    and the user's own MCP servers work. An empty text never trusts it; gemini refuses that where its own settings have
+    `security.folderTrust.enabled`, which is their default.
+    """
+    if setting_sources is None:
+        return {}, ()
+    names = {name.strip() for name in setting_sources.split(",")}
+    if names not in ({""}, {"user"}, {"user", "project"}):
+        raise UsageError(
+            f"cannot take the setting sources {setting_sources!r}, because gemini always reads the user's and has no others "
+            "than the project's beside them",
+            hint="name `user`, or `user,project`, or nothing for a directory that is not trusted at all",
+        )
+    if "project" in names:
+        return {"GEMINI_CLI_TRUST_WORKSPACE": "true"}, ()
+    return {"GEMINI_CLI_TRUST_WORKSPACE": "false"}, ("--skip-trust",) if "user" in names else ()
+
+
+def closed_variables(setting_sources: str | None) -> tuple[str, ...]:
+    """The names that a repository's `.env` must not set, where the working directory's settings are not wanted."""
+    return () if setting_sources is None or "project" in setting_sources else _CLOSED
+
+
+def _home(env: Mapping[str, str]) -> str | None:
+    home = env.get("GEMINI_CLI_HOME") or env.get("HOME")
+    return f"{home.rstrip('/')}/.gemini" if home else None
+
+
+def _flags(request: LaunchRequest) -> list[str]:
+    flags = _session_flags(request)
+    if request.model is not None:
+        flags.append(f"--model={argv_text('model', request.model)}")
+    if request.permission_mode is not None:
+        _check_trusted(request.permission_mode, request.setting_sources)
+        flags.append(f"--approval-mode={check_mode('gemini', request.permission_mode, PERMISSION_MODES)}")
+    return flags
+
+
+def _session_flags(request: LaunchRequest) -> list[str]:
+    session = request.native_session_id
+    if session is None:
+        if request.resume:
+            raise UsageError("cannot resume a gemini session without its id", hint="give its native session id")
+        return []
+    if not _SESSION.fullmatch(session) or _INDEX.fullmatch(session):
+        raise UsageError(
+            f"cannot use {session!r} as a gemini session id, because it is a number, `latest`, or has other characters than "
+            "letters, digits, _ and -"
+        )
+    return [f"--resume={session}" if request.resume else f"--session-id={session}"]
+
+
+def _check_trusted(mode: str, setting_sources: str | None) -> None:
+    """gemini would take `default` in its place, and say so on stderr alone."""
+    if setting_sources == "" and mode in ("auto_edit", "yolo"):
+        raise UsageError(
+            f"cannot use permission mode {mode!r}, because gemini has it only in directories that are trusted",
+            hint="name `user` in the backend's setting_sources, or take `default` or `plan`",
+        )

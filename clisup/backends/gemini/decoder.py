@@ -1,0 +1,183 @@
+"""gemini's stdout (`--output-format stream-json`) as events.
+
+Frames were recorded with gemini 0.61.0. It prints deltas only: no whole message, no thinking, no sign of a retry. A message
+is built here, from the first delta on; a tool call confirms the text before it, a tool's result or the turn's end ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clisup.backends.approvals import ApprovalAnswer
+from clisup.backends.base import Background, Decoded
+from clisup.backends.claude.frames import join_halves
+from clisup.backends.frames import MalformedError, get_dict, get_str
+from clisup.backends.gemini.result import Result, is_denial
+from clisup.backends.lines import read_frame, unparsed
+from clisup.backends.long_texts import gemini_passes_on
+from clisup.core.events import (
+    AssistantMessage,
+    BackendStatus,
+    Block,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    SessionInit,
+    ToolResult,
+    ToolUse,
+)
+from clisup.core.framing import Line
+
+__all__ = ["GeminiDecoder"]
+
+
+class _Message:
+    """The answer that is being streamed: its text since the last tool call, and where the next block begins."""
+
+    __slots__ = ("id", "index", "pieces")
+
+    def __init__(self, message_id: str) -> None:
+        self.id = message_id
+        self.index = 0
+        self.pieces: list[str] = []
+
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class GeminiDecoder:
+    """One gemini process's stdout to events, from the first line of a turn on."""
+
+    passes_on = staticmethod(gemini_passes_on)
+
+    def __init__(self) -> None:
+        self._message: _Message | None = None
+        self._result = Result()
+        self._tools: dict[str, str] = {}  # names of the tools that were called, by call
+
+    @property
+    def background(self) -> Background:
+        """None that gemini would tell: a background command of its shell tool is ended with the process tree."""
+        return {}
+
+    def interrupt(self) -> str | None:
+        """gemini listens to signals alone."""
+        return None
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """gemini asks nobody in this mode."""
+        return None
+
+    def decode(self, line: Line) -> Decoded:
+        """The events of one line, and the turn's end where it was a `result`. Never raises."""
+        frame = read_frame(line)
+        if isinstance(frame, Decoded):
+            return frame
+        if not isinstance(kind := frame.get("type"), str):
+            return unparsed(line, "malformed")
+        try:
+            return self._frame(kind, frame, line)
+        except MalformedError:
+            return unparsed(line, "malformed")
+
+    def _frame(self, kind: str, frame: dict[str, Any], line: Line) -> Decoded:
+        match kind:
+            case "message":
+                return Decoded(self._text(frame, line))
+            case "tool_use":
+                return Decoded(self._tool_use(frame, line))
+            case "tool_result":
+                return Decoded(self._tool_result(frame))
+            case "init":
+                return Decoded((_init(frame),))
+            case "error":
+                return Decoded(self._error(frame))
+            case "result":
+                events = self._stop()
+                return Decoded(events, self._result.terminal(frame))
+        return unparsed(line, "unknown_type")
+
+    def _text(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+        role, text = get_str(frame, "role"), get_str(frame, "content")
+        if role == "user":
+            return ()  # the prompt, which the caller knows
+        if role != "assistant" or text is None:
+            raise MalformedError("a message without its role or text")
+        if not text:
+            return ()
+        text = join_halves(text)[0]
+        events, message = self._start(line)
+        message.pieces.append(text)
+        self._result.text(text)
+        return (*events, ContentDelta(kind="text", text=text, index=message.index, message_id=message.id))
+
+    def _start(self, line: Line) -> tuple[Sequence[EventBase], _Message]:
+        """The open message. gemini has no ids for messages: they are named by the place of their first line."""
+        ended = self._stop() if self._result.went_on() else ()
+        if self._message is not None:
+            return (), self._message
+        self._message = _Message(f"line-{line.start}")
+        return (*ended, MessageStart(message_id=self._message.id)), self._message
+
+    def _tool_use(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+        call, name = get_str(frame, "tool_id"), get_str(frame, "tool_name")
+        if call is None or name is None:
+            raise MalformedError("a tool call without its id or name")
+        arguments = get_dict(frame, "parameters")
+        events, message = self._start(line)
+        self._tools[call] = name
+        self._result.called()
+        block = Block(kind="tool_use", tool_use_id=call, name=name, input=arguments)
+        confirmed = self._confirm(message)
+        message.index += 1
+        return (
+            *events,
+            *confirmed,
+            AssistantMessage(message_id=message.id, blocks=(block,)),
+            ToolUse(tool_use_id=call, name=name, input=arguments),
+        )
+
+    def _tool_result(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+        call, status = get_str(frame, "tool_id"), get_str(frame, "status")
+        if call is None or status is None:
+            raise MalformedError("a tool result without its call or status")
+        error = get_dict(frame, "error")
+        message = get_str(error, "message")
+        content = get_str(frame, "output") or message or ""
+        events: list[EventBase] = list(self._stop())
+        name = self._tools.get(call)
+        if name is not None and is_denial(get_str(error, "type"), name):
+            self._result.denied(name)
+            events.append(PermissionDenied(tool_use_id=call, name=name, reason=message))
+        events.append(ToolResult(tool_use_id=call, content=content, is_error=status == "error"))
+        return events
+
+    def _error(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+        severity, message = get_str(frame, "severity"), get_str(frame, "message")
+        if message is None:
+            raise MalformedError("an error without its message")
+        self._result.complained(message)
+        return (BackendStatus(status=severity or "error", detail=message),)
+
+    def _confirm(self, message: _Message) -> Sequence[EventBase]:
+        """The text since the last tool call, whole."""
+        text = message.text()
+        if not text:
+            return ()
+        message.pieces.clear()
+        message.index += 1
+        block = Block(kind="text", text=text)
+        return (AssistantMessage(message_id=message.id, blocks=(block,)),)
+
+    def _stop(self) -> Sequence[EventBase]:
+        message, self._message = self._message, None
+        if message is None:
+            return ()
+        return (*self._confirm(message), MessageStop(message_id=message.id))
+
+
+def _init(frame: dict[str, Any]) -> SessionInit:
+    return SessionInit(native_session_id=get_str(frame, "session_id"), model=get_str(frame, "model"))

@@ -1,0 +1,265 @@
+"""How a gemini turn ended: its `result` frame, its exit codes and its words on stderr, as outcome, usage and error.
+
+Facts come from gemini 0.61.0. Its exit code is the API's HTTP status & 255 where that failed (401 gives 145), so it says
+nothing by itself; a failed turn may exit with 0, and a `result` that says success may have no answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from clisup.backends.base import Recovery, RunEnd
+from clisup.backends.endings import crashed, how, refused
+from clisup.backends.frames import get_dict, get_int, get_str
+from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
+from clisup.core.events import TurnError, TurnErrorKind
+from clisup.core.terminal import Terminal
+from clisup.core.usage import Usage
+
+__all__ = ["ERRORS", "Result", "explain_end", "is_denial", "last_attempt", "recovery_of"]
+
+_MESSAGE_MAX = 4096
+_CANCELLED = "FatalCancellationError"
+# Tools that need a permission. Headless gemini does not deny them: it takes them away, and then says "not found".
+_GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch", "save_memory"})
+_SETTINGS = "look into ~/.gemini/settings.json"
+
+ERRORS: tuple[ErrorRule, ...] = (
+    ErrorRule("code", "FatalTurnLimitedError", "max_turns", "raise model.maxSessionTurns in gemini's settings"),
+    ErrorRule("code", _CANCELLED, "cancelled"),
+    ErrorRule("code", "FatalAuthenticationError", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("code", "FatalInputError", "invalid_request"),
+    ErrorRule("code", "FatalConfigError", "invalid_request", _SETTINGS),
+    ErrorRule("code", "no_space_left", "storage_failed", "make room where the session works"),
+    ErrorRule("text", r"exhausted your (daily quota|capacity)|exceeded your current quota|limit:\s*0\b", "quota_exceeded"),
+    ErrorRule("text", r"(?i)INSUFFICIENT_G1_CREDITS|QUOTA_EXHAUSTED", "quota_exceeded"),
+    ErrorRule("text", r"(?i)input token count.*exceeds|exceeds the maximum number of tokens", "context_overflow"),
+    ErrorRule("text", r"(?i)API key not valid|API_KEY_INVALID|API key expired", "authentication", "give a valid GEMINI_API_KEY"),
+    ErrorRule("text", r"(?i)is not found for API version|model not found", "model_not_found", "name another model"),
+    ErrorRule("text", r"blocked due to (safety|recitation|other policy)", "refusal"),
+    ErrorRule("text", r"PROHIBITED_CONTENT|BLOCKLIST", "refusal"),
+    ErrorRule("text", r"truncated because it exceeded the token limit", "output_limit"),
+    ErrorRule("text", r"Loop detected", "server", "the model repeated itself and gemini stopped it: try again"),
+    ErrorRule("text", r"Maximum session turns exceeded", "max_turns"),
+    ErrorRule("text", r"Agent execution blocked", "permission", "a hook of gemini's settings stopped the turn"),
+    ErrorRule("text", r"returned an empty response|reasoning thoughts but no final|Invalid stream", "server"),
+    ErrorRule("text", r"without a finish reason|without an answer", "server"),
+    ErrorRule("status", "400", "invalid_request"),
+    ErrorRule("status", "401", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "404", "model_not_found", "name another model"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "499", "cancelled"),
+    ErrorRule("status", "500", "server"),
+    ErrorRule("status", "503", "overloaded"),
+    ErrorRule("status", "504", "server"),
+    ErrorRule("text", r"(?i)resource has been exhausted|quota|rate limit", "rate_limit"),
+    ErrorRule("text", r"(?i)overloaded|UNAVAILABLE", "overloaded"),
+    ErrorRule("text", r"(?i)fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|socket hang up|ETIMEDOUT", "network"),
+    ErrorRule("stderr", r"Invalid session identifier|No previous sessions found|Error resuming session", "session_not_found",
+              "start the session anew: gemini keeps sessions by directory, so another cwd does not see them"),
+    ErrorRule("stderr", r"Session ID \S+ already exists", "invalid_request", "resume the session instead of creating it"),
+    ErrorRule("stderr", r"not running in a trusted directory", "permission",
+              "name `user` or `project` in the backend's setting_sources, or trust the directory in gemini itself"),
+    ErrorRule("stderr", r"Invalid auth method selected", "authentication",
+              'with GOOGLE_GEMINI_BASE_URL set, say security.auth.selectedType = "gemini-api-key" in ~/.gemini/settings.json'),
+    ErrorRule("stderr", r"Please set an Auth method|you must specify the GEMINI_API_KEY|Authentication consent", "authentication",
+              "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("stderr", r"No input provided via stdin", "invalid_request", "give a prompt"),
+    # The help, behind whatever is wrong with the arguments.
+    ErrorRule("stderr", r"(?m)^Usage: gemini ", "invalid_request",
+              "look at the backend's args, and at the installed version"),
+    ErrorRule("stderr", r"YOLO mode .* disabled|disabled by the .disableYolo", "permission", "take another permission mode"),
+    ErrorRule("stderr", r"\bModelNotFoundError:", "model_not_found", "name another model"),
+    ErrorRule("exit", "41", "authentication", "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("exit", "42", "invalid_request"),
+    ErrorRule("exit", "44", "invalid_request", "gemini's sandbox could not be started"),
+    ErrorRule("exit", "52", "invalid_request", _SETTINGS),
+    ErrorRule("exit", "53", "max_turns"),
+    ErrorRule("exit", "54", "crashed"),
+    ErrorRule("exit", "55", "permission", "name `user` or `project` in the backend's setting_sources"),
+    ErrorRule("exit", "130", "cancelled"),
+)  # fmt: skip
+_TAXONOMY = Taxonomy(ERRORS)
+_STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
+_STATUS_EXITS = range(400 & 255, 511 & 255)
+"""Exit codes that can only be an HTTP status & 255. gemini's own codes and those of signals are smaller."""
+_RETRY_AFTER = re.compile(r"Suggested retry after (\d{1,6}(?:\.\d+)?)s|[Pp]lease retry in (\d{1,6}(?:\.\d+)?)s")
+_ATTEMPT = re.compile(r"^(?=Attempt \d+ failed)", re.MULTILINE)
+_REPEATED = re.compile(r"Attempt .*Retrying ", re.DOTALL)
+_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
+    (re.compile(r"Session ID \S+ already exists"), "resume"),
+    (re.compile(r"Invalid session identifier|No previous sessions found"), "fresh"),
+)
+
+
+class Result:
+    """What the `result` frame does not say: the answer's text, the complaints before it, and what was refused."""
+
+    __slots__ = ("_complaint", "_denied", "_text")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._complaint: str | None = None
+        self._denied: dict[str, None] = {}
+
+    def text(self, piece: str) -> None:
+        self._text.append(piece)
+
+    def called(self) -> None:
+        """A tool was called: what was said before it is no final answer."""
+        self._text.clear()
+
+    def complained(self, message: str) -> None:
+        self._complaint = message
+
+    def went_on(self) -> bool:
+        """The model says more, so a complaint before it (a hook asked for another answer) was no end, nor what it was about an answer."""
+        before, self._complaint = self._complaint, None
+        if before is not None:
+            self._text.clear()
+        return before is not None
+
+    def denied(self, name: str) -> None:
+        self._denied[name] = None
+
+    def terminal(self, frame: dict[str, Any]) -> Terminal:
+        """The turn's end. Success without an answer is a failure: nothing in the frame says why there is none."""
+        text = "".join(self._text)
+        error = self._error(frame, text)
+        return Terminal(
+            is_error=error is not None,
+            text="" if error else text,
+            usage=_usage(get_dict(frame, "stats")),
+            error=error,
+            interrupted=get_str(get_dict(frame, "error"), "type") == _CANCELLED,
+            denied=tuple(self._denied),
+        )
+
+    def _error(self, frame: dict[str, Any], text: str) -> TurnError | None:
+        said = get_dict(frame, "error")
+        if get_str(frame, "status") == "success":
+            stopped = self._complaint if self._complaint and _TAXONOMY.search("text", self._complaint) else None
+            if text.strip() and stopped is None:
+                return None
+            return _turn_error(None, stopped or "gemini ended the turn without an answer")
+        message = get_str(said, "message") or self._complaint or "gemini failed without a message"
+        return _turn_error(get_str(said, "type"), message)
+
+
+def is_denial(error_type: str | None, name: str) -> bool:
+    """Was a tool refused for want of a permission?"""
+    return error_type == "policy_violation" or (error_type == "tool_not_registered" and name in _GUARDED)
+
+
+def _turn_error(code: str | None, message: str) -> TurnError:
+    """Most exact word first: the error's own name, what the message surely means, the status in it, then the rest."""
+    status = _status(message)
+    by_text = _TAXONOMY.search("text", message)
+    rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
+    kind = _kind(rule, status)
+    return TurnError(
+        kind=kind,
+        message=message.strip()[:_MESSAGE_MAX],
+        retryable=kind in RETRYABLE,
+        retry_after_s=_retry_after(message) if kind in ("rate_limit", "quota_exceeded", "overloaded") else None,
+        http_status=status,
+    )
+
+
+def _kind(rule: ErrorRule | None, status: int | None) -> TurnErrorKind:
+    """Return the rule's kind. Without a rule the first digit of the status decides."""
+    if rule is not None:
+        return rule.kind
+    if status is None:
+        return "crashed"
+    return "server" if status >= 500 else "invalid_request"
+
+
+def _exact_text(rule: ErrorRule | None) -> ErrorRule | None:
+    """A text rule that stands before the statuses in the table is surer than a status; those after it are guesses."""
+    first_status = next(index for index, known in enumerate(ERRORS) if known.where == "status")
+    return rule if rule is not None and ERRORS.index(rule) < first_status else None
+
+
+def _status(message: str) -> int | None:
+    """The HTTP status, where the message holds the API's own JSON."""
+    found = _STATUS.search(message)
+    return int(found[1]) if found else None
+
+
+def _retry_after(message: str) -> float | None:
+    found = _RETRY_AFTER.search(message)
+    return float(found[1] or found[2]) if found else None
+
+
+def _usage(stats: dict[str, Any]) -> Usage:
+    """The turn's tokens. Zeros stand for answers that failed before their usage came: they tell nothing.
+
+    `input_tokens` holds the cached ones; `output_tokens` leaves the thoughts out, which only the total holds.
+    """
+    total, prompt, output = (get_int(stats, name) for name in ("total_tokens", "input_tokens", "output_tokens"))
+    if not total or prompt is None or output is None:
+        return Usage()
+    cached = get_int(stats, "cached")
+    thoughts = max(0, total - prompt - output)
+    return Usage(
+        input_tokens=prompt if cached is None else max(0, prompt - cached),
+        output_tokens=output + thoughts,
+        cache_read_input_tokens=cached,
+        reasoning_tokens=thoughts,
+        source="reported",
+    )
+
+
+def explain_end(end: RunEnd) -> TurnError:
+    """Explain a run without a result, or with one whose words no rule knows.
+
+    The message holds what stderr says of it, and the way out where there is one.
+    """
+    code = end.exit_code
+    status = code + 256 if code is not None and code in _STATUS_EXITS else None
+    by_stderr, said = refused(_TAXONOMY, end)
+    rule = by_stderr or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
+    if rule is None and status is None:
+        return crashed("gemini", end)
+    kind = _kind(rule, status)
+    words = "; ".join(part for part in (said, rule.advice if rule else "") if part) or f"gemini {how(end)}"
+    return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
+
+
+def last_attempt(end: RunEnd) -> TurnError | None:
+    """The failure of the last request of which stderr says that it will be repeated, without the stack behind it."""
+    *_, last = _ATTEMPT.split(end.stderr)
+    words = last.partition("\n    at ")[0]
+    return _turn_error(None, words) if _REPEATED.match(words) else None
+
+
+def recovery_of(text: str) -> Recovery | None:
+    """What makes the same prompt work where only the session flag was wrong."""
+    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)
+
+
+def transcript_words(appended: bytes) -> list[tuple[str, str]]:
+    """(type, text) of each message that was appended to a transcript; a torn or odd line is nothing."""
+    words = []
+    for line in appended.splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and isinstance(kind := entry.get("type"), str):
+            words.append((kind, _text_of(entry.get("content"))))
+    return words
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))

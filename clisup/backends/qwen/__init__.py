@@ -1,0 +1,1 @@
+"""Qwen Code: how it is started, and its stream-json as events."""

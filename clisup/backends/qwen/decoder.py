@@ -1,0 +1,323 @@
+"""Qwen Code's stdout (`--output-format stream-json --include-partial-messages`) as events.
+
+The format is claude's, so this is claude's decoder with what differs (0.24.4):
+
+- One answer of the model is one `message_start`, but an `assistant` frame for each run of blocks, each with an id and block
+  numbers of its own. Here all of them are blocks of the one message that was started.
+- Usage and stop reason stand in the `assistant` frames, not in a `message_delta`; `input_tokens` includes the cached ones.
+- A failed request is told as text of the model, "[API Error: ...]". Here it is a synthetic message, and no delta.
+- The failure of an MCP tool is a sentence of the CLI's with the tool's result as JSON. Here it is the tool's own text.
+- `system/retry` takes back a message after its end, unless it says that the text goes on.
+- The result's usage runs on over resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from clisup.backends.base import Carried, Decoded
+from clisup.backends.claude.blocks import DETAIL_CHARS, blocks_of, tool_uses
+from clisup.backends.claude.decoder import ClaudeDecoder
+from clisup.backends.claude.frames import Assistant, Count, StreamEvent, UsageCounts, User
+from clisup.backends.claude.rare_frames import session_init
+from clisup.backends.claude.result import denied_tools
+from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str, too_deep
+from clisup.backends.long_texts import qwen_passes_on
+from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
+from clisup.backends.qwen.tools import own_words
+from clisup.core.deltas import DeltaKind
+from clisup.core.events import (
+    AssistantMessage,
+    BackendRetry,
+    BackendStatus,
+    Block,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    Retracted,
+    ToolProgress,
+    ToolResult,
+)
+from clisup.core.framing import Line
+from clisup.core.stretch import NO_STRETCH, Stretch
+from clisup.core.terminal import Terminal
+from clisup.core.usage import NO_USAGE, Usage
+
+__all__ = ["QwenDecoder"]
+
+API_ERROR = "[API Error: "
+
+
+class _EndCounts(Struct):
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+
+
+class _EndBody(Struct):
+    stop_reason: str | None = None
+    usage: _EndCounts | None = None
+
+
+class _EndFrame(Struct):
+    """What an `assistant` frame says beside its blocks."""
+
+    message: _EndBody
+
+
+_END = msgspec.json.Decoder(_EndFrame)
+
+
+class _Open:
+    """The message that is being streamed, or was streamed last."""
+
+    def __init__(self, message_id: str | None) -> None:
+        self.message_id = message_id
+        self.confirmed = 0  # blocks that assistant frames have confirmed; the CLI counts from 0 again after each
+        self.error_text: str | None = None  # a delta held back, because it looks like the CLI's own words
+        self.error_index = 0
+        self.shown = False  # something of it has become an event, and nothing has answered it yet
+
+
+class QwenDecoder(ClaudeDecoder):
+    """One qwen process's stdout to events. `carried` holds the running usage at the turn's start."""
+
+    passes_on = staticmethod(qwen_passes_on)
+
+    def __init__(self, carried: Carried, *, expand: bool = False) -> None:
+        super().__init__(carried)
+        self._expand = expand  # a command of the CLI's own need not ask the model
+        self._carried_usage = carried.usage
+        self._last = _Open(None)
+
+    # The frequent frames
+
+    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
+        """None: each delta is looked at for its place, and for words that are the CLI's own."""
+        return NO_STRETCH
+
+    def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
+        return self._placed(super()._stream_event(frame, line, data)) if frame.parent_tool_use_id is None else ()
+
+    def _placed(self, told: Sequence[EventBase]) -> list[EventBase]:
+        """The same events, the deltas among them at their place in the whole message."""
+        events: list[EventBase] = []
+        for event in told:
+            if isinstance(event, MessageStart):
+                self._last = _Open(event.message_id)
+            events += self._shown(event) if isinstance(event, ContentDelta) else [event]
+        return events
+
+    def _shown(self, event: ContentDelta) -> list[ContentDelta]:
+        """A delta at its place in the whole message; one that looks like a failure waits for its `assistant` frame."""
+        last = self._last
+        event = event.model_copy(update={"index": (event.index or 0) + last.confirmed})
+        given = self._release()
+        if event.kind == "text" and event.text.startswith(API_ERROR):
+            last.error_text, last.error_index = event.text, event.index or 0
+            return given
+        last.shown = True
+        return [*given, event]
+
+    def _release(self) -> list[ContentDelta]:
+        """What was held back was the model's own after all: something came after it."""
+        last = self._last
+        if last.error_text is None:
+            return []
+        kind: DeltaKind = "text"
+        held = ContentDelta(kind=kind, text=last.error_text, index=last.error_index, message_id=last.message_id)
+        last.error_text, last.shown = None, True
+        return [held]
+
+    def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
+        """The frame's blocks as blocks of the message that is open; without one (no partial messages) it has its own id."""
+        message, parent, last = frame.message, frame.parent_tool_use_id, self._last
+        if parent is not None:
+            return super()._assistant(frame, data)
+        if not isinstance(message.content, str) and too_deep(data, [block.input for block in message.content]):
+            raise MalformedError("nested too deep")
+        if last.message_id is None:
+            self._last = last = _Open(message.id)
+        events = self._placed(self._messages.confirm(None, last.message_id))
+        blocks, error = _without_error(blocks_of(message.content), last.error_text)
+        if blocks:
+            events.append(AssistantMessage(message_id=last.message_id, blocks=blocks))
+        if error is not None:
+            events.append(
+                AssistantMessage(message_id=None if last.shown else last.message_id, blocks=(error,), synthetic=True)
+            )
+        last.confirmed += len(blocks_of(message.content))
+        last.error_text, last.shown = None, last.shown or bool(blocks)
+        self._note_usage(data)
+        return [*events, *tool_uses(message.content, None)]
+
+    def _note_usage(self, data: bytes) -> None:
+        """Only the last frame of a message tells its usage; the ones before it say 0."""
+        try:
+            end = _END.decode(data).message
+        except ValueError:
+            return
+        counts = end.usage
+        used = counts is not None and bool(counts.input_tokens or counts.output_tokens)
+        self._messages.note_end(None, end.stop_reason, _counts(counts) if counts is not None and used else None)
+
+    def _user(self, frame: User, data: bytes) -> list[EventBase]:
+        """Tool results. They answer the message before them: a later retry is not about it."""
+        events = [
+            _of_the_tool(event) if isinstance(event, ToolResult) else event for event in super()._user(frame, data)
+        ]
+        results = [event for event in events if isinstance(event, ToolResult)]
+        self._last.shown = self._last.shown and not results
+        return events
+
+    # The rare frames
+
+    def _rare(self, value: object, line: Line, data: bytes) -> Decoded:
+        handle = _OWN.get(_key(value)) if isinstance(value, dict) else None
+        if handle is None or too_deep(data, value):
+            return super()._rare(value, line, data)
+        try:
+            return Decoded(handle(self, value)) if isinstance(value, dict) else Decoded(())
+        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+            return super()._rare(None, line, data)
+
+    def _retry(self, frame: dict[str, Any]) -> list[EventBase]:
+        """With a delay it is a limit; without one an answer that was broken, empty or cut is asked for again."""
+        told = get_dict(frame, "data")
+        delay_ms = get_number(told, "delayMs")
+        events: list[EventBase] = []
+        again = told.get("preserveText") is not True
+        if again and (self._last.shown or get_int(told, "discardedToolCalls")):
+            events.append(Retracted(message_id=self._last.message_id, reason="the request is repeated"))
+            self._last.shown = False
+        events.append(
+            BackendRetry(
+                attempt=get_int(told, "attempt"),
+                max_attempts=get_int(told, "maxRetries"),
+                delay_s=None if delay_ms is None else delay_ms / 1000,
+                error=explain_retry(limited=delay_ms is not None),
+            )
+        )
+        return events
+
+    def _task_started(self, frame: dict[str, Any]) -> list[EventBase]:
+        task = get_dict(frame, "data")
+        return self._tasks.started({**task, "task_type": task.get("subagent_type")})
+
+    def _task_notified(self, frame: dict[str, Any]) -> list[EventBase]:
+        return self._tasks.notified(get_dict(frame, "data"))
+
+    def _result(self, frame: dict[str, Any]) -> Decoded:
+        said = frame.get("is_error")
+        if not isinstance(said, bool):
+            raise MalformedError("is_error is missing")
+        error = get_dict(frame, "error")
+        idle = not said and self._last.message_id is None  # the model was not asked
+        share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage, idle=idle)
+        self._carried_usage = total
+        text = "" if said else get_str(frame, "result") or ""
+        failure = explain_error(get_str(error, "message") or "") if said else None
+        if idle and not text and not self._expand:
+            failure = UNASKED
+        terminal = Terminal(
+            is_error=failure is not None,
+            text=text,
+            usage=share,
+            usage_total=total,
+            error=failure,
+            denied=denied_tools(frame),
+            structured=frame.get("structured_result"),
+        )
+        return Decoded([*self._messages.finish(), *self._denials.rest(frame)], terminal)
+
+
+def _key(frame: dict[str, Any]) -> str:
+    if frame.get("type") == "stream_event":
+        return f"stream_event/{get_str(get_dict(frame, 'event'), 'type')}"
+    return f"{frame.get('type')}/{get_str(frame, 'subtype')}"
+
+
+def _tool_progress(frame: dict[str, Any]) -> list[EventBase]:
+    return [ToolProgress(tool_use_id=get_str(get_dict(frame, "event"), "tool_use_id"))]
+
+
+def _of_the_tool(result: ToolResult) -> ToolResult:
+    return result.model_copy(update={"content": own_words(result.content)}) if result.is_error else result
+
+
+def _init(frame: dict[str, Any]) -> list[EventBase]:
+    return session_init(frame, mode="permission_mode", version="qwen_code_version")
+
+
+def _said(status: str, frame: dict[str, Any]) -> list[EventBase]:
+    """A frame that becomes a status, with the texts of its `data` as its detail."""
+    texts = [value for value in get_dict(frame, "data").values() if isinstance(value, str)]
+    return [BackendStatus(status=status, detail=", ".join(texts)[:DETAIL_CHARS] or None)]
+
+
+def _without_error(blocks: tuple[Block, ...], held: str | None) -> tuple[tuple[Block, ...], Block | None]:
+    """The model's blocks, and apart from them the words that the CLI put at their end for a failed request."""
+    last = blocks[-1] if blocks else None
+    if held is None or last is None or last.text is None or not last.text.endswith(held):
+        return blocks, None
+    said = last.text.removesuffix(held)
+    kept = (*blocks[:-1], Block(kind="text", text=said)) if said else blocks[:-1]
+    return kept, Block(kind="text", text=held)
+
+
+def _counts(counts: _EndCounts) -> UsageCounts:
+    fresh = _fresh(counts.input_tokens, counts.cache_read_input_tokens)
+    return UsageCounts(fresh, counts.output_tokens, None, counts.cache_read_input_tokens)
+
+
+def _fresh(whole: int | None, cached: int | None) -> int | None:
+    """Tokens of the prompt that came from no cache."""
+    return None if whole is None else max(0, whole - (cached or 0))
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    whole, cached = get_int(usage, "input_tokens"), get_int(usage, "cache_read_input_tokens")
+    output = get_int(usage, "output_tokens")
+    if whole is None and output is None:
+        return Usage()
+    return Usage(
+        input_tokens=_fresh(whole, cached), output_tokens=output, cache_read_input_tokens=cached, source="reported"
+    )
+
+
+def _share(total: Usage, carried: Usage | None, *, idle: bool) -> tuple[Usage, Usage | None]:
+    """The turn's own usage, and the total to carry over.
+
+    Zeros stand for a request that failed, and for an endpoint that tells no usage: they say nothing, unless the CLI was
+    `idle`: it asked no model. The total before them is carried on then, because the next one is of all turns again.
+    """
+    if total.source == "unknown":
+        return total, None
+    counted = _is_used(total)
+    share = total.since(carried) if counted else _UNUSED
+    return share if idle or _is_used(share) else Usage(), total if counted else carried
+
+
+_UNUSED = NO_USAGE.model_copy(update={"cache_creation_input_tokens": None, "reasoning_tokens": None})
+
+
+def _is_used(usage: Usage) -> bool:
+    return bool(usage.total_input_tokens or usage.output_tokens)
+
+
+_OWN: dict[str, Callable[[QwenDecoder, dict[str, Any]], list[EventBase]]] = {
+    "system/init": lambda _, frame: _init(frame),
+    "system/retry": QwenDecoder._retry,
+    "system/task_started": QwenDecoder._task_started,
+    "system/task_notification": QwenDecoder._task_notified,
+    "system/model_fallback": lambda _, frame: _said("model_fallback", frame),
+    "system/worktree_started": lambda _, frame: _said("worktree_started", frame),
+    "system/worktree_restored": lambda _, frame: _said("worktree_restored", frame),
+    "system/continue_turn_failed": lambda _, frame: _said("continue_turn_failed", frame),
+    "stream_event/tool_progress": lambda _, frame: _tool_progress(frame),
+    "stream_event/goal_state": lambda *_: [],  # of a feature for people who watch: a goal over many turns
+}
