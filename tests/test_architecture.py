@@ -17,36 +17,39 @@ STDLIB = frozenset(sys.stdlib_module_names)
 
 # -- the contract -----------------------------------------------------------------------------------------------------
 
-CORE = {"clisup.core", "clisup.errors"}
+RULES = {"clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.errors"}
 SHARED = {"clisup", "clisup.errors", "clisup.explained", "clisup.locations"}
 MAY_IMPORT: dict[str, set[str]] = {
     # part of clisup -> parts of clisup that it may import, besides itself
     "clisup.errors": set(),
     "clisup.explained": set(),
     "clisup.locations": {"clisup.errors"},
-    "clisup.core": {"clisup.errors"},
-    "clisup.backends": CORE | {"clisup"},  # its version alone, which a protocol asks for
-    "clisup.rpc": CORE | {"clisup"},  # its version alone, which the OpenRPC document tells
-    "clisup.host": CORE | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
-    "clisup.daemon": CORE | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
+    "clisup.model": {"clisup.errors"},
+    "clisup.policy": {"clisup.errors", "clisup.model"},
+    "clisup.ops": {"clisup.errors", "clisup.model", "clisup.policy"},
+    "clisup.config": {"clisup.errors", "clisup.model", "clisup.policy"},
+    "clisup.backends": RULES | {"clisup"},  # its version alone, which a protocol asks for
+    "clisup.rpc": RULES | {"clisup"},  # its version alone, which the OpenRPC document tells
+    "clisup.host": RULES | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
+    "clisup.daemon": RULES | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
     # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
-    "clisup.recordings": CORE
+    "clisup.recordings": RULES
     | SHARED
     | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
-    "clisup.installing": CORE | SHARED | {"clisup.host"},
+    "clisup.installing": RULES | SHARED | {"clisup.host"},
     # As recordings: what a command collects, with a daemon or in the place of one.
-    "clisup.bundle": CORE
+    "clisup.bundle": RULES
     | SHARED
     | {"clisup.host", "clisup.client", "clisup.daemon.ops.offline", "clisup.daemon.backends", "clisup.daemon.start"}
     | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
-    | {"clisup.core.events", "clisup.core.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
+    | {"clisup.model.events", "clisup.model.prompts.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
     | {"clisup.rpc.gc_models", "clisup.rpc.tool_models"},
     # The model layer: a client of the daemon, and nothing else.
-    "clisup.llm": SHARED | {"clisup.client", "clisup.core.events", "clisup.core.usage"},
+    "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
     "clisup.bridge": set(),
     # What the demo CLI and the workers write alike.
@@ -65,9 +68,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.ops.config_view",
         "clisup.host.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
-        "clisup.core.config_keys",
-        "clisup.core.config_schema",
-        "clisup.core.plain_text",
+        "clisup.config.keys",
+        "clisup.config.schema",
+        "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",
         "clisup.bundle",
@@ -85,7 +88,7 @@ MODEL_LAYER: dict[str, set[str]] = {
 WHOLE_MODEL_LAYER = {"clisup.llm", "clisup.llm.blocking"}  # they give all of it: its names, and their blocking twins
 THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
-    "clisup.core": {"pydantic", "pydantic_core", "msgspec"},
+    **dict.fromkeys(("clisup.model", "clisup.policy", "clisup.ops", "clisup.config"), {"pydantic", "pydantic_core", "msgspec"}),
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.rpc": {"pydantic", "pydantic_core"},
     "clisup.rpc.wire": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
@@ -114,7 +117,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.frame_stream": {"trio"},
     "clisup.client.nurseries": {"trio"},
 }
-PURE = ("clisup.core", "clisup.backends", "clisup.rpc")
+PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.rpc")
 EFFECTS = frozenset(
     [
         "asyncio",
@@ -194,7 +197,7 @@ class Module(NamedTuple):
 
     @property
     def part(self) -> str:
-        """`clisup.core.events` -> `clisup.core`; a module of the package itself is its own part."""
+        """`clisup.model.events` -> `clisup.model`; a module of the package itself is its own part."""
         return ".".join(self.name.split(".")[:2])
 
     def at(self, node: ast.AST) -> str:
@@ -324,7 +327,7 @@ def test_pure_packages_import_no_effects() -> None:
         for owner, name, node in attributes(module)
         if owner in PURE_FACTS and name not in PURE_FACTS[owner]
     ]
-    report(found, "core, backends and rpc are pure: what they need of the world comes as an argument:")
+    report(found, "rules, backends and rpc are pure: what they need of the world comes as an argument:")
 
 
 def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
@@ -336,7 +339,7 @@ def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print")
     ]
     found += [line for module in MODULES if module.part in PURE for line in used(module, CLOCKS)]
-    report(found, "core, backends and rpc are pure:")
+    report(found, "rules, backends and rpc are pure:")
 
 
 def test_only_one_file_reads_the_clocks() -> None:
@@ -359,7 +362,7 @@ def test_only_named_files_start_processes() -> None:
 
 def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
     side = (
-        "clisup.core",
+        *PURE[:4],
         "clisup.backends",
         "clisup.rpc",
         "clisup.host",
@@ -423,7 +426,7 @@ def test_nothing_refers_to_what_lies_outside_the_repository() -> None:
 # -- the rules themselves are tried -----------------------------------------------------------------------------------
 
 
-def tried(source: str, name: str = "clisup.core.tried") -> Module:
+def tried(source: str, name: str = "clisup.model.tried") -> Module:
     return Module(name, ROOT / "clisup" / "tried.py", ast.parse(source))
 
 
@@ -471,5 +474,5 @@ def test_no_way_to_start_a_process_is_overlooked(source: str) -> None:
 def test_the_package_itself_does_not_stand_for_all_that_is_in_it() -> None:
     assert within("clisup", {"clisup"})
     assert not within("clisup.daemon", {"clisup"})
-    assert within("clisup.core.events", {"clisup.core"})
-    assert not within("clisup.corelike", {"clisup.core"})
+    assert within("clisup.model.events", {"clisup.model"})
+    assert not within("clisup.modelling", {"clisup.model"})

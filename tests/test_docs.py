@@ -14,13 +14,13 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from clisup.cli.status_columns import COLUMNS, DEFAULT, GO_FIRST
-from clisup.core import events
-from clisup.core.config import BackendConfig, DaemonConfig, TracingConfig, parse_config
-from clisup.core.config_changes import flat
-from clisup.core.config_keys import EFFECTS, KEYS
-from clisup.core.events import EVENT_TYPES, Event, EventBase
-from clisup.core.usage import Usage
+from clisup.config.changes import flat
+from clisup.config.keys import EFFECTS, KEYS
+from clisup.config.model import BackendConfig, DaemonConfig, TracingConfig, parse_config
 from clisup.errors import KINDS
+from clisup.model import events
+from clisup.model.events import EVENT_TYPES, Event, EventBase
+from clisup.model.usage import Usage
 from clisup.rpc import models, status_models
 from clisup.rpc.methods import METHODS
 

@@ -6,11 +6,11 @@ from typing import get_args
 
 import pytest
 
-from clisup.core.doctor_backend import BACKEND_CHECKS
-from clisup.core.doctor_machine import MACHINE_CHECKS
-from clisup.core.events import TurnErrorKind
 from clisup.errors import KINDS
 from clisup.explained import ERRORS, TURN_ERRORS, Explained, doctor_hint
+from clisup.model.events import TurnErrorKind
+from clisup.ops.doctor_backend import BACKEND_CHECKS
+from clisup.ops.doctor_machine import MACHINE_CHECKS
 
 MACHINE, BACKEND = dict(MACHINE_CHECKS), dict(BACKEND_CHECKS)
 CALLERS = {  # whoever asked has to ask otherwise: nothing of the machine is wrong

@@ -23,10 +23,10 @@ from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.claude.input import user_message
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import ErrorRule
-from clisup.core.api_settings import ApiSettings
-from clisup.core.events import TurnError, TurnErrorKind
-from clisup.core.tool_spec import BRIDGE_SERVER
+from clisup.config.api_settings import ApiSettings
 from clisup.errors import UsageError
+from clisup.model.events import TurnError, TurnErrorKind
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "AnthropicApiAdapter", "OpenAiApiAdapter"]
 

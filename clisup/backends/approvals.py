@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from clisup.core.events import ApprovalRequested, ApprovalResolved, EventBase
+from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 
 __all__ = ["ApprovalAnswer", "Questions"]
 

@@ -14,17 +14,17 @@ from msgspec import Struct, field
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.taxonomy import ErrorRule
-from clisup.core.api_settings import NO_API, ApiSettings
-from clisup.core.content import Content, Image
-from clisup.core.events import EventBase, TurnError
-from clisup.core.framing import Line
-from clisup.core.long_line import PassesOn
-from clisup.core.presence import PresenceRules
-from clisup.core.stale_lock import StaleLock
-from clisup.core.stretch import NO_STRETCH, Stretch
-from clisup.core.terminal import Terminal
-from clisup.core.turn_trace import TurnTrace
-from clisup.core.usage import Usage
+from clisup.config.api_settings import NO_API, ApiSettings
+from clisup.model.events import EventBase, TurnError
+from clisup.model.lines.framing import Line
+from clisup.model.lines.long_line import PassesOn
+from clisup.model.prompts.content import Content, Image
+from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.model.stretch import NO_STRETCH, Stretch
+from clisup.model.terminal import Terminal
+from clisup.model.usage import Usage
+from clisup.policy.presence import PresenceRules
+from clisup.policy.stale_lock import StaleLock
 
 Background = Mapping[str, str | None]
 """Background tasks by id, each with its kind where that is known."""

@@ -6,7 +6,7 @@ from signal import Signals
 
 from clisup.backends.base import RunEnd
 from clisup.backends.taxonomy import ErrorRule, Taxonomy
-from clisup.core.events import TurnError
+from clisup.model.events import TurnError
 
 __all__ = ["crashed", "how", "last_words", "refused"]
 

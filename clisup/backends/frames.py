@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.core.json_values import is_deeper
+from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
     "LARGEST",

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from clisup.backends.base import Decoded
 from clisup.backends.claude.frames import decode_any, mend
 from clisup.backends.frames import MalformedError, excerpt, too_deep
-from clisup.core.events import Unparsed
-from clisup.core.framing import Line
+from clisup.model.events import Unparsed
+from clisup.model.lines.framing import Line
 
 __all__ = ["NOTHING", "decode_frame", "read_frame", "unparsed"]
 

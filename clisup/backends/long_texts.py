@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clisup.backends.frames import get_dict, get_str
-from clisup.core.long_line import Path
+from clisup.model.lines.long_line import Path
 
 __all__ = [
     "acp_passes_on",

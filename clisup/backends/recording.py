@@ -27,13 +27,13 @@ from clisup.backends.base import (
     is_idle,
     prompts_of,
 )
-from clisup.core.events import EventBase, SessionInit, TurnCompleted, TurnError
-from clisup.core.framing import Line, LineFramer
-from clisup.core.refusing import wrong_field
-from clisup.core.terminal import Terminal, begins_turn, sum_of
-from clisup.core.usage import NO_USAGE
-from clisup.core.verdict import ExitRecord, conclude
 from clisup.errors import ClisupError, UsageError
+from clisup.model.events import EventBase, SessionInit, TurnCompleted, TurnError
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.refusing import wrong_field
+from clisup.model.terminal import Terminal, begins_turn, sum_of
+from clisup.model.usage import NO_USAGE
+from clisup.model.verdict import ExitRecord, conclude
 
 __all__ = ["FORMAT", "Meta", "Played", "Recording", "dialogue", "parse_recording", "play", "signal_name", "told"]
 

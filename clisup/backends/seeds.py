@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from clisup.backends.base import Adapter
-from clisup.core.history import HistoryMessage
+from clisup.model.prompts.history import HistoryMessage
 
 __all__ = ["Seed", "SeedRules", "seed_rules"]
 

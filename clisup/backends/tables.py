@@ -7,7 +7,7 @@ from typing import get_args
 
 from clisup.backends.base import Adapter, Capabilities
 from clisup.backends.registry import BUILT_IN, get_adapter
-from clisup.core.events import EVENT_TYPES, TurnErrorKind
+from clisup.model.events import EVENT_TYPES, TurnErrorKind
 
 __all__ = ["SHOWN", "ability_table", "error_tables", "event_table"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from clisup.core.events import TurnErrorKind
+from clisup.model.events import TurnErrorKind
 
 __all__ = ["RETRYABLE", "ErrorRule", "Place", "Taxonomy"]
 

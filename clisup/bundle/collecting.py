@@ -15,9 +15,7 @@ from clisup import __version__
 from clisup.bundle.archive import Archive
 from clisup.bundle.sessions import add_session
 from clisup.client.sync import Client
-from clisup.core.config import Config, parse_config
-from clisup.core.redact import Redactor, redacted
-from clisup.core.telling_arguments import secret_arguments
+from clisup.config.model import Config, parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.ops.offline import examine
 from clisup.daemon.start import Flags, config_path, place_of
@@ -27,6 +25,8 @@ from clisup.host.config_file import read_config
 from clisup.host.journal_tail import journal_tail
 from clisup.host.session_dir import SessionDir, list_sessions
 from clisup.host.state_listing import state_listing
+from clisup.policy.secrets.redact import Redactor, redacted
+from clisup.policy.secrets.secret_arguments import secret_arguments
 from clisup.recordings.taking import find_session
 
 __all__ = ["Wish", "collect"]

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from clisup.bundle.archive import MAX_MEMBER, Archive
-from clisup.core.event_outline import outline
 from clisup.errors import ClisupError
 from clisup.host.session_dir import RunDir, SessionDir
 from clisup.host.spool import tail_text
 from clisup.host.stored_records import stored_records
+from clisup.ops.event_outline import outline
 
 __all__ = ["add_session"]
 

@@ -13,7 +13,7 @@ from clisup.cli.failure import usage
 from clisup.cli.place_options import configuration_file
 from clisup.cli.terminal import plain
 from clisup.client.sync import Client
-from clisup.core.config_keys import key_of
+from clisup.config.keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def schema() -> int:
     Example:
       clisup config schema > ~/.config/clisup/config.schema.json
     """
-    from clisup.core.config_schema import config_schema
+    from clisup.config.schema import config_schema
 
     print(json.dumps(config_schema(), indent=2, ensure_ascii=False))
     return EXIT_OK

@@ -14,7 +14,7 @@ from clisup.cli.command_group import CommandGroup
 from clisup.cli.daemon_log import log
 from clisup.cli.terminal import plain, table
 from clisup.client.sync import Client
-from clisup.core.config_keys import EFFECTS
+from clisup.config.keys import EFFECTS
 from clisup.errors import ClisupError, WorldError
 
 __all__ = ["command"]

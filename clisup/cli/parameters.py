@@ -15,7 +15,7 @@ __all__ = ["MAX_COUNT", "MAX_SECONDS", "MAX_USD", "in_utf8", "labels_of", "limit
 MAX_USD = 1e9
 MAX_COUNT = 2**53
 MAX_SECONDS = 3.2e9
-"""The daemon's own bounds of a budget (`clisup.core.budget`), known here so that nothing is changed before they are."""
+"""The daemon's own bounds of a budget (`clisup.model.sessions.budget`), known here so that nothing is changed before they are."""
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 _Text = TypeVar("_Text", str, None)

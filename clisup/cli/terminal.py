@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from clisup.core.plain_text import plain
+from clisup.policy.secrets.plain_text import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Typed events for clients: each is an `Envelope` around one of the classes of `clisup.core.events`, which are all here too.
+"""Typed events for clients: each is an `Envelope` around one of the classes of `clisup.model.events`, which are all here too.
 
     match envelope.event:
         case ContentDelta(kind="text", text=text):
@@ -19,10 +19,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.core.events import *  # noqa: F403  one place to import any event from
-from clisup.core.events import Event
+from clisup.model.events import *  # noqa: F403  one place to import any event from
+from clisup.model.events import Event
 
-__all__ = ["AnyEvent", "Envelope", "Gap", "UnknownEvent", "envelope_of"]  # and what `clisup.core.events` names
+__all__ = ["AnyEvent", "Envelope", "Gap", "UnknownEvent", "envelope_of"]  # and what `clisup.model.events` names
 
 _ENVELOPE = frozenset(["session_id", "seq", "ts", "turn_id", "source", "native", "type"])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from clisup.core.content import MEDIA_TYPES, media_type_of
 from clisup.errors import UsageError
+from clisup.model.prompts.content import MEDIA_TYPES, media_type_of
 
 __all__ = ["image_block"]
 

@@ -15,9 +15,8 @@ import structlog
 import trio
 
 from clisup import __version__
-from clisup.core.config import Config
-from clisup.core.config_changes import Change
-from clisup.core.finding import Finding
+from clisup.config.changes import Change
+from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.clients.handlers import make_handlers
 from clisup.daemon.clients.server import Server
@@ -40,6 +39,7 @@ from clisup.host.log import LOG
 from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
+from clisup.ops.finding import Finding
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:

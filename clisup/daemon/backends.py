@@ -18,17 +18,17 @@ from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec, models_flags, packages_of
 from clisup.backends.registry import get_adapter, is_kind, kinds
-from clisup.core.api_settings import API_KEYS, API_KINDS
-from clisup.core.config import BackendConfig, Config
-from clisup.core.redact import Redactor
-from clisup.core.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
-from clisup.core.versions import in_range
-from clisup.core.watchdog import Timeouts
+from clisup.config.api_settings import API_KEYS, API_KINDS
+from clisup.config.model import BackendConfig, Config
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.executables import Executable, VersionProbe, ask, find_executable, find_worker, missing_packages
 from clisup.host.log import LOG
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
+from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
+from clisup.policy.secrets.redact import Redactor
+from clisup.policy.versions import in_range
+from clisup.policy.watchdog import Timeouts
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
 

@@ -1,7 +1,7 @@
 """`daemon/reload`: the configuration is read anew, and all of it takes effect or nothing.
 
 What can fail comes first: reading, checking, loading the scrub lists, asking whether a backend that goes is in use. The
-change itself awaits nothing and cannot fail. When each key takes effect says `clisup.core.config_keys`.
+change itself awaits nothing and cannot fail. When each key takes effect says `clisup.config.keys`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from clisup.core.config import Config
-from clisup.core.config_changes import Change, changes, kept_back
-from clisup.core.lifecycle import SessionState
+from clisup.config.changes import Change, changes, kept_back
+from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.sessions.registry import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -22,6 +21,7 @@ from clisup.host import clock
 from clisup.host.credentials import with_credentials
 from clisup.host.log import LOG
 from clisup.host.otlp import check_installed
+from clisup.model.lifecycle import SessionState
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon

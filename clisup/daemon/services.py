@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clisup.core.config import Config
-from clisup.core.figures import Figures
-from clisup.core.prices import PriceTable
+from clisup.config.model import Config
 from clisup.daemon.clients.event_cache import Shelf
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import Slots
@@ -22,6 +20,8 @@ from clisup.daemon.storage import Storage
 from clisup.host.cgroups import CgroupHome
 from clisup.host.orphans import Orphans
 from clisup.host.price_list import built_in_prices
+from clisup.ops.figures import Figures
+from clisup.policy.prices import PriceTable
 
 __all__ = ["Services"]
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from clisup.core.storage_health import StorageHealth
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import probe_write
+from clisup.policy.storage_health import StorageHealth
 
 __all__ = ["STORAGE_RETRY_S", "Storage"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import trio
 from pydantic import BaseModel
 
-from clisup.core import events as ev
-from clisup.core.account import AccountLimit
-from clisup.core.session_spec import SessionSpec
+from clisup.config.session_spec import SessionSpec
+from clisup.model import events as ev
+from clisup.policy.rate_limit import AccountLimit
 from clisup.rpc import models as m
 
 __all__ = ["build_models"]

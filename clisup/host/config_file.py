@@ -7,8 +7,8 @@ import stat
 import tomllib
 from typing import Any, NamedTuple
 
-from clisup.core.config import Config, parse_config, problems_of, refusal
-from clisup.core.config_origin import lines_of
+from clisup.config.model import Config, parse_config, problems_of, refusal
+from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
 

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from clisup.core.config import BackendConfig, Config, with_env
-from clisup.core.scrub import MAX_ENTRY_BYTES
+from clisup.config.model import BackendConfig, Config, with_env
 from clisup.errors import ConfigurationError
 from clisup.locations import in_home
+from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 
 __all__ = ["read_credentials", "with_credentials"]
 

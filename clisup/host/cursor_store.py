@@ -10,10 +10,10 @@ import errno
 import os
 from collections.abc import Collection, Mapping
 
-from clisup.core.cursors import encode_head, encode_move, read_cursors
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import make_private_dir, storage_error, write_atomic
+from clisup.policy.cursors import encode_head, encode_move, read_cursors
 
 __all__ = ["Cursor", "CursorStore"]
 

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from clisup.core.drift import DriftBook, KnownFields
 from clisup.host.files import write_json
+from clisup.ops.drift import DriftBook, KnownFields
 
 __all__ = ["drift_file", "known_fields", "load_drift", "save_drift"]
 

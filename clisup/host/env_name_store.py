@@ -6,10 +6,10 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from clisup.core.env_names import NameCheck, restored
 from clisup.errors import WorldError
 from clisup.host.files import make_private_dir, read_json, write_json
 from clisup.host.safe_paths import make_safe_dir
+from clisup.ops.env_names import NameCheck, restored
 
 __all__ = ["last_check", "load_checks", "save_checks"]
 

@@ -15,12 +15,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from clisup.core.retention import Part
 from clisup.errors import WorldError
 from clisup.host import cgroups, clock
 from clisup.host.locks import lock_holder
 from clisup.host.peers import is_gone
 from clisup.host.session_dir import SCRATCH, RunDir, SessionDir
+from clisup.policy.retention import Part
 
 __all__ = [
     "Garbage",

@@ -7,9 +7,9 @@ import errno
 import os
 from typing import Literal, NamedTuple
 
-from clisup.core.journal import stored_event, whole_lines
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.model.journal import stored_event, whole_lines
 
 __all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
 

@@ -15,7 +15,11 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
-from clisup.core.journal import (
+from clisup.errors import UsageError, WorldError
+from clisup.host.failpoints import armed, failpoint
+from clisup.host.files import make_private_dir, storage_error, sync_directory
+from clisup.host.journal_reader import Segments
+from clisup.model.journal import (
     JOURNAL_VERSION,
     DamagedLine,
     Record,
@@ -24,10 +28,6 @@ from clisup.core.journal import (
     version_of,
     whole_lines,
 )
-from clisup.errors import UsageError, WorldError
-from clisup.host.failpoints import armed, failpoint
-from clisup.host.files import make_private_dir, storage_error, sync_directory
-from clisup.host.journal_reader import Segments
 
 __all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 

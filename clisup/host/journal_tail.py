@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from clisup.core.journald_entry import IDENTIFIER
+from clisup.ops.journald_entry import IDENTIFIER
 
 __all__ = ["ASK_LIMIT_S", "journal_tail"]
 

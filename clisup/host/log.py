@@ -18,16 +18,16 @@ from typing import Any, Literal
 import structlog
 from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
-from clisup.core.journald_entry import encode_entry, entry_of
-from clisup.core.log_events import LOG_EVENTS
-from clisup.core.log_rate import LogRate
-from clisup.core.log_record import cleaned, traceback_text
-from clisup.core.plain_text import plain
-from clisup.core.redact import Redactor, redacted
 from clisup.errors import ConfigurationError
 from clisup.host import clock
 from clisup.host.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet, Record, StderrSender
+from clisup.ops.journald_entry import encode_entry, entry_of
+from clisup.ops.log_events import LOG_EVENTS
+from clisup.ops.log_rate import LogRate
+from clisup.ops.log_record import cleaned, traceback_text
+from clisup.policy.secrets.plain_text import plain
+from clisup.policy.secrets.redact import Redactor, redacted
 
 __all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging"]
 

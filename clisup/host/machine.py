@@ -8,9 +8,9 @@ import pwd
 import re
 import stat
 
-from clisup.core.doctor_machine import NEEDED_KERNEL, DirectoryFacts
 from clisup.host.mounts import mounts
 from clisup.host.safe_paths import problem_of
+from clisup.ops.doctor_machine import NEEDED_KERNEL, DirectoryFacts
 
 __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
 

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from clisup.core.config import TracingConfig
+from clisup.config.model import TracingConfig
 from clisup.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from clisup.core.spans import Span
+    from clisup.ops.spans import Span
 
 __all__ = ["OtlpSender", "SpanSender", "check_installed", "readable", "resource_of"]
 

@@ -1,4 +1,4 @@
-"""The built-in list of prices: `prices.toml` beside `clisup.core.prices`, read when a cost is first estimated."""
+"""The built-in list of prices: `prices.toml` beside `clisup.policy.prices`, read when a cost is first estimated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from clisup.core import prices
-from clisup.core.prices import Price
+from clisup.policy import prices
+from clisup.policy.prices import Price
 
 __all__ = ["PRICE_LIST", "built_in_prices"]
 

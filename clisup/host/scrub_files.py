@@ -14,9 +14,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from clisup.core.scrub import RuleKind, RuleSet, ScrubList
-from clisup.core.scrub_list import parse_list
 from clisup.errors import ConfigurationError
+from clisup.policy.environment.scrub import RuleKind, RuleSet, ScrubList
+from clisup.policy.environment.scrub_list import parse_list
 
 __all__ = ["SYSTEM_DIRECTORY", "Known", "list_names", "lists_directory", "load_rules", "search_path"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from clisup.core.session_spec import SessionSpec
+from clisup.config.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import BinaryIO
 
-from clisup.core.journal import stored_event, whole_lines
 from clisup.host.files import storage_error
 from clisup.host.journal_reader import Segments
 from clisup.host.journal_store import check_version
+from clisup.model.journal import stored_event, whole_lines
 
 __all__ = ["StoredJournal"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from clisup.core.journal import DamagedLine, Record, read_lines
 from clisup.host.files import storage_error
 from clisup.host.journal_store import check_version
+from clisup.model.journal import DamagedLine, Record, read_lines
 
 __all__ = ["stored_records"]
 

@@ -12,15 +12,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from clisup.core.journal import event_slice, whole_lines
-from clisup.core.ledger import FOLDED, Ledger
-from clisup.core.session_spec import SPEC_VERSION, SessionSpec
+from clisup.config.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import storage_error
 from clisup.host.journal_reader import Segments
 from clisup.host.journal_store import LOAD_CHUNK, check_version, read_records
 from clisup.host.locks import lock_holder
 from clisup.host.session_dir import SessionDir
+from clisup.model.journal import event_slice, whole_lines
+from clisup.model.sessions.ledger import FOLDED, Ledger
 
 __all__ = ["StoredSession", "check_spec", "read_session"]
 

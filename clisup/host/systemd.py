@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import trio
 
-from clisup.core.doctor_machine import ServiceFacts
+from clisup.ops.doctor_machine import ServiceFacts
 
 __all__ = ["Unit", "job_of", "properties_of", "restart_job", "service_facts", "unit_of"]
 

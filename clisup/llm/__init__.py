@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clisup.core.usage import Usage
     from clisup.llm.budget import Budget
     from clisup.llm.calls import ModelCalls
     from clisup.llm.chat import (
@@ -106,6 +105,7 @@ if TYPE_CHECKING:
     from clisup.llm.toolbox import ToolError, tool
     from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
     from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
+    from clisup.model.usage import Usage
 
 # module of `clisup.llm` -> the names that are taken from it
 _NAMES = {
@@ -132,7 +132,7 @@ _NAMES = {
     "tools": "Tool ToolDefinition ToolOutput",
     "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
 }
-_FROM = {"Usage": "clisup.core.usage"} | {
+_FROM = {"Usage": "clisup.model.usage"} | {
     name: f"clisup.llm.{module}" for module, names in _NAMES.items() for name in names.split()
 }
 __all__ = [

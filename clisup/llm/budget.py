@@ -20,11 +20,11 @@ from numbers import Real
 from types import TracebackType
 from typing import Literal, Self
 
-from clisup.core.usage import whole_usd
 from clisup.errors import UsageError
 from clisup.llm.chat import Completion, SessionBudget
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.spending import Left, Spent
+from clisup.model.usage import whole_usd
 
 __all__ = ["Budget", "Reservation"]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from clisup.core.usage import Usage, whole_usd
 from clisup.errors import UsageError
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, ToolUseBlock
 from clisup.llm.names import ModelName
 from clisup.llm.sampling import Sampling
 from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
+from clisup.model.usage import Usage, whole_usd
 
 __all__ = [
     "Chat",

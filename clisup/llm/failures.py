@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.core.events import TurnCompleted
 from clisup.errors import KINDS, ClisupError
+from clisup.model.events import TurnCompleted
 
 __all__ = [
     "Authentication",

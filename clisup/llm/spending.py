@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clisup.core.usage import Usage
 from clisup.llm.chat import UNKNOWN_USAGE, Completion, Cost, FinishReason
+from clisup.model.usage import Usage
 
 __all__ = ["Left", "Spent"]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from clisup.backends.recording import Recording, parse_recording
 from clisup.backends.registry import kinds
-from clisup.core.events import EventBase
 from clisup.errors import UsageError, WorldError
+from clisup.model.events import EventBase
 
 __all__ = ["LARGEST", "Files", "event_line", "files_of", "read_recording", "write_recording"]
 

@@ -7,7 +7,7 @@ import pwd
 import socket
 from collections.abc import Mapping
 
-from clisup.core.config import Config
+from clisup.config.model import Config
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.host.config_file import read_config
 from clisup.host.credentials import with_credentials

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from clisup.backends.recording import Recording, play
 from clisup.backends.registry import get_adapter
-from clisup.core.events import EventBase
 from clisup.errors import ConfigurationError, UsageError
+from clisup.model.events import EventBase
 from clisup.recordings.files import event_line, files_of, read_recording
 
 __all__ = ["Step", "replay", "saved_events"]

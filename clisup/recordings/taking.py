@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from clisup.backends.recording import FORMAT, dialogue, parse_recording, signal_name, told
 from clisup.backends.registry import adapter_name, get_adapter
-from clisup.core.config import Config
-from clisup.core.erasing import Eraser, machine_names
-from clisup.core.events import EventBase
-from clisup.core.redact import MIN_LENGTH
-from clisup.core.session_spec import SessionSpec
-from clisup.core.turn_facts import TurnBook, TurnFacts, seconds_between
-from clisup.core.usage import NO_USAGE
-from clisup.core.verdict import exit_from_file
+from clisup.config.model import Config
+from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend, Backends
 from clisup.errors import UsageError, WorldError
 from clisup.host.session_dir import RunDir, SessionDir, list_sessions
 from clisup.host.spool import ends_text, read_range, spool_size
 from clisup.host.stored_records import stored_records
+from clisup.model.events import EventBase
+from clisup.model.sessions.turn_facts import TurnBook, TurnFacts, seconds_between
+from clisup.model.usage import NO_USAGE
+from clisup.model.verdict import exit_from_file
+from clisup.policy.secrets.erasing import Eraser, machine_names
+from clisup.policy.secrets.redact import MIN_LENGTH
 from clisup.recordings.files import LARGEST
 
 __all__ = ["Machine", "Taken", "Wish", "find_session", "take"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.core.budget import Budget
+from clisup.model.sessions.budget import Budget
 from clisup.rpc.models import Params, Result, SessionId
 
 __all__ = ["SetBudgetParams", "SetBudgetResult"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from clisup.core.config_keys import Effect
+from clisup.config.keys import Effect
 from clisup.rpc.models import Params, Result, SessionId
 
 

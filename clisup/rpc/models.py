@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-from clisup.core.approval_rules import MAX_RULES, ApprovalRule
-from clisup.core.budget import Budget
-from clisup.core.config import Seconds
-from clisup.core.content import Content, Image, MediaType, image_of, text_of
-from clisup.core.history import History
-from clisup.core.sampling import SamplingParams
-from clisup.core.structured import OutputSchema
-from clisup.core.tool_spec import Tools
-from clisup.core.usage import Usage
+from clisup.config.model import Seconds
+from clisup.model.prompts.content import Content, Image, MediaType, image_of, text_of
+from clisup.model.prompts.history import History
+from clisup.model.prompts.sampling import SamplingParams
+from clisup.model.prompts.structured import OutputSchema
+from clisup.model.prompts.tool_spec import Tools
+from clisup.model.sessions.budget import Budget
+from clisup.model.usage import Usage
+from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]{0,15}$")]

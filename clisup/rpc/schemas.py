@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from clisup.core.envelope import Envelope
-from clisup.core.events import EventBase
+from clisup.model.envelope import Envelope
+from clisup.model.events import EventBase
 from clisup.rpc import models as m
 from clisup.rpc.status_models import StatusResult
 

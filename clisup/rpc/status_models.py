@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from clisup.core.events import TurnOutcome
+from clisup.model.events import TurnOutcome
 from clisup.rpc.models import BackendInfo, Result, SessionSummary
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from clisup.core.tool_spec import ToolSpec
+from clisup.model.prompts.tool_spec import ToolSpec
 from clisup.rpc.models import Params, Result, SaidBlock, SessionId
 
 __all__ = [

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from clisup.core.json_values import has_more_values, is_deeper
 from clisup.errors import ClisupError, UsageError
+from clisup.model.lines.json_values import has_more_values, is_deeper
 
 __all__ = [
     "DEFAULT_MAX_FRAME",

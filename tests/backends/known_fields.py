@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from clisup.core.drift import field_names, frame_name
+from clisup.ops.drift import field_names, frame_name
 from tests.backends.recorded import PATHS, RECORDINGS, Recording
 
 TARGET = Path(__file__).parents[2] / "clisup" / "backends" / "known_fields"

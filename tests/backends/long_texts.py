@@ -9,11 +9,11 @@ import pytest
 from clisup.backends.base import Decoded, Decoder, passes_on
 from clisup.backends.claude import blocks as claude_blocks
 from clisup.backends.codex import items as codex_items
-from clisup.core import long_line
-from clisup.core import spill as spilling
-from clisup.core.framing import Line
-from clisup.core.long_line import SLICE, shorten
-from clisup.core.spill import spill
+from clisup.model.lines import long_line
+from clisup.model.lines.framing import Line
+from clisup.model.lines.long_line import SLICE, shorten
+from clisup.policy import spill as spilling
+from clisup.policy.spill import spill
 
 
 def in_pieces(data: bytes, *, start: int = 7, size: int = SLICE, complete: bool = True) -> Line:

@@ -15,8 +15,8 @@ from typing import Any
 from clisup.backends import recording
 from clisup.backends.base import Adapter, Carried, Decoded, LaunchRequest, RunEnd, Terminal
 from clisup.backends.registry import get_adapter
-from clisup.core.events import EventBase
-from clisup.core.framing import Line
+from clisup.model.events import EventBase
+from clisup.model.lines.framing import Line
 from clisup.recordings.files import read_recording
 from tests.versions import RECORDED
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from clisup.backends.base import Decoder, stretch_of
-from clisup.core.framing import Line
-from clisup.core.stretch import Row, Told
+from clisup.model.lines.framing import Line
+from clisup.model.stretch import Row, Told
 
 __all__ = ["through"]
 

@@ -11,10 +11,10 @@ from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.acp.dialogue import AcpDecoder
 from clisup.backends.acp.tools import TERMINAL_CHARS
 from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
-from clisup.core.events import TurnError
-from clisup.core.framing import Line
-from clisup.core.usage import NO_USAGE
 from clisup.errors import UsageError
+from clisup.model.events import TurnError
+from clisup.model.lines.framing import Line
+from clisup.model.usage import NO_USAGE
 
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "yolo", "name": "YOLO"}]}
 

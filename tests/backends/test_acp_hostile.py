@@ -10,9 +10,9 @@ import pytest
 
 from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.core.envelope import encode_event
-from clisup.core.framing import LineFramer
-from clisup.core.usage import NO_USAGE
+from clisup.model.envelope import encode_event
+from clisup.model.lines.framing import LineFramer
+from clisup.model.usage import NO_USAGE
 from tests.backends.recorded import RECORDINGS
 
 TALKS = sorted(RECORDINGS.glob("acp/*/*.jsonl"))

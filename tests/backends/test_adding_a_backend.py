@@ -15,8 +15,8 @@ import pytest
 
 from clisup.backends import registry
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.core.framing import Line
-from clisup.core.usage import NO_USAGE
+from clisup.model.lines.framing import Line
+from clisup.model.usage import NO_USAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adding-a-backend.md").read_text()

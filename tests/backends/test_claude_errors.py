@@ -12,7 +12,7 @@ from clisup.backends.base import RunEnd
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.errors import Report, explain_report, explain_retry
 from clisup.backends.registry import get_adapter
-from clisup.core.events import TurnError
+from clisup.model.events import TurnError
 from tests.backends.recorded import Recording
 
 ADAPTER = ClaudeAdapter()

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.backends.claude.fork import ClaudeFork
-from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
+from clisup.model.sessions.turn_trace import TurnTrace
 
 OLD, NEW = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 RULES = ClaudeFork()

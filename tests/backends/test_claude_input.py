@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.claude.input import as_text, user_message
-from clisup.core.content import Content, Image
+from clisup.model.prompts.content import Content, Image
 
 IMAGE = Image("image/png", "iVBORw0KGgo=")
 SENT_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}

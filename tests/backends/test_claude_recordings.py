@@ -8,7 +8,7 @@ import pytest
 
 from clisup.backends.base import Carried, Terminal
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.core.events import Retracted
+from clisup.model.events import Retracted
 from tests.backends.recorded import Recording
 
 

@@ -13,7 +13,7 @@ from clisup.backends.claude.history import ClaudeSeed, config_directory, project
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.backends.seeds import Seed, seed_rules
-from clisup.core.history import History, HistoryMessage
+from clisup.model.prompts.history import History, HistoryMessage
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 HISTORY: TypeAdapter[list[HistoryMessage]] = TypeAdapter(History)

@@ -15,10 +15,10 @@ from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, Launch
 from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.errors import Report, explain_report
 from clisup.backends.codex.exec import CodexExecAdapter
-from clisup.core.envelope import encode_event
-from clisup.core.framing import Line, LineFramer
-from clisup.core.usage import NO_USAGE, Usage
 from clisup.errors import UsageError
+from clisup.model.envelope import encode_event
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.usage import NO_USAGE, Usage
 from tests.backends.recorded import RECORDINGS, Recording
 from tests.fuzz.mutate import Mutator, Seed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clisup.backends.codex.mentions import hidden, switched_off
-from clisup.core.content import Image
+from clisup.model.prompts.content import Image
 
 IMAGE = Image("image/png", "iVBORw0KGgo=")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clisup.backends.base import Carried
-from clisup.core.usage import Usage
+from clisup.model.usage import Usage
 from tests.backends.recorded import PATHS, Recording, name_of
 
 CODEX = [path for path in PATHS if path.parents[1].name == "codex"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import Decoded
-from clisup.core.events import PermissionDenied
-from clisup.core.verdict import ExitRecord, conclude
+from clisup.model.events import PermissionDenied
+from clisup.model.verdict import ExitRecord, conclude
 from tests.backends.contract import ESSENCE, essence, expected, frame_faults
 from tests.backends.recorded import PATHS, Recording, name_of
 

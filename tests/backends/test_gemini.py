@@ -14,10 +14,10 @@ from msgspec import structs
 from clisup.backends.base import Carried, LaunchRequest, RunEnd
 from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.backends.recording import told
-from clisup.core.envelope import encode_event
-from clisup.core.events import TurnCompleted, TurnError, Unparsed
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.envelope import encode_event
+from clisup.model.events import TurnCompleted, TurnError, Unparsed
+from clisup.model.lines.framing import Line
 from tests.backends.recorded import Recording
 
 ADAPTER = GeminiAdapter()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.base import passes_on
-from clisup.core.long_line import Path
+from clisup.model.lines.long_line import Path
 from tests.backends.long_texts import in_pieces, make_smaller, short, told
 from tests.backends.recorded import PATHS, Recording, name_of
 

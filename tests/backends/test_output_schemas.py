@@ -14,7 +14,7 @@ from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.exec import CodexExecAdapter
 from clisup.backends.codex.schema import strict_schema
 from clisup.backends.qwen.adapter import QwenAdapter
-from clisup.core.framing import Line
+from clisup.model.lines.framing import Line
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 SCHEMA: dict[str, Any] = {

@@ -17,9 +17,9 @@ from clisup.backends.codex.exec import CodexExecAdapter
 from clisup.backends.codex.protocol import open_thread, start_turn
 from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
-from clisup.core.content import Content, Image, text_of
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.lines.framing import Line
+from clisup.model.prompts.content import Content, Image, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 IMAGE = Image("image/png", base64.b64encode(PNG).decode())

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Carried, Decoder, LaunchRequest
 from clisup.backends.registry import get_adapter
-from clisup.core.events import EventBase
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.events import EventBase
+from clisup.model.lines.framing import Line
 from tests.backends.recorded import Recording
 
 ALLOW, DENY, ALWAYS = ApprovalAnswer("allow"), ApprovalAnswer("deny"), ApprovalAnswer("allow", remember=True)

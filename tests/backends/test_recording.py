@@ -10,8 +10,8 @@ import pytest
 from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, LaunchSpec
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.recording import Recording, dialogue, parse_recording, play, signal_name, told
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.lines.framing import Line
 from tests.backends.recorded import PATHS
 from tests.backends.recorded import Recording as Recorded
 

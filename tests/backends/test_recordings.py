@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from clisup.backends.base import Decoded
-from clisup.core.envelope import encode_event
-from clisup.core.events import ContentDelta, Retracted
+from clisup.model.envelope import encode_event
+from clisup.model.events import ContentDelta, Retracted
 from tests.backends.recorded import PATHS, Recording, name_of, story
 
 EXPECTED = Path(__file__).parent / "expected"

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from clisup.backends.base import Carried, Decoder
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.core.deltas import Delta
-from clisup.core.envelope import Envelopes, encode_event, parse_event
-from clisup.core.events import ContentDelta, EventBase
-from clisup.core.framing import Line, LineFramer
-from clisup.core.journal import Source, encode_line, encode_row
-from clisup.core.stretch import Row, Told
+from clisup.model.deltas import Delta
+from clisup.model.envelope import Envelopes, encode_event, parse_event
+from clisup.model.events import ContentDelta, EventBase
+from clisup.model.journal import Source, encode_line, encode_row
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.stretch import Row, Told
 from tests.backends.recorded import PATHS, Recording, name_of
 from tests.backends.stretched import through
 

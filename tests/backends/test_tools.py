@@ -21,8 +21,8 @@ from clisup.backends.codex.mcp import toml_value
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.qwen.adapter import PERMISSION_MODES as QWEN_MODES
 from clisup.backends.qwen.adapter import QwenAdapter
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.lines.framing import Line
 
 TOKEN = "the-sessions-token"
 BRIDGE = {

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.core.envelope import Envelopes
-from clisup.core.events import EventBase
-from clisup.core.framing import Line, LineFramer
-from clisup.core.journal import Source, encode_line, encode_row
-from clisup.core.stretch import Row
+from clisup.model.envelope import Envelopes
+from clisup.model.events import EventBase
+from clisup.model.journal import Source, encode_line, encode_row
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.stretch import Row
 from clisup.rpc.wire import encode_notifications
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix

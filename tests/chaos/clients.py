@@ -17,8 +17,8 @@ import trio
 from clisup.client.aio import open_client
 from clisup.client.following import may_come_back
 from clisup.client.transport import Connection, encode_request
-from clisup.core.journal import event_seq, event_type
 from clisup.errors import ClisupError
+from clisup.model.journal import event_seq, event_type
 
 __all__ = ["BlockingFollower", "Heard", "Talk", "TrioFollower", "Up"]
 

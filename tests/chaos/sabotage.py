@@ -12,16 +12,16 @@ __all__ = ["SABOTAGES"]
 
 def _rewind() -> None:
     """A new daemon journals again what is journaled already."""
-    from clisup.core.ledger import Turn
+    from clisup.model.sessions.ledger import Turn
 
     Turn.has_journaled = lambda *_args: False  # type: ignore[method-assign]
 
 
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
-    from clisup.core.ledger import Turn
     from clisup.daemon.runs import run
     from clisup.host.spool import spool_size
+    from clisup.model.sessions.ledger import Turn
 
     begin = run.Run.__init__
     skipped: dict[int, int] = {}

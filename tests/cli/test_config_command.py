@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, Peer
 
-from clisup.core.config import parse_config
-from clisup.core.config_changes import flat
-from clisup.core.config_schema import config_schema
+from clisup.config.changes import flat
+from clisup.config.model import parse_config
+from clisup.config.schema import config_schema
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]

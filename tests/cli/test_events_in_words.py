@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clisup.cli.describe import WORDS, event_line, words
-from clisup.core.events import EVENT_TYPES
+from clisup.model.events import EVENT_TYPES
 
 LEAST: dict[str, dict[str, Any]] = {
     "prompt_accepted": {"delivery": "queued"}, "turn_started": {"run": 1}, "process_started": {"pid": 1},

@@ -13,9 +13,9 @@ from test_status import CLAUDE, DEMO
 from clisup.cli import stop
 from clisup.cli.parameters import MAX_COUNT, MAX_SECONDS, MAX_USD
 from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
-from clisup.core.budget import Budget
 from clisup.daemon import start
 from clisup.errors import UsageError
+from clisup.model.sessions.budget import Budget
 
 Run = Callable[..., Any]
 

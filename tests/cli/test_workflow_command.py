@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from clisup.core.usage import Usage
 from clisup.llm.workflow import Trace
 from clisup.llm.workflow.records import (
     Failure,
@@ -23,6 +22,7 @@ from clisup.llm.workflow.records import (
     WorkflowPaused,
     WorkflowStarted,
 )
+from clisup.model.usage import Usage
 
 AT = "2026-11-22T12:00:00.000Z"
 KNOWN = SpentRecord(

@@ -15,8 +15,8 @@ from clisup.client.aio import AsyncClient, open_client
 from clisup.client.answers import Answer, Approval
 from clisup.client.events import Envelope, Notice, UnknownEvent
 from clisup.client.sync import Client
-from clisup.core.usage import Usage
 from clisup.errors import ClisupError, WorldError
+from clisup.model.usage import Usage
 from clisup.rpc import models as m
 from clisup.rpc.methods import METHODS
 

@@ -12,7 +12,7 @@ from clisup.client import events as typed
 from clisup.client.aio import open_client
 from clisup.client.events import Envelope, Gap, Notice, ToolUse, UnknownEvent, envelope_of
 from clisup.client.sync import Client
-from clisup.core import events as vocabulary
+from clisup.model import events as vocabulary
 
 BOUND_S = 20.0
 HEAD: dict[str, Any] = {

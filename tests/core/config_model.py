@@ -8,8 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from clisup.core.config import BackendConfig, Config
-from clisup.core.prices import Price
+from clisup.config.model import BackendConfig, Config
+from clisup.policy.prices import Price
 
 
 def model_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.account import AccountLimit, describe, epoch, fold_limit, iso, with_wait
-from clisup.core.events import (
+from clisup.model.events import (
     AssistantMessage,
     ContentDelta,
     EventBase,
@@ -14,6 +13,7 @@ from clisup.core.events import (
     TurnCompleted,
     TurnError,
 )
+from clisup.policy.rate_limit import AccountLimit, describe, epoch, fold_limit, iso, with_wait
 
 NOW = 1_800_000_000.0
 RESET = NOW + 3600

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clisup.core.approval_rules import ApprovalRule, Asked, Judgement, commands_of, judge, lexical, paths_of
+from clisup.policy.approval_rules import ApprovalRule, Asked, Judgement, commands_of, judge, lexical, paths_of
 
 CWD = "/home/me/app"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from clisup.core.budget import (
+from clisup.model.sessions.budget import (
     ENDING,
     Breach,
     Budget,
@@ -19,9 +19,9 @@ from clisup.core.budget import (
     told,
     used_of,
 )
-from clisup.core.ledger import Ledger
-from clisup.core.spending import SPENDING
-from clisup.core.usage import Usage
+from clisup.model.sessions.ledger import Ledger
+from clisup.model.sessions.spending import SPENDING
+from clisup.model.usage import Usage
 
 
 @pytest.mark.parametrize(

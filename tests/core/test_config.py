@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from clisup.core.config import (
+from clisup.config.model import (
     BUILT_IN_BACKENDS,
     BackendConfig,
     Config,
@@ -18,9 +18,9 @@ from clisup.core.config import (
     TimeoutsConfig,
     parse_config,
 )
-from clisup.core.session_spec import SessionSpec, params_digest
-from clisup.core.watchdog import Timeouts
+from clisup.config.session_spec import SessionSpec, params_digest
 from clisup.errors import ConfigurationError
+from clisup.policy.watchdog import Timeouts
 
 MIB = 1024 * 1024
 DEFAULTS = {

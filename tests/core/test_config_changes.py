@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tomllib
 
-from clisup.core.config import Config, parse_config
-from clisup.core.config_changes import changes, flat, kept_back
+from clisup.config.changes import changes, flat, kept_back
+from clisup.config.model import Config, parse_config
 
 
 def config(toml: str = "") -> Config:

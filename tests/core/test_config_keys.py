@@ -11,10 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clisup.core.config import parse_config
-from clisup.core.config_changes import flat
-from clisup.core.config_keys import EFFECTS, KEYS, key_of
-from clisup.core.config_schema import DRAFT, config_schema
+from clisup.config.changes import flat
+from clisup.config.keys import EFFECTS, KEYS, key_of
+from clisup.config.model import parse_config
+from clisup.config.schema import DRAFT, config_schema
 from clisup.errors import ConfigurationError
 
 from .config_model import model_keys

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clisup.core import config_origin
-from clisup.core.config_origin import lines_of
+from clisup.config import origin as config_origin
+from clisup.config.origin import lines_of
 
 DOCUMENT = '''\
 # a comment

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from clisup.core.content import Image, content_of, image_of, media_type_of, stored, text_of
+from clisup.model.prompts.content import Image, content_of, image_of, media_type_of, stored, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 WEBP = b"RIFF\x10\0\0\0WEBPVP8 "

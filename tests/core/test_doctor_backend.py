@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from clisup.core.doctor_backend import BACKEND_CHECKS, BackendFacts, check_backend
-from clisup.core.drift import DriftEntry
-from clisup.core.finding import Finding
-from clisup.core.scrub import EnvReport, Pair, Stamp
+from clisup.ops.doctor_backend import BACKEND_CHECKS, BackendFacts, check_backend
+from clisup.ops.drift import DriftEntry
+from clisup.ops.finding import Finding
+from clisup.policy.environment.scrub import EnvReport, Pair, Stamp
 
 PAIR = Pair("API_URL", ("API_KEY", "API_TOKEN"), "x", 1, "why", "where")
 GOOD = BackendFacts(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clisup.core import drift
-from clisup.core.drift import DriftBook, FrameSample, field_names, frame_name
-from clisup.core.events import ContentDelta, EventBase, Notice, SessionInit, Unparsed
-from clisup.core.framing import Line
+from clisup.model.events import ContentDelta, EventBase, Notice, SessionInit, Unparsed
+from clisup.model.lines.framing import Line
+from clisup.ops import drift
+from clisup.ops.drift import DriftBook, FrameSample, field_names, frame_name
 
 KNOWN = {"text": frozenset({"type", "text"}), "init": frozenset({"type", "version"})}
 DELTA = ContentDelta(message_id="m", index=0, kind="text", text="x")

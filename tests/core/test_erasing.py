@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.erasing import Eraser, machine_names
-from clisup.core.redact import Redactor
+from clisup.policy.secrets.erasing import Eraser, machine_names
+from clisup.policy.secrets.redact import Redactor
 
 SECRET = 'pa"ss\\wörd-of-all'
 KEY = "sk-ant-" + "abcdefghij0123456789"

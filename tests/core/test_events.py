@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.core.envelope import encode_event, parse_event
-from clisup.core.events import (
+from clisup.model.envelope import encode_event, parse_event
+from clisup.model.events import (
     EVENT_TYPES,
     AssistantMessage,
     Block,
@@ -23,7 +23,7 @@ from clisup.core.events import (
     ToolUse,
     TurnCompleted,
 )
-from clisup.core.journal import event_seq, event_type, read_lines
+from clisup.model.journal import event_seq, event_type, read_lines
 
 CLASSES = {cls.model_fields["type"].default: cls for cls in EventBase.__subclasses__()}
 HEAD: dict[str, Any] = {

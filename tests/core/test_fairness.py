@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.fairness import MAX_QUOTA, SLOW_ROUND_S, Account, Line, Share
+from clisup.policy.fair_queue import MAX_QUOTA, SLOW_ROUND_S, Account, Line, Share
 
 SHARE = Share(burst=10, rate=5)
 

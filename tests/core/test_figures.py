@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from clisup.core.events import (
+from clisup.model.events import (
     EVENT_TYPES,
     ApprovalRequested,
     ApprovalResolved,
@@ -25,9 +25,9 @@ from clisup.core.events import (
     Unparsed,
     WatchdogNotice,
 )
-from clisup.core.figures import COUNTED, FIRING, MAX_BACKENDS, OTHER, PHASES, Figures, Histogram, Meter, Tally
-from clisup.core.usage import Usage
-from clisup.core.watchdog import Phase
+from clisup.model.usage import Usage
+from clisup.ops.figures import COUNTED, FIRING, MAX_BACKENDS, OTHER, PHASES, Figures, Histogram, Meter, Tally
+from clisup.policy.watchdog import Phase
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core import framing
-from clisup.core.framing import DEFAULT_LINE_LIMIT, Line, LineFramer
+from clisup.model.lines import framing
+from clisup.model.lines.framing import DEFAULT_LINE_LIMIT, Line, LineFramer
 
 LIMIT = 8
 streams = st.lists(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.core.history import MAX_MESSAGES, History, HistoryMessage, _check_answers, open_calls, sendable
+from clisup.model.prompts.history import MAX_MESSAGES, History, HistoryMessage, _check_answers, open_calls, sendable
 
 HISTORY: TypeAdapter[list[HistoryMessage]] = TypeAdapter(History)
 USE = {"type": "tool_use", "id": "u1", "name": "Grep", "input": {}}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.envelope import encode_event
-from clisup.core.events import Notice
-from clisup.core.journal import (
+from clisup.model.envelope import encode_event
+from clisup.model.events import Notice
+from clisup.model.journal import (
     JOURNAL_VERSION,
     DamagedLine,
     Record,

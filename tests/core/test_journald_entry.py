@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from clisup.core.journald_entry import encode_entry, entry_of
-from clisup.core.log_events import LOG_EVENTS, MESSAGE_IDS
+from clisup.ops.journald_entry import encode_entry, entry_of
+from clisup.ops.log_events import LOG_EVENTS, MESSAGE_IDS
 
 RECORD = {
     "timestamp": "2026-01-01T00:00:00Z", "level": "warning", "event": "turn ended", "session": "s-1", "turn": "t1",

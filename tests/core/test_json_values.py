@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.json_values import has_few, has_more_values, is_deeper
+from clisup.model.lines.json_values import has_few, has_more_values, is_deeper
 
 # Half a surrogate pair has no bytes to be counted.
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.text('",[{\\', max_size=20)

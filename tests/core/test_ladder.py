@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clisup.core.ladder import ladder_for
-from clisup.core.watchdog import Timeouts
+from clisup.policy.ladder import ladder_for
+from clisup.policy.watchdog import Timeouts
 
 TIMEOUTS = Timeouts(int_grace=2, term_grace=7)
 

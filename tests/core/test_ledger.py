@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.journal import Record, Source
-from clisup.core.ledger import FOLDED, KEPT_ANSWERS, KEPT_RESULTS, Ledger, Position
+from clisup.model.journal import Record, Source
+from clisup.model.sessions.ledger import FOLDED, KEPT_ANSWERS, KEPT_RESULTS, Ledger, Position
 
 
 class Journal:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.journal import Source, encode_line, encode_snapshot, read_lines
-from clisup.core.ledger import FOLDED, Ledger
+from clisup.model.journal import Source, encode_line, encode_snapshot, read_lines
+from clisup.model.sessions.ledger import FOLDED, Ledger
 
 TURN = {
     "turn_started": {"run": 1},

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from clisup.core.lifecycle import TRANSITIONS, Cause, SessionState, advance
+from clisup.model.lifecycle import TRANSITIONS, Cause, SessionState, advance
 
 WORKING = (SessionState.STARTING, SessionState.RUNNING, SessionState.ENDING)
 

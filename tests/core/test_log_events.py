@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from clisup.core import events as ev
-from clisup.core.log_events import COMMON_FIELDS, LOG_EVENTS, MESSAGE_IDS
 from clisup.daemon.ops.session_log import NOTICES, TOLD
+from clisup.model import events as ev
+from clisup.ops.log_events import COMMON_FIELDS, LOG_EVENTS, MESSAGE_IDS
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("debug", "info", "warning", "error", "exception")
@@ -79,7 +79,7 @@ CALLS = list(_calls())
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.event)
 def test_a_call_is_in_the_table_with_its_level_and_fields(call: Call) -> None:
-    assert call.event in LOG_EVENTS, f"{call.at}: {call.event!r} is in no table: add it to clisup.core.log_events"
+    assert call.event in LOG_EVENTS, f"{call.at}: {call.event!r} is in no table: add it to clisup.ops.log_events"
     known = LOG_EVENTS[call.event]
     assert call.level in known.levels, call.at
     assert call.fields <= set(known.fields), call.at

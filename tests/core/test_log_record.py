@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.log_rate import BURST, LogRate
-from clisup.core.log_record import MAX_FIELD, MAX_TRACEBACK, cleaned, traceback_text
-from clisup.core.redact import MASK, Redactor
 from clisup.errors import WorldError
+from clisup.ops.log_rate import BURST, LogRate
+from clisup.ops.log_record import MAX_FIELD, MAX_TRACEBACK, cleaned, traceback_text
+from clisup.policy.secrets.redact import MASK, Redactor
 
 CANARY = "canary-9f1c-value"
 hide = Redactor([CANARY])

@@ -15,9 +15,9 @@ from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.codex.exec import CodexExecDecoder
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.core import long_line
-from clisup.core.framing import Line, LineFramer
-from clisup.core.long_line import HEAD, SHORT_LINE, SLICE, shorten
+from clisup.model.lines import long_line
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.lines.long_line import HEAD, SHORT_LINE, SLICE, shorten
 from tests.backends.long_texts import in_pieces, make_smaller, short, told
 
 LIMIT = 16 * 1024

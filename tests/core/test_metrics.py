@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.figures import Figures, Meter
-from clisup.core.metrics import METRICS, SINCE, UNITS, Metric, unit_of
+from clisup.ops.figures import Figures, Meter
+from clisup.ops.metrics import METRICS, SINCE, UNITS, Metric, unit_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 FORBIDDEN = {"session", "session_id", "turn", "turn_id", "model", "path", "pid", "uid", "client", "account", "tool"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.events import BackendRetry, TurnError
-from clisup.core.patience import Patience, out_of_patience
+from clisup.model.events import BackendRetry, TurnError
+from clisup.policy.patience import Patience, out_of_patience
 
 
 def retry(kind: str, *, attempt: int | None = 1, delay_s: float | None = 1.0) -> BackendRetry:

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from clisup.core.plain_text import plain
+from clisup.policy.secrets.plain_text import plain
 
 JOINERS = {"\u200c", "\u200d"}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from clisup.core.config import parse_config
-from clisup.core.prices import Price, PriceTable, plain_name
-from clisup.core.usage import Usage
+from clisup.config.model import parse_config
 from clisup.errors import ConfigurationError
 from clisup.host.price_list import PRICE_LIST, built_in_prices
+from clisup.model.usage import Usage
+from clisup.policy.prices import Price, PriceTable, plain_name
 
 A, B, C = (Price(input=price, output=10 * price) for price in (1.0, 2.0, 3.0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.redact import MASK, Redactor
+from clisup.policy.secrets.redact import MASK, Redactor
 
 CANARIES = [
     "sk-ant-" + "api03-AAAABBBBCCCCDDDD_eeee-ffff",

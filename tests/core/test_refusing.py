@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from clisup.core.refusing import PLACE_CHARS, wrong_field
 from clisup.errors import UsageError
+from clisup.model.refusing import PLACE_CHARS, wrong_field
 from clisup.rpc.methods import METHODS
 from clisup.rpc.wire import encode_error
 

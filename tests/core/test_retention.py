@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.retention import DAY_S, Part, expired, shares
+from clisup.policy.retention import DAY_S, Part, expired, shares
 
 NOW = 1_000 * DAY_S
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 from pydantic import SecretStr
 
-from clisup.core.scrub import (
+from clisup.errors import ClisupError, ConfigurationError, UsageError
+from clisup.policy.environment.scrub import (
     MAX_ENTRY_BYTES,
     EnvReport,
     RuleKind,
@@ -19,8 +20,7 @@ from clisup.core.scrub import (
     build_environment,
     check_configuration,
 )
-from clisup.core.scrub_list import parse_list
-from clisup.errors import ClisupError, ConfigurationError, UsageError
+from clisup.policy.environment.scrub_list import parse_list
 
 CANARY = "canary-7f3a-value"
 

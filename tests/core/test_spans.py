@@ -10,8 +10,8 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 
-from clisup.core.events import EVENT_TYPES
-from clisup.core.spans import MAX_CONTENT, MAX_NAME, MAX_TOOLS, TRACED, Facts, SessionTrace, Span, span_id, trace_id
+from clisup.model.events import EVENT_TYPES
+from clisup.ops.spans import MAX_CONTENT, MAX_NAME, MAX_TOOLS, TRACED, Facts, SessionTrace, Span, span_id, trace_id
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 KNOWN = {

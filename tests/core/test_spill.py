@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.events import (
+from clisup.model.events import (
     AssistantMessage,
     Block,
     ContentDelta,
@@ -18,8 +18,8 @@ from clisup.core.events import (
     ToolUse,
     Unparsed,
 )
-from clisup.core.framing import Line
-from clisup.core.spill import Blob, is_over, raw_name, spill
+from clisup.model.lines.framing import Line
+from clisup.policy.spill import Blob, is_over, raw_name, spill
 
 LIMIT = 10_000
 BIG = "ü" * (LIMIT + 1)

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from clisup.core.storage_health import CALM_S, StorageHealth
+from clisup.policy.storage_health import CALM_S, StorageHealth
 
 
 @pytest.mark.fault(55)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.tool_calls import MAX_OPEN_CALLS, OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits
+from clisup.policy.open_calls import MAX_OPEN_CALLS, OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits
 
 LIMITS = ToolLimits(timeout_s=600, wait_s=60)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from clisup.core.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
+from clisup.model.prompts.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
 from clisup.rpc.models import SessionNewParams
 
 ADD = {

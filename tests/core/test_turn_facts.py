@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.core.journal import Record, Source
-from clisup.core.turn_facts import TurnBook, TurnFacts
+from clisup.model.journal import Record, Source
+from clisup.model.sessions.turn_facts import TurnBook, TurnFacts
 
 T0 = "2026-01-02T03:04:0{}.000000Z"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.core.turn_trace import RunMark, TurnTrace, TurnTraces
+from clisup.model.sessions.turn_trace import RunMark, TurnTrace, TurnTraces
 
 
 def traces(*events: dict[str, Any], marks: tuple[RunMark, ...] = ()) -> list[TurnTrace]:

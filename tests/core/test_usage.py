@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from clisup.model.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 
 COUNTS = [name for name in Usage.model_fields if name != "source"]
 counts = st.none() | st.integers(0, 1 << 40)

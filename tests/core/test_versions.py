@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.versions import in_range, version_key
 from clisup.errors import ConfigurationError
+from clisup.policy.versions import in_range, version_key
 
 RANGE = ">=2.1.197,<3"
 

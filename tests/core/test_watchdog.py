@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from clisup.core.events import (
+from clisup.model.events import (
     ApprovalRequested,
     ApprovalResolved,
     BackendStatus,
@@ -20,7 +20,7 @@ from clisup.core.events import (
     ToolResult,
     ToolUse,
 )
-from clisup.core.watchdog import PHASE_LIMITS, Phase, PhaseTracker, Timeouts, Watchdog
+from clisup.policy.watchdog import PHASE_LIMITS, Phase, PhaseTracker, Timeouts, Watchdog
 
 LIMITS = Timeouts(
     startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, resting=600, turn=0

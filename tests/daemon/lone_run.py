@@ -8,21 +8,7 @@ from typing import Any, cast
 from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_memory
 
 from clisup.backends.base import Adapter, Background, Carried, LaunchRequest, background_of
-from clisup.core.config import LimitsConfig
-from clisup.core.drift import FrameSample
-from clisup.core.events import (
-    ApprovalRequested,
-    ProcessStarted,
-    PromptAccepted,
-    TurnCompleted,
-    TurnStarted,
-)
-from clisup.core.journal import read_lines
-from clisup.core.ladder import ladder_for
-from clisup.core.ledger import Turn
-from clisup.core.redact import Redactor
-from clisup.core.terminal import Terminal
-from clisup.core.watchdog import Timeouts
+from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
@@ -30,6 +16,20 @@ from clisup.daemon.sessions.recorder import Entry, Item, Recorder
 from clisup.daemon.sessions.turn_recorder import Place
 from clisup.host.drift_store import known_fields
 from clisup.host.session_dir import RunDir
+from clisup.model.events import (
+    ApprovalRequested,
+    ProcessStarted,
+    PromptAccepted,
+    TurnCompleted,
+    TurnStarted,
+)
+from clisup.model.journal import read_lines
+from clisup.model.sessions.ledger import Turn
+from clisup.model.terminal import Terminal
+from clisup.ops.drift import FrameSample
+from clisup.policy.ladder import ladder_for
+from clisup.policy.secrets.redact import Redactor
+from clisup.policy.watchdog import Timeouts
 
 __all__ = ["LoneRun"]
 

@@ -12,11 +12,11 @@ import pytest
 from harness import Harness, until
 from recorder_in_memory import GoodDisk
 
-from clisup.core.account import SAME_S
-from clisup.core.events import RateLimit
 from clisup.daemon.limits import accounts as module
 from clisup.daemon.limits.accounts import ACCOUNTS_MAX, Account, Accounts
 from clisup.errors import ClisupError
+from clisup.model.events import RateLimit
+from clisup.policy.rate_limit import SAME_S
 
 
 def account(daemon: Harness, name: str = "demo") -> dict[str, Any]:

@@ -357,7 +357,7 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(tmp_path: P
     """The interpreter has everything but the extra: a meta path finder stands for a package that is not there."""
     program = """
 import sys
-from clisup.core.config import parse_config
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.errors import ClisupError
 sys.modules["anthropic"] = None

@@ -16,10 +16,10 @@ import trio
 from harness import Harness, until
 
 import clisup.demo
-from clisup.core.doctor_backend import BACKEND_CHECKS
-from clisup.core.doctor_machine import MACHINE_CHECKS, DirectoryFacts
 from clisup.daemon.ops import doctor
 from clisup.errors import ClisupError
+from clisup.ops.doctor_backend import BACKEND_CHECKS
+from clisup.ops.doctor_machine import MACHINE_CHECKS, DirectoryFacts
 
 Serve = Callable[..., Harness]
 DEMO = Path(clisup.demo.__file__).with_name("__main__.py")

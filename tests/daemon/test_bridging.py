@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from clisup.core.config import parse_config
-from clisup.core.events import Actor
-from clisup.core.lifecycle import SessionState
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
@@ -20,6 +18,8 @@ from clisup.daemon.tools.bridge_config import SLACK_S
 from clisup.daemon.tools.calls import desk_of_token
 from clisup.errors import UsageError
 from clisup.host import session_dir
+from clisup.model.events import Actor
+from clisup.model.lifecycle import SessionState
 from clisup.rpc.models import SessionNewParams
 
 CONFIG = {"daemon": {"tool_timeout_s": 30, "tool_wait_s": 5}, "backends": {"demo": {}}}

@@ -17,10 +17,10 @@ from harness import Harness
 from test_canaries import CANARY, CONFIG, play, secrets_in
 
 from clisup.bundle import collecting, sessions
-from clisup.core.config import parse_config
-from clisup.core.journal import encode_line
+from clisup.config.model import parse_config
 from clisup.host.files import write_json
 from clisup.host.session_dir import SessionDir
+from clisup.model.journal import encode_line
 
 WORDS = ("prompt", "tool-input", "tool-result", "stderr", "answer", "system")
 SECRET = [name for name in CANARY if name not in (*WORDS, "odd-frame", "argument")]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.drift import FrameSample
-from clisup.core.events import BackendStatus, Unparsed
-from clisup.core.framing import Line
 from clisup.daemon.ops.drift import EVERY, FIRST_RUNS, Drift
 from clisup.daemon.storage import Storage
+from clisup.model.events import BackendStatus, Unparsed
+from clisup.model.lines.framing import Line
+from clisup.ops.drift import FrameSample
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from harness import Harness, until
 from wire import Hangup, Wire
 
-from clisup.core.fairness import MAX_QUOTA
+from clisup.policy.fair_queue import MAX_QUOTA
 
 FLOODERS, PINGS = 30, 300
 MIB = 1024 * 1024

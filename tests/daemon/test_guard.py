@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 import trio
 
-from clisup.core.config import LimitsConfig
-from clisup.core.events import EventBase, ToolResult, ToolUse, WatchdogNotice
-from clisup.core.ladder import Ladder
-from clisup.core.watchdog import PhaseTracker, Timeouts
+from clisup.config.model import LimitsConfig
 from clisup.daemon.runs import watchdog as guard_module
 from clisup.daemon.runs.watchdog import Guard
 from clisup.host import clock
 from clisup.host.evidence import Evidence
+from clisup.model.events import EventBase, ToolResult, ToolUse, WatchdogNotice
+from clisup.policy.ladder import Ladder
+from clisup.policy.watchdog import PhaseTracker, Timeouts
 
 LIMIT_S = 20.0
 

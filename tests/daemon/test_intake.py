@@ -9,13 +9,13 @@ import trio
 import trio.testing
 from recorder_in_memory import GoodDisk
 
-from clisup.core.redact import Redactor
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.pace import Pace, TimeSlice
 from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
 from clisup.host.spool import READ_CHUNK
+from clisup.policy.secrets.redact import Redactor
 
 
 class _Owner:

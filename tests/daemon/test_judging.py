@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from clisup.core.config import LimitsConfig
-from clisup.core.events import SessionInit
+from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.run_limits import Judge
+from clisup.model.events import SessionInit
 from tests.backends.recorded import Recording
 
 

@@ -15,9 +15,9 @@ import pytest
 import trio
 from harness import Harness, until
 
-from clisup.core.config import DaemonConfig
-from clisup.core.figures import Figures
+from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
+from clisup.ops.figures import Figures
 
 LIMIT = 64
 SPEAKER = """

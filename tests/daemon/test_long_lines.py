@@ -13,9 +13,9 @@ from session_probe import SessionProbe
 
 from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.core.framing import LineFramer
-from clisup.core.spill import spill
 from clisup.host.failpoints import VARIABLE
+from clisup.model.lines.framing import LineFramer
+from clisup.policy.spill import spill
 
 MIB = 1024 * 1024
 CODE = 'def f(a, b):\n    return "é" + a\t\\ 😀\n'

@@ -13,9 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from wire import Wire
 
-from clisup.core.figures import ENDED_BY, NOTICES
-from clisup.core.metrics import METRICS
 from clisup.errors import ClisupError
+from clisup.ops.figures import ENDED_BY, NOTICES
+from clisup.ops.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

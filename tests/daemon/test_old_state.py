@@ -11,8 +11,8 @@ import pytest
 from harness import Harness
 from session_probe import SessionProbe
 
-from clisup.core.journal import encode_snapshot
 from clisup.errors import ClisupError
+from clisup.model.journal import encode_snapshot
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = tuple(f"{digit * 8}-0000-4000-8000-000000000000" for digit in "abc")

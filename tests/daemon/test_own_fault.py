@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from clisup.core.config import parse_config
-from clisup.core.events import Actor
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
@@ -18,6 +17,7 @@ from clisup.daemon.sessions import session as session_module
 from clisup.daemon.sessions.registry import Manager
 from clisup.host.cgroups import CgroupHome
 from clisup.host.session_dir import RunDir
+from clisup.model.events import Actor
 from clisup.rpc.models import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0

@@ -18,15 +18,15 @@ from wire import Wire
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.core.ledger import Turn
-from clisup.core.redact import Redactor
-from clisup.core.stretch import STRETCH_LINES
 from clisup.daemon.runs import pace
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.pace import STEP_S, Pace, TimeSlice
 from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
+from clisup.model.sessions.ledger import Turn
+from clisup.model.stretch import STRETCH_LINES
+from clisup.policy.secrets.redact import Redactor
 
 LINES_A_STEP = 10
 FLOODS = {

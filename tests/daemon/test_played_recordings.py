@@ -17,8 +17,8 @@ from harness import Harness
 
 from clisup.backends.recording import Recording, dialogue, play
 from clisup.backends.registry import get_adapter
-from clisup.core.events import SessionInit
-from clisup.core.versions import in_range
+from clisup.model.events import SessionInit
+from clisup.policy.versions import in_range
 from clisup.recordings.files import read_recording
 from tests.backends.recorded import PATHS, name_of
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from clisup.core.events import TurnCompleted, TurnError
-from clisup.core.ledger import Turn
 from clisup.daemon.limits.rate_limit_gate import Gate
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.events import TurnCompleted, TurnError
+from clisup.model.sessions.ledger import Turn
 from tests.daemon.recorder_in_memory import MemoryJournal, recorder_in_memory
 
 DONE = TurnCompleted(outcome="failed", error=TurnError(kind="budget", message="used up"))

@@ -14,7 +14,7 @@ import pytest
 from harness import Harness
 from session_probe import SessionProbe
 
-from clisup.core.config import BackendConfig, Config
+from clisup.config.model import BackendConfig, Config
 from clisup.daemon.backends import Backends
 
 IN_TABLE, INHERITED, BROUGHT = "canary-table-000001", "canary-inherited-2", "canary-brought-0003"

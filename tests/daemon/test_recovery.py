@@ -17,7 +17,7 @@ from session_probe import SessionProbe
 
 from clisup.backends.base import Carried
 from clisup.backends.registry import get_adapter
-from clisup.core.framing import LineFramer
+from clisup.model.lines.framing import LineFramer
 
 SCRIPT = """Some text.
 @think a thought

@@ -17,13 +17,13 @@ from harness import Harness, until
 from session_probe import SessionProbe
 from wire import Wire
 
-from clisup.core.config import RetentionConfig
-from clisup.core.retention import Part, expired
+from clisup.config.model import RetentionConfig
 from clisup.daemon.ops.retention import Retention, parts_of
 from clisup.errors import ClisupError, WorldError
 from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import Segment, Stored
+from clisup.policy.retention import Part, expired
 
 SMALL = {"segment_bytes": 65536}
 

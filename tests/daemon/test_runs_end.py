@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from clisup.core.config import parse_config
-from clisup.core.events import Actor
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
+from clisup.model.events import Actor
 from clisup.rpc.models import PromptParams, SessionNewParams
 
 OURS = (

@@ -10,14 +10,14 @@ import pytest
 import trio
 
 from clisup.backends.base import LaunchRequest
-from clisup.core.config import parse_config
-from clisup.core.events import Actor
-from clisup.core.ledger import Turn
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.turn import TurnRunner
 from clisup.daemon.sessions.turn_recorder import TurnSink
+from clisup.model.events import Actor
+from clisup.model.sessions.ledger import Turn
 from clisup.rpc.models import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0

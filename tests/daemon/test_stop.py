@@ -15,10 +15,10 @@ import trio.testing
 from harness import Harness, until
 from wire import Wire
 
-from clisup.core.config import DaemonConfig
-from clisup.core.figures import Figures
+from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
 from clisup.errors import ClisupError
+from clisup.ops.figures import Figures
 
 
 @pytest.mark.parametrize("way", ["drain", "SIGTERM", "SIGINT"])

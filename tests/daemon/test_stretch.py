@@ -15,18 +15,18 @@ from lone_run import LoneRun
 from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.core.config import LimitsConfig
-from clisup.core.deltas import Delta, DeltaRow
-from clisup.core.drift import LOOKS, LOOKS_SILENT, FrameSample
-from clisup.core.events import ContentDelta, MessageStop, ToolUse
-from clisup.core.framing import Line
-from clisup.core.journal import Source
-from clisup.core.ledger import Position, Turn
-from clisup.core.watchdog import Timeouts
+from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.runs.stretch import Taken, take_stretch
 from clisup.daemon.sessions.recorder import Item
 from clisup.host import clock
+from clisup.model.deltas import Delta, DeltaRow
+from clisup.model.events import ContentDelta, MessageStop, ToolUse
+from clisup.model.journal import Source
+from clisup.model.lines.framing import Line
+from clisup.model.sessions.ledger import Position, Turn
+from clisup.ops.drift import LOOKS, LOOKS_SILENT, FrameSample
+from clisup.policy.watchdog import Timeouts
 from tests.backends.recorded import PATHS, Recording, name_of
 
 STOP = b'{"type":"stream_event","event":{"type":"message_stop"}}'

@@ -11,14 +11,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from clisup.core.events import Notice
-from clisup.core.fairness import Share
 from clisup.daemon.clients.buffer_budget import Holdings
 from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import REQUEST, Turnstile
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import TOLD_AT_ONCE, Item, Recorder
+from clisup.model.events import Notice
+from clisup.policy.fair_queue import Share
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 
 

@@ -12,13 +12,13 @@ import pytest
 import trio
 from harness import Harness, until
 
-from clisup.core.config import parse_config
-from clisup.core.events import Actor
+from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
 from clisup.errors import ClisupError
 from clisup.host.session_dir import SessionDir
+from clisup.model.events import Actor
 from clisup.rpc.models import PromptParams, SessionForkParams, SessionNewParams
 
 ME = Actor(uid=0, pid=1)

@@ -13,11 +13,11 @@ import trio
 from harness import Harness, until
 from wire import Wire
 
-from clisup.core.config import Config
-from clisup.core.tool_calls import MAX_OPEN_CALLS
+from clisup.config.model import Config
 from clisup.daemon.tools.calls import ToolDesk
 from clisup.errors import ClisupError
 from clisup.host.session_dir import BroughtTools
+from clisup.policy.open_calls import MAX_OPEN_CALLS
 
 ADD = {"name": "add", "description": "Adds two numbers.", "input_schema": {"type": "object"}}
 SLOW = {"name": "slow", "input_schema": {"type": "object"}, "timeout_s": 0.2}

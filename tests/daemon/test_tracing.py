@@ -21,14 +21,14 @@ from otlp_collector import Collector
 from prometheus_client.parser import text_string_to_metric_families
 from toml_text import toml
 
-from clisup.core.config import TracingConfig
-from clisup.core.figures import Figures
-from clisup.core.spans import TRACED, Facts, SessionTrace, span_id, trace_id
+from clisup.config.model import TracingConfig
 from clisup.daemon import start
 from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.carrying import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
+from clisup.ops.figures import Figures
+from clisup.ops.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 
 CLIENT, INTERNAL, UNSET, ERROR = 3, 1, 0, 2  # of the wire
 SECRET = "the words of a prompt, a tool and an answer"

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from clisup.core.fairness import MAX_QUOTA, Share
 from clisup.daemon.clients.buffer_budget import Holding, Holdings
 from clisup.daemon.clients.fair_share import Turn, Turnstile
+from clisup.policy.fair_queue import MAX_QUOTA, Share
 
 SHARE = Share(burst=4, rate=1)
 

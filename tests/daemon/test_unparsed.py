@@ -12,7 +12,7 @@ from lone_run import LoneRun
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.core.journal import read_lines
+from clisup.model.journal import read_lines
 
 START = b'{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}},"parent_tool_use_id":null}\n'
 SAID = b'{"type":"system","subtype":"status","status":"s"}\n'

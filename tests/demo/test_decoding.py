@@ -9,8 +9,8 @@ import pytest
 
 from clisup.backends.base import Carried, Terminal
 from clisup.backends.demo import DemoAdapter
-from clisup.core.events import EventBase, Unparsed
-from clisup.core.framing import LineFramer
+from clisup.model.events import EventBase, Unparsed
+from clisup.model.lines.framing import LineFramer
 
 if TYPE_CHECKING:
     from tests.demo.conftest import Demo

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.seeds import Seed
-from clisup.core.history import HistoryMessage
 from clisup.demo.structured import plainest
+from clisup.model.prompts.history import HistoryMessage
 
 FLAGS = ("-p", "--output-format", "stream-json", "--verbose")
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -4,7 +4,7 @@
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
 - docs/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/how-to: the whole program at the end of a page is the file of docs/examples.
-- docs/architecture.md: the diagram between its marks is the transition table of `clisup/core/lifecycle.py`.
+- docs/architecture.md: the diagram between its marks is the transition table of `clisup/model/lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from clisup.core.lifecycle import TRANSITIONS, SessionState
 from clisup.errors import KINDS
+from clisup.model.lifecycle import TRANSITIONS, SessionState
 from clisup.rpc import models
 from clisup.rpc.methods import METHODS
 from tests import test_docs as reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.core.lifecycle import TRANSITIONS, SessionState
+from clisup.model.lifecycle import TRANSITIONS, SessionState
 from tests.docs.generate import GENERATED, ROOT, UNEXPLAINED, between_marks, made, state_diagram
 
 

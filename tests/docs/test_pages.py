@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.config import parse_config
+from clisup.config.model import parse_config
 from clisup.rpc.methods import METHODS
 from clisup.rpc.tool_models import ToolCallParams
 from tests.docs.blocks import PAGES, ROOT, Block, anchors, blocks, links, name_of

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from clisup.core.prices import PriceTable
-from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.host.price_list import built_in_prices
+from clisup.model.usage import Usage
+from clisup.policy.prices import PriceTable
 from tests.e2e.lab import ClaudeLab
 
 pytestmark = pytest.mark.e2e

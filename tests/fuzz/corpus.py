@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from clisup.backends.claude.rare_frames import RARE, SILENT
-from clisup.core.envelope import encode_event
-from clisup.core.events import Notice, StderrLine, TurnCompleted, TurnStarted
-from clisup.core.journal import Source, encode_line, encode_snapshot
-from clisup.core.ledger import Ledger
 from clisup.errors import KINDS
+from clisup.model.envelope import encode_event
+from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
+from clisup.model.journal import Source, encode_line, encode_snapshot
+from clisup.model.sessions.ledger import Ledger
 from clisup.rpc.methods import METHODS
 from tests.fuzz.mutate import Mutator, Seed, as_line
 

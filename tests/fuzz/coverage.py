@@ -12,7 +12,8 @@ __all__ = ["Coverage"]
 
 PACKAGE = Path(__file__).resolve().parents[2] / "clisup"
 MODULES = (
-    "core/framing.py", "core/journal.py", "core/events.py", "core/spill.py", "backends/claude/decoder.py", "backends/claude/blocks.py",
+    "model/lines/framing.py", "model/journal.py", "model/events.py", "policy/spill.py", "backends/claude/decoder.py",
+    "backends/claude/blocks.py",
     "backends/claude/frames.py", "backends/claude/messages.py", "backends/claude/rare_frames.py", "backends/claude/result.py",
     "backends/claude/stretch.py", "backends/claude/tasks.py", "backends/claude/errors.py", "rpc/wire.py",
 )  # fmt: skip

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from clisup.backends.base import Carried, RunEnd
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.core.envelope import Envelopes, parse_event
-from clisup.core.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
-from clisup.core.framing import Line, LineFramer
-from clisup.core.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
-from clisup.core.ledger import Ledger
-from clisup.core.patience import Patience, out_of_patience
-from clisup.core.redact import Redactor
-from clisup.core.spending import SPENDING
-from clisup.core.spill import spill
-from clisup.core.stretch import Row
-from clisup.core.terminal import Terminal
-from clisup.core.verdict import ExitRecord, conclude
-from clisup.core.watchdog import PhaseTracker
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.envelope import Envelopes, parse_event
+from clisup.model.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
+from clisup.model.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.sessions.ledger import Ledger
+from clisup.model.sessions.spending import SPENDING
+from clisup.model.stretch import Row
+from clisup.model.terminal import Terminal
+from clisup.model.verdict import ExitRecord, conclude
+from clisup.policy.patience import Patience, out_of_patience
+from clisup.policy.secrets.redact import Redactor
+from clisup.policy.spill import spill
+from clisup.policy.watchdog import PhaseTracker
 from clisup.rpc.models import BlobParams
 from tests.backends.stretched import through
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory

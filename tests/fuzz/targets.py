@@ -15,15 +15,15 @@ from clisup.backends.claude.fork import ClaudeFork
 from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.recording import parse_recording, play
 from clisup.client.transport import decode
-from clisup.core.erasing import Eraser, machine_names
-from clisup.core.framing import Line, LineFramer
-from clisup.core.journal import Record, read_lines, whole_lines
-from clisup.core.redact import Redactor
-from clisup.core.refusing import wrong_field
-from clisup.core.scrub_list import parse_list
-from clisup.core.turn_trace import TurnTrace
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
+from clisup.model.journal import Record, read_lines, whole_lines
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.refusing import wrong_field
+from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.policy.environment.scrub_list import parse_list
+from clisup.policy.secrets.erasing import Eraser, machine_names
+from clisup.policy.secrets.redact import Redactor
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import PromptParams
 from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result

@@ -13,8 +13,8 @@ import pytest
 from clisup.backends.claude import decoder as claude_decoder
 from clisup.backends.claude.adapter import stretch as claude_stretch
 from clisup.backends.claude.frames import SAID, TextDelta
-from clisup.core import framing
 from clisup.daemon.sessions import recorder
+from clisup.model.lines import framing
 from clisup.rpc import wire
 from tests.fuzz import run
 from tests.fuzz.atoms import giants

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.config import Config, parse_config
+from clisup.config.model import Config, parse_config
 from clisup.errors import ConfigurationError
 from clisup.host.credentials import read_credentials, with_credentials
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.config import parse_config
+from clisup.config.model import parse_config
 from clisup.errors import ConfigurationError, WorldError
 from clisup.host.clock import age_of, boot_id, monotonic, timestamp
 from clisup.host.config_file import read_config

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.envelope import encode_event
-from clisup.core.events import Notice
-from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import WorldError
 from clisup.host.failpoints import arm
 from clisup.host.journal_reader import READ_CHUNK, Gap, JournalReader
 from clisup.host.journal_store import JournalStore
+from clisup.model.envelope import encode_event
+from clisup.model.events import Notice
+from clisup.model.journal import encode_line, encode_snapshot
 
 
 @pytest.fixture(autouse=True)

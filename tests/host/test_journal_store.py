@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from clisup.core.envelope import encode_event
-from clisup.core.events import Notice
-from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import arm
 from clisup.host.journal_reader import near
 from clisup.host.journal_store import MAX_UNSYNCED, JournalStore
+from clisup.model.envelope import encode_event
+from clisup.model.events import Notice
+from clisup.model.journal import encode_line, encode_snapshot
 
 SEGMENT = 64 * 1024 * 1024
 

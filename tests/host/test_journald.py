@@ -14,9 +14,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
 
-from clisup.core.journald_entry import encode_entry, entry_of
 from clisup.host.journald import JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet
+from clisup.ops.journald_entry import encode_entry, entry_of
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ OWN_LATER = (
     "clisup.daemon.ops.metrics",
     "clisup.daemon.ops.tracing",
     "clisup.rpc.openrpc",
-    "clisup.core.env_names",
+    "clisup.ops.env_names",
 )
 STDLIB_LATER = ("asyncio", "ssl", "_ssl", "_hashlib", "importlib.metadata", "email", "zipfile", "difflib")
 LEAN = "import sys\nfrom clisup.host.lean_imports import import_lean\nimport_lean()\n"
 START = f"""{LEAN}
 import clisup.daemon.app, clisup.daemon.backends, clisup.host.config_file, clisup.host.credentials
-from clisup.core.config import parse_config
+from clisup.config.model import parse_config
 clisup.daemon.backends.Backends(parse_config({{}}), {{}})
 """
 HASHES = """

@@ -17,13 +17,13 @@ import structlog
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
 
-from clisup.core import redact
-from clisup.core.redact import MASK, Redactor
 from clisup.errors import ConfigurationError
 from clisup.host import log
 from clisup.host.journald import JournalSocket
 from clisup.host.log import LOG, MAX_LINES, MAX_LINES_BYTES, Log, LogForm, configure_logging
 from clisup.host.log_outlet import Outlet, StderrSender
+from clisup.policy.secrets import redact
+from clisup.policy.secrets.redact import MASK, Redactor
 
 CANARY = "canary-77aa-value"
 

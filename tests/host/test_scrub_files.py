@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.scrub import build_environment
 from clisup.errors import ConfigurationError
 from clisup.host.scrub_files import SYSTEM_DIRECTORY, Known, list_names, lists_directory, load_rules, search_path
+from clisup.policy.environment.scrub import build_environment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.session_spec import SessionSpec
+from clisup.config.session_spec import SessionSpec
 from clisup.errors import WorldError
 from clisup.host.session_dir import SessionDir, list_sessions
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.stale_lock import StaleLock
 from clisup.host.stale_locks import remove_stale_locks
+from clisup.policy.stale_lock import StaleLock
 
 LOCK = StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock")
 

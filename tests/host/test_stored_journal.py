@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.core.envelope import encode_event
-from clisup.core.events import Notice
-from clisup.core.journal import encode_line, encode_snapshot
 from clisup.errors import UsageError
 from clisup.host.journal_reader import Gap, JournalReader
 from clisup.host.journal_store import JournalStore
 from clisup.host.stored_journal import TAIL, StoredJournal
+from clisup.model.envelope import encode_event
+from clisup.model.events import Notice
+from clisup.model.journal import encode_line, encode_snapshot
 
 
 def line(seq: int, message: str = "m") -> bytes:

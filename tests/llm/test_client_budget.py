@@ -12,7 +12,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.asking import ask
 from clisup.llm.budget import Budget
@@ -22,6 +21,7 @@ from clisup.llm.messages import Message
 from clisup.llm.names import ModelName
 from clisup.llm.spending import Left, Spent
 from clisup.llm.testing import ScriptedModel
+from clisup.model.usage import Usage
 
 
 def answer(*, tokens: int | None = 0, usd: float | None = 0.0) -> Completion:

@@ -14,7 +14,6 @@ import trio
 from conversation_samples import step, turn, turns
 from hypothesis import given, settings
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError, WorldError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import Chat, ChatOptions, Cost, Finished, SessionBudget, StreamEvent, TextDelta
@@ -36,6 +35,7 @@ from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
 from clisup.llm.retrying import RetryPolicy
 from clisup.llm.testing import Asked, Reply, ScriptedChat, ScriptedModel, ToolCall
+from clisup.model.usage import Usage
 
 READ = ToolCall("read", {"path": "x"}, result="a long file " * 50)
 

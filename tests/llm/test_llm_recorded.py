@@ -10,7 +10,6 @@ import pytest
 import trio
 from harness import Harness
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.chat import ChatOptions, Cost, LanguageModel, StreamEvent
 from clisup.llm.failures import RateLimited
@@ -18,6 +17,7 @@ from clisup.llm.messages import Message
 from clisup.llm.models import resolve
 from clisup.llm.testing import RecordingModel, ReplayingModel, Reply, ScriptedModel, ScriptError, Thinking, ToolCall
 from clisup.llm.testing.tape import Taped
+from clisup.model.usage import Usage
 
 
 async def all_of(model: LanguageModel, *prompts: str, options: ChatOptions | None = None) -> list[StreamEvent]:

@@ -11,13 +11,13 @@ import trio
 from harness import Harness
 from pydantic import BaseModel, Field
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.chat import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest, Overloaded, StructureError
 from clisup.llm.models import resolve
 from clisup.llm.shapes import Misfit, Shape
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
+from clisup.model.usage import Usage
 
 
 class City(BaseModel):

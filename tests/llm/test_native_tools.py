@@ -14,8 +14,6 @@ from harness import Harness
 from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_session import AsyncSession
 from clisup.client.events import AssistantMessage, Block, Envelope, ToolUse, TurnCompleted
-from clisup.core.events import TurnError
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, FinishReason, ToolStarted
 from clisup.llm.client import Client
@@ -26,6 +24,8 @@ from clisup.llm.retrying import RetryPolicy
 from clisup.llm.sampling import Sampling
 from clisup.llm.testing import ScriptedModel
 from clisup.llm.tools import ToolDefinition
+from clisup.model.events import TurnError
+from clisup.model.usage import Usage
 
 LOOK_UP = ToolDefinition("look_up", "Look a word up.", {"type": "object"})
 NATIVE = {"history": True, "system_prompt": True, "caller_tools": True, "sampling": ["temperature", "stop", "seed"]}

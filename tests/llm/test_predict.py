@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, Cost, FinishReason, SessionBudget
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, Failed, InvalidRequest, StructureError
 from clisup.llm.signatures import ChainOfThought, InputField, Module, OutputField, Predict, Signature, active, using
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
+from clisup.model.usage import Usage
 
 
 class Capital(Signature):

@@ -26,8 +26,6 @@ from clisup.client.events import (
     TurnCompleted,
 )
 from clisup.client.events import Retracted as TakenBack
-from clisup.core.events import TurnError
-from clisup.core.usage import Usage
 from clisup.llm.chat import (
     Completion,
     Cost,
@@ -48,6 +46,8 @@ from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlo
 from clisup.llm.names import ModelName
 from clisup.llm.reading import UNANSWERED, TurnReader
 from clisup.llm.retrying import RetryPolicy, falls_back
+from clisup.model.events import TurnError
+from clisup.model.usage import Usage
 from tests.backends.recorded import PATHS, Recording, name_of
 
 MODEL = ModelName("demo")

@@ -8,7 +8,6 @@ import pytest
 import trio
 from pydantic import BaseModel
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.chat import (
     ChatOptions,
@@ -27,6 +26,7 @@ from clisup.llm.failures import Overloaded, RateLimited, Unsupported
 from clisup.llm.messages import Message
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ScriptError, Thinking, ToolCall
 from clisup.llm.tools import ToolOutput
+from clisup.model.usage import Usage
 
 
 class Adding:

@@ -11,7 +11,6 @@ import pytest
 import trio
 from pydantic import BaseModel
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions, Cost, SessionBudget
@@ -21,6 +20,7 @@ from clisup.llm.signatures import OutputField, Predict, Signature, using
 from clisup.llm.testing import Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.llm.workflow import Loop, Reflection, Stage, StageDone, StageRun, ThinkPlanDoReflect
 from clisup.llm.workflow.execution import NOTED_RESULT_BYTES
+from clisup.model.usage import Usage
 
 
 def said(words: str) -> Callable[[StageRun], Any]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clisup.core.config import TimeoutsConfig
+from clisup.config.model import TimeoutsConfig
 from clisup.rpc import models
 from clisup.rpc.methods import METHODS, Method, Role
 

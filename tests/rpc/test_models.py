@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from clisup.core.content import Image
+from clisup.model.prompts.content import Image
 from clisup.rpc.models import PromptParams
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

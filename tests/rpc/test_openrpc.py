@@ -14,8 +14,8 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
 import clisup
-from clisup.core.events import EVENT_TYPES
 from clisup.errors import KINDS
+from clisup.model.events import EVENT_TYPES
 from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
 from clisup.rpc.openrpc import NEVER_YET, OF_CONNECTIONS, OWN_ERRORS, document, errors_of
 from clisup.rpc.schemas import BY_HAND, events_schema, status_schema

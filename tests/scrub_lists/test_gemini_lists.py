@@ -8,8 +8,8 @@ import pytest
 
 from clisup.backends.base import LaunchRequest
 from clisup.backends.gemini.adapter import GeminiAdapter
-from clisup.core.scrub import RuleSet, build_environment
 from clisup.host.scrub_files import load_rules
+from clisup.policy.environment.scrub import RuleSet, build_environment
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "scrub_lists"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.scrub import RuleSet, build_environment, check_configuration
-from clisup.core.scrub_list import parse_list
 from clisup.errors import ConfigurationError
 from clisup.host.scrub_files import load_rules
+from clisup.policy.environment.scrub import RuleSet, build_environment, check_configuration
+from clisup.policy.environment.scrub_list import parse_list
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "scrub_lists"
 LISTS = sorted(DIRECTORY.glob("*.*"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clisup.core.scrub import RuleSet, build_environment, check_configuration
 from clisup.errors import ConfigurationError
 from clisup.host.scrub_files import load_rules
+from clisup.policy.environment.scrub import RuleSet, build_environment, check_configuration
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "scrub_lists"
 

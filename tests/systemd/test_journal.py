@@ -43,7 +43,7 @@ exec {python} -P -m clisup "$@"
 """
 BIG = (
     "from clisup.host.journald import JournalSocket as J;"
-    "from clisup.core.journald_entry import *;"
+    "from clisup.ops.journald_entry import *;"
     'assert J().send(encode_entry(entry_of({"event": "big", "text": "x" * 700_000})))'
 )
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from clisup.backends.base import Carried, LaunchRequest, Terminal
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.core.events import EventBase
-from clisup.core.framing import Line
+from clisup.model.events import EventBase
+from clisup.model.lines.framing import Line
 from tests.worker.fake_api import MODEL, FakeApi
 
 __all__ = ["KEY", "KEY_ENV", "TOOL_SERVER", "WAIT_S", "Worker", "eventually", "mcp_config", "worker"]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from clisup.core.events import BackendRetry, ContentDelta, EventBase, RateLimit, Retracted, Unparsed
-from clisup.core.terminal import Terminal
+from clisup.model.events import BackendRetry, ContentDelta, EventBase, RateLimit, Retracted, Unparsed
+from clisup.model.terminal import Terminal
 from tests.worker.driver import KEY, KEY_ENV, Worker, worker
 from tests.worker.fake_api import (
     APIS,

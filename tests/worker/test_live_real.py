@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.events import ApprovalRequested, PermissionDenied, SessionInit, ToolResult
+from clisup.model.events import ApprovalRequested, PermissionDenied, SessionInit, ToolResult
 from tests.worker.driver import Worker, eventually, mcp_config, worker
 from tests.worker.fake_api import APIS, FakeApi, Pause, Raw, Reply, Stall, answer, call, partial, refuse, say, steps
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.events import PermissionDenied, SessionInit, ToolResult, ToolUse
+from clisup.model.events import PermissionDenied, SessionInit, ToolResult, ToolUse
 from tests.e2e.tool_server import PNG
 from tests.worker.driver import KEY, KEY_ENV, TOOL_SERVER, Worker, mcp_config, worker
 from tests.worker.fake_api import APIS, FakeApi, answer, call, say

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clisup.core.events import (
+from clisup.model.events import (
     AssistantMessage,
     BackendStatus,
     ContentDelta,

@@ -17,9 +17,9 @@ from clisup.backends.acp.errors import explain_end
 from clisup.backends.acp.frames import request_text
 from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
 from clisup.backends.checks import check_prompt
-from clisup.core.content import Content
-from clisup.core.events import TurnError
 from clisup.errors import UsageError
+from clisup.model.events import TurnError
+from clisup.model.prompts.content import Content
 
 __all__ = ["AcpAdapter"]
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.frames import get_dict, get_int, get_str
 from clisup.backends.taxonomy import ErrorRule
-from clisup.core.events import TurnError
-from clisup.core.usage import Usage
+from clisup.model.events import TurnError
+from clisup.model.usage import Usage
 
 __all__ = ["AcpDialect", "Habits"]
 

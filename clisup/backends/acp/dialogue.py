@@ -21,10 +21,10 @@ from clisup.backends.base import END_OF_INPUT, Background, Carried, Decoded, Lau
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import acp_passes_on
-from clisup.core.content import Content, Image
-from clisup.core.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
-from clisup.core.framing import Line
-from clisup.core.usage import Usage
+from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
+from clisup.model.lines.framing import Line
+from clisup.model.prompts.content import Content, Image
+from clisup.model.usage import Usage
 
 __all__ = ["PROTOCOL_VERSION", "AcpDecoder"]
 

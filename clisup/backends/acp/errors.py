@@ -15,7 +15,7 @@ from clisup.backends.base import RunEnd
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.frames import get_dict, get_int, get_number, get_str
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
-from clisup.core.events import TurnError, TurnErrorKind
+from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "explain_end", "explain_error"]
 

@@ -10,8 +10,8 @@ from clisup.backends.acp.updates import CHUNKS
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.claude.frames import decode_any, mend
 from clisup.backends.frames import get_dict, get_str
-from clisup.core.framing import Line
 from clisup.errors import UsageError
+from clisup.model.lines.framing import Line
 
 __all__ = ["options_of", "outcome", "read_frame", "reply_text", "request_text"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clisup.backends.frames import get_dict, get_str
-from clisup.core.events import TurnError, TurnErrorKind
+from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["Setting", "mode_setting", "model_setting"]
 

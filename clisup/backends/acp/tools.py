@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clisup.backends.frames import get_dict, get_int, get_str
-from clisup.core.events import Block, ToolResult
+from clisup.model.events import Block, ToolResult
 
 __all__ = ["TERMINAL_CHARS", "Tool", "block_of", "result_of"]
 

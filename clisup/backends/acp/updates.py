@@ -13,7 +13,7 @@ from clisup.backends.acp.dialect import AcpDialect, Habits
 from clisup.backends.acp.tools import Tool, block_of, result_of
 from clisup.backends.claude.frames import join_halves
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
-from clisup.core.events import (
+from clisup.model.events import (
     AssistantMessage,
     BackendStatus,
     Block,
@@ -25,7 +25,7 @@ from clisup.core.events import (
     ToolUse,
     UsageReport,
 )
-from clisup.core.usage import Usage
+from clisup.model.usage import Usage
 
 __all__ = ["CHUNKS", "SAID", "SILENT", "Updates"]
 

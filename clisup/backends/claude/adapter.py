@@ -29,11 +29,11 @@ from clisup.backends.claude.input import as_text, user_message
 from clisup.backends.claude.live import context_usage
 from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.claude.transcript import transcript_says
-from clisup.core.events import TurnError
-from clisup.core.presence import PresenceRules
-from clisup.core.structured import schema_text
-from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
+from clisup.model.events import TurnError
+from clisup.model.prompts.structured import schema_text
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.policy.presence import PresenceRules
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.frames import MalformedError, get_dict, get_str
-from clisup.core.events import EventBase, PermissionDenied
+from clisup.model.events import EventBase, PermissionDenied
 
 __all__ = ["asked", "declined", "withdrawn"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from clisup.backends.claude.frames import ContentBlock, as_blocks
 from clisup.backends.frames import MalformedError
-from clisup.core.events import BackendStatus, Block, EventBase, ToolResult, ToolUse
+from clisup.model.events import BackendStatus, Block, EventBase, ToolResult, ToolUse
 
 __all__ = ["blocks_of", "tool_result", "tool_uses", "user_text"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
+from clisup.model.sessions.turn_trace import TurnTrace
 
 __all__ = ["Exchange", "Node", "chain_of", "exchanges_of", "nodes_of", "parse_entry"]
 

@@ -43,9 +43,9 @@ from clisup.backends.claude.tasks import Tasks
 from clisup.backends.frames import MalformedError, get_dict, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
-from clisup.core.events import AssistantMessage, Block, EventBase, TurnError
-from clisup.core.framing import Line
-from clisup.core.stretch import Stretch
+from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
+from clisup.model.lines.framing import Line
+from clisup.model.stretch import Stretch
 
 __all__ = ["ClaudeDecoder"]
 

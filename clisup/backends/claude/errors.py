@@ -16,7 +16,7 @@ from msgspec import Struct
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule
-from clisup.core.events import TurnError, TurnErrorKind
+from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
     "ERRORS", "INTERRUPTED", "Report", "explain_end", "explain_hook", "explain_report", "explain_retry", "recovery_of",

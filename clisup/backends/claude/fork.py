@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from clisup.backends.base import ForkPlan
 from clisup.backends.claude.conversation import Node, chain_of, exchanges_of, nodes_of, parse_entry
-from clisup.core.turn_trace import TurnTrace
 from clisup.errors import UsageError
+from clisup.model.sessions.turn_trace import TurnTrace
 
 __all__ = ["ClaudeFork"]
 

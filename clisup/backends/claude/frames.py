@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from clisup.backends.frames import LARGEST, MalformedError
-from clisup.core.deltas import DeltaKind
+from clisup.model.deltas import DeltaKind
 
 __all__ = [
     "SAID",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clisup.backends.seeds import Seed
-from clisup.core.history import (
+from clisup.model.prompts.history import (
     HistoryBlock,
     HistoryImage,
     HistoryText,

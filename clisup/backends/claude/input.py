@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from clisup.core.content import Content, Image
+from clisup.model.prompts.content import Content, Image
 
 __all__ = ["as_text", "user_message"]
 

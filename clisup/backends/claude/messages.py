@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import asdict
 
 from clisup.backends.claude.frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
-from clisup.core.deltas import DeltaKind
-from clisup.core.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
-from clisup.core.usage import Usage
+from clisup.model.deltas import DeltaKind
+from clisup.model.events import ContentDelta, EventBase, MessageStart, MessageStop, Retracted
+from clisup.model.usage import Usage
 
 __all__ = ["Message", "Messages"]
 

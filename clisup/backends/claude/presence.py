@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from clisup.backends.checks import UUID
-from clisup.core.presence import Presence
+from clisup.policy.presence import Presence
 
 __all__ = ["ClaudePresence"]
 

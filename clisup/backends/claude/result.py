@@ -17,8 +17,8 @@ from clisup.backends.claude import blocks as claude_blocks
 from clisup.backends.claude.errors import INTERRUPTED, Report, explain_report
 from clisup.backends.claude.live import prompts_of_frame
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
-from clisup.core.events import EventBase, PermissionDenied, ToolResult
-from clisup.core.usage import Usage, whole_usd
+from clisup.model.events import EventBase, PermissionDenied, ToolResult
+from clisup.model.usage import Usage, whole_usd
 
 __all__ = ["Denials", "denied_tools", "terminal_of"]
 

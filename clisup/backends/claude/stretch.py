@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from clisup.backends.claude.frames import SAID, BlockDelta, HotFrame, StreamEvent, decode_hot
 from clisup.backends.claude.messages import Messages
 from clisup.backends.frames import MalformedError
-from clisup.core.deltas import Delta
-from clisup.core.events import EventBase
-from clisup.core.stretch import STRETCH_LINES, Row, Stretch, Told
+from clisup.model.deltas import Delta
+from clisup.model.events import EventBase
+from clisup.model.stretch import STRETCH_LINES, Row, Stretch, Told
 
 __all__ = ["stretch"]
 

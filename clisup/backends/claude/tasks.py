@@ -6,7 +6,7 @@ from typing import Any
 
 from clisup.backends.base import Background
 from clisup.backends.frames import MalformedError, get_dict, get_str
-from clisup.core.events import EventBase, TaskUpdate
+from clisup.model.events import EventBase, TaskUpdate
 
 __all__ = ["Tasks"]
 

@@ -16,7 +16,7 @@ from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS, explain_end, recovery_of
 from clisup.backends.codex.protocol import GREETING, config_of, said
 from clisup.backends.codex.transcript import transcript_says
-from clisup.core.events import TurnError
+from clisup.model.events import TurnError
 
 __all__ = [
     "OWN_ENVIRONMENT",

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.codex.calls import Calls
 from clisup.backends.frames import get_dict, get_str
-from clisup.core.events import ApprovalRequested
 from clisup.errors import UsageError
+from clisup.model.events import ApprovalRequested
 
 __all__ = ["ask"]
 

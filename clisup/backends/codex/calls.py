@@ -13,7 +13,7 @@ from typing import Any
 from clisup.backends.claude.frames import decode_any
 from clisup.backends.codex import items
 from clisup.backends.frames import get_str
-from clisup.core.events import EventBase, PermissionDenied, ToolResult, ToolUse
+from clisup.model.events import EventBase, PermissionDenied, ToolResult, ToolUse
 
 __all__ = ["Calls"]
 

@@ -24,10 +24,10 @@ from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer
 from clisup.backends.frames import MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import codex_passes_on
-from clisup.core.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
-from clisup.core.framing import Line
-from clisup.core.structured import object_in
-from clisup.core.usage import Usage
+from clisup.model.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
+from clisup.model.lines.framing import Line
+from clisup.model.prompts.structured import object_in
+from clisup.model.usage import Usage
 
 __all__ = ["CodexDecoder"]
 

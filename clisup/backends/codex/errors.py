@@ -16,7 +16,7 @@ from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.frames import get_int, get_str
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
-from clisup.core.events import BackendRetry, TurnError, TurnErrorKind
+from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "Report", "explain_end", "explain_report", "read_report", "recovery_of", "retry_of"]
 

@@ -21,8 +21,8 @@ from clisup.backends.codex.schema import strict_schema
 from clisup.backends.frames import MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
-from clisup.core.content import text_of
-from clisup.core.events import (
+from clisup.errors import UsageError
+from clisup.model.events import (
     AssistantMessage,
     BackendStatus,
     EventBase,
@@ -31,11 +31,11 @@ from clisup.core.events import (
     PermissionDenied,
     SessionInit,
 )
-from clisup.core.framing import Line
-from clisup.core.structured import object_in, schema_text
-from clisup.core.tool_spec import BRIDGE_SERVER
-from clisup.core.usage import Usage
-from clisup.errors import UsageError
+from clisup.model.lines.framing import Line
+from clisup.model.prompts.content import text_of
+from clisup.model.prompts.structured import object_in, schema_text
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.usage import Usage
 
 __all__ = ["CodexExecAdapter", "CodexExecDecoder"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_str
-from clisup.core.events import BackendStatus, Block, EventBase, PermissionDenied, TaskUpdate, ToolResult, ToolUse
+from clisup.model.events import BackendStatus, Block, EventBase, PermissionDenied, TaskUpdate, ToolResult, ToolUse
 
 __all__ = [
     "MESSAGES",

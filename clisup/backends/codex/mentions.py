@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from clisup.core.content import Content
+from clisup.model.prompts.content import Content
 
 __all__ = ["Said", "hidden", "switched_off"]
 

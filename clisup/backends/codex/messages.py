@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from clisup.backends.codex.items import item_id, kind_of, message_blocks
 from clisup.backends.frames import MalformedError, get_int, get_str
-from clisup.core.events import AssistantMessage, Block, ContentDelta, EventBase, MessageStart, MessageStop, Retracted
+from clisup.model.events import AssistantMessage, Block, ContentDelta, EventBase, MessageStart, MessageStop, Retracted
 
 __all__ = ["Messages"]
 

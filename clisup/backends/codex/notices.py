@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from clisup.backends.frames import get_dict, get_int, get_number, get_str
-from clisup.core.events import BackendStatus, EventBase, RateLimit, ToolProgress
-from clisup.core.times import rfc3339
-from clisup.core.usage import Usage
+from clisup.model.events import BackendStatus, EventBase, RateLimit, ToolProgress
+from clisup.model.times import rfc3339
+from clisup.model.usage import Usage
 
 __all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]
 

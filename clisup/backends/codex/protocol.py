@@ -9,8 +9,8 @@ from clisup.backends.base import LaunchRequest
 from clisup.backends.codex.mcp import servers_of
 from clisup.backends.codex.mentions import Said, switched_off
 from clisup.backends.codex.schema import strict_schema
-from clisup.core.content import Image
 from clisup.errors import UsageError
+from clisup.model.prompts.content import Image
 
 __all__ = [
     "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "approvals_of", "config_of", "interrupt", "open_thread",

@@ -24,8 +24,8 @@ from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.gemini.input import escaped, image_flags, stdin_of, typed
 from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt, recovery_of, transcript_words
 from clisup.backends.transcripts import find_prompt
-from clisup.core.events import TurnError
 from clisup.errors import UsageError
+from clisup.model.events import TurnError
 
 __all__ = ["PERMISSION_MODES", "STALE_LOCKS", "GeminiAdapter", "closed_variables", "trust_variables"]
 

@@ -16,7 +16,7 @@ from clisup.backends.frames import MalformedError, get_dict, get_str
 from clisup.backends.gemini.result import Result, is_denial
 from clisup.backends.lines import read_frame, unparsed
 from clisup.backends.long_texts import gemini_passes_on
-from clisup.core.events import (
+from clisup.model.events import (
     AssistantMessage,
     BackendStatus,
     Block,
@@ -29,7 +29,7 @@ from clisup.core.events import (
     ToolResult,
     ToolUse,
 )
-from clisup.core.framing import Line
+from clisup.model.lines.framing import Line
 
 __all__ = ["GeminiDecoder"]
 

@@ -14,8 +14,8 @@ from itertools import count
 
 from clisup.backends.base import LaunchRequest
 from clisup.backends.checks import check_prompt
-from clisup.core.content import Content, Image
 from clisup.errors import UsageError
+from clisup.model.prompts.content import Content, Image
 
 __all__ = ["escaped", "image_flags", "stdin_of", "typed"]
 

@@ -14,9 +14,9 @@ from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.endings import crashed, how, refused
 from clisup.backends.frames import get_dict, get_int, get_str
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
-from clisup.core.events import TurnError, TurnErrorKind
-from clisup.core.terminal import Terminal
-from clisup.core.usage import Usage
+from clisup.model.events import TurnError, TurnErrorKind
+from clisup.model.terminal import Terminal
+from clisup.model.usage import Usage
 
 __all__ = ["ERRORS", "Result", "explain_end", "is_denial", "last_attempt", "recovery_of"]
 

@@ -18,10 +18,10 @@ from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.backends.qwen.errors import ERRORS, explain_end, last_failure, recovery_of
 from clisup.backends.qwen.history import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt
-from clisup.core.events import TurnError
-from clisup.core.structured import schema_text
-from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
+from clisup.model.events import TurnError
+from clisup.model.prompts.structured import schema_text
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
 

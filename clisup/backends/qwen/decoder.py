@@ -29,8 +29,8 @@ from clisup.backends.frames import MalformedError, get_dict, get_int, get_number
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
 from clisup.backends.qwen.tools import own_words
-from clisup.core.deltas import DeltaKind
-from clisup.core.events import (
+from clisup.model.deltas import DeltaKind
+from clisup.model.events import (
     AssistantMessage,
     BackendRetry,
     BackendStatus,
@@ -42,10 +42,10 @@ from clisup.core.events import (
     ToolProgress,
     ToolResult,
 )
-from clisup.core.framing import Line
-from clisup.core.stretch import NO_STRETCH, Stretch
-from clisup.core.terminal import Terminal
-from clisup.core.usage import NO_USAGE, Usage
+from clisup.model.lines.framing import Line
+from clisup.model.stretch import NO_STRETCH, Stretch
+from clisup.model.terminal import Terminal
+from clisup.model.usage import NO_USAGE, Usage
 
 __all__ = ["QwenDecoder"]
 

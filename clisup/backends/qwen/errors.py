@@ -8,7 +8,7 @@ import re
 from clisup.backends.base import Recovery, RunEnd
 from clisup.backends.endings import crashed, refused
 from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
-from clisup.core.events import TurnError, TurnErrorKind
+from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "last_failure", "recovery_of"]
 

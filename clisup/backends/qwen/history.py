@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clisup.backends.seeds import Seed
-from clisup.core.history import HistoryBlock, HistoryText, HistoryToolResult, HistoryToolUse, is_blank, sendable
+from clisup.model.prompts.history import (
+    HistoryBlock,
+    HistoryText,
+    HistoryToolResult,
+    HistoryToolUse,
+    is_blank,
+    sendable,
+)
 
 __all__ = ["QwenSeed", "base_directory"]
 

@@ -17,15 +17,15 @@ import structlog
 import trio
 
 from clisup.backends.base import ApprovalAnswer
-from clisup.core.approval_rules import Asked, Judgement, judge, paths_of
-from clisup.core.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
-from clisup.core.ledger import Turn
 from clisup.daemon.notification import Wake
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.real_paths import real_paths
+from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.approval_rules import Asked, Judgement, judge, paths_of
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from clisup.backends.base import ApprovalAnswer, Decoder
-from clisup.core.events import ApprovalRequested, ApprovalResolved, EventBase
-from clisup.core.ledger import Turn
-from clisup.core.watchdog import PhaseTracker
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.watchdog import PhaseTracker
 
 __all__ = ["Asking", "AskingSink", "asks"]
 

@@ -15,9 +15,6 @@ import structlog
 import trio
 from pydantic import ValidationError
 
-from clisup.core.events import Actor
-from clisup.core.figures import OTHER, Figures
-from clisup.core.refusing import wrong_field
 from clisup.daemon.clients.buffer_budget import Holding
 from clisup.daemon.clients.fair_share import LONG_FRAME, Turn
 from clisup.daemon.clients.frame_writer import Outlet
@@ -26,6 +23,9 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.peers import Peer
+from clisup.model.events import Actor
+from clisup.model.refusing import wrong_field
+from clisup.ops.figures import OTHER, Figures
 from clisup.rpc.methods import METHODS
 from clisup.rpc.models import Params
 from clisup.rpc.wire import (

@@ -1,10 +1,10 @@
-"""The turnstile before all work that clients ask for: requests, and pieces of history. The rule is `clisup.core.fairness`."""
+"""The turnstile before all work that clients ask for: requests, and pieces of history. The rule is `clisup.policy.fair_queue`."""
 
 from __future__ import annotations
 
 import trio
 
-from clisup.core.fairness import Account, Line, Share
+from clisup.policy.fair_queue import Account, Line, Share
 
 __all__ = ["AT_ONCE", "LONG_FRAME", "PIECE", "TAIL", "Turn", "Turnstile"]
 

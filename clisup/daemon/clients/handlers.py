@@ -11,10 +11,6 @@ import trio
 from msgspec.structs import asdict
 
 from clisup.backends.base import ApprovalAnswer, login_keys
-from clisup.core.journal import event_type
-from clisup.core.lifecycle import SessionState
-from clisup.core.scrub import held_back
-from clisup.core.tool_calls import MAX_OPEN_CALLS
 from clisup.daemon.approvals.desk import find_asking
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.raw_lines import blob_page, whole_blob, with_native
@@ -27,6 +23,10 @@ from clisup.daemon.tools.calls import answer_json, desk_of_token, serve_tools, t
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import LOG
+from clisup.model.journal import event_type
+from clisup.model.lifecycle import SessionState
+from clisup.policy.environment.scrub import held_back
+from clisup.policy.open_calls import MAX_OPEN_CALLS
 from clisup.rpc import daemon_models as d
 from clisup.rpc import models as m
 from clisup.rpc import tool_models as t

@@ -11,14 +11,14 @@ from collections.abc import Set as AbstractSet
 import structlog
 import trio
 
-from clisup.core.config import DaemonConfig
-from clisup.core.fairness import Share
-from clisup.core.figures import Figures
+from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.buffer_budget import Holdings
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import Turnstile
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.peers import Peer, comes_from, own_uids, peer_of
+from clisup.ops.figures import Figures
+from clisup.policy.fair_queue import Share
 from clisup.rpc.wire import encode_error
 
 __all__ = ["Server"]

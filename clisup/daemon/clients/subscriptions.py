@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clisup.core.cursors import begin_after
 from clisup.daemon.clients.connection import Connection
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import UsageError
 from clisup.host.cursor_store import Cursor
+from clisup.policy.cursors import begin_after
 from clisup.rpc import models as m
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from clisup.core.account import AccountLimit, describe, fold_limit, iso
-from clisup.core.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
 from clisup.daemon.backends import Backend
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import read_json, write_json
+from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
+from clisup.policy.rate_limit import AccountLimit, describe, fold_limit, iso
 
 __all__ = ["Account", "Accounts", "Held"]
 

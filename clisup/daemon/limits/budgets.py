@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from clisup.core.budget import ENDING, Budget, Limit, Used, breach_of, error_of, limits_of, told, used_of
-from clisup.core.events import (
+from clisup.daemon.notification import Wake
+from clisup.daemon.sessions.recorder import Item
+from clisup.errors import UsageError
+from clisup.host import clock
+from clisup.model.events import (
     Actor,
     EventBase,
     MessageStart,
@@ -22,13 +25,10 @@ from clisup.core.events import (
     TurnStarted,
     UsageReport,
 )
-from clisup.core.ladder import ladder_for
-from clisup.core.ledger import Turn
-from clisup.core.usage import Usage, whole_usd
-from clisup.daemon.notification import Wake
-from clisup.daemon.sessions.recorder import Item
-from clisup.errors import UsageError
-from clisup.host import clock
+from clisup.model.sessions.budget import ENDING, Budget, Limit, Used, breach_of, error_of, limits_of, told, used_of
+from clisup.model.sessions.ledger import Turn
+from clisup.model.usage import Usage, whole_usd
+from clisup.policy.ladder import ladder_for
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

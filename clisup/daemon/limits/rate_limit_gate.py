@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from clisup.core.account import iso
-from clisup.core.events import Notice, TurnCompleted, TurnError
-from clisup.core.ledger import Turn
 from clisup.daemon.limits.accounts import Held
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
+from clisup.model.events import Notice, TurnCompleted, TurnError
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.rate_limit import iso
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -9,8 +9,6 @@ import structlog
 import trio
 from msgspec import Struct
 
-from clisup.core.lifecycle import SessionState
-from clisup.core.retention import Part
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
@@ -20,6 +18,8 @@ from clisup.host.cgroups import CgroupHome
 from clisup.host.garbage import Garbage
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import look_at
+from clisup.model.lifecycle import SessionState
+from clisup.policy.retention import Part
 from clisup.rpc.gc_models import GcFailure, GcItem, GcParams, GcResult
 
 __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from clisup.core.config import Config
-from clisup.core.retention import Part
+from clisup.config.model import Config
 from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
 from clisup.daemon.ops.retention import due_of, parts_of, remove_files
 from clisup.daemon.ops.status_offline import stored_sessions
@@ -27,6 +26,7 @@ from clisup.host.safe_paths import make_safe_dir
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sessions import StoredSession
 from clisup.host.stored_sizes import look_at
+from clisup.policy.retention import Part
 from clisup.rpc.gc_models import GcParams
 
 __all__ = ["clear_alone"]

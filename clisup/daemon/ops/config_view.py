@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from clisup.core.config import Config
-from clisup.core.config_changes import SECRET, flat
-from clisup.core.config_keys import Effect, key_of, parts_of
-from clisup.core.config_origin import Origin, Path, lines_of
-from clisup.core.redact import Redactor
+from clisup.config.changes import SECRET, flat
+from clisup.config.keys import Effect, key_of, parts_of
+from clisup.config.model import Config
+from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
@@ -22,6 +21,7 @@ from clisup.host.config_file import ConfigFile
 from clisup.host.credentials import with_credentials
 from clisup.host.otlp import check_installed
 from clisup.locations import SOCKET_PATH_LIMIT
+from clisup.policy.secrets.redact import Redactor
 
 __all__ = ["Checked", "Flags", "Shown", "Value", "check_configuration", "show_configuration"]
 

@@ -1,4 +1,4 @@
-"""`clisup doctor`: facts are gathered here, side by side and each bounded in time; `clisup.core.doctor_*` judges them."""
+"""`clisup doctor`: facts are gathered here, side by side and each bounded in time; `clisup.ops.doctor_*` judges them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import LaunchRequest, login_keys, login_question, refused_as_root
-from clisup.core.api_settings import API_KINDS
-from clisup.core.doctor_backend import BackendFacts, check_backend
-from clisup.core.doctor_machine import DirectoryFacts, MachineFacts, check_machine
-from clisup.core.drift import DriftEntry
-from clisup.core.finding import Finding
+from clisup.config.api_settings import API_KINDS
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
@@ -25,6 +21,10 @@ from clisup.host.executables import ask
 from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
 from clisup.host.systemd import service_facts
+from clisup.ops.doctor_backend import BackendFacts, check_backend
+from clisup.ops.doctor_machine import DirectoryFacts, MachineFacts, check_machine
+from clisup.ops.drift import DriftEntry
+from clisup.ops.finding import Finding
 
 __all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import structlog
 from msgspec.structs import asdict
 
-from clisup.core.drift import DriftEntry, FrameSample
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.drift_store import known_fields, load_drift, save_drift
+from clisup.ops.drift import DriftEntry, FrameSample
 
 __all__ = ["Drift"]
 

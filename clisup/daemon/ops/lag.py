@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from clisup.core.figures import Figures
+from clisup.ops.figures import Figures
 
 __all__ = ["LOOK_EVERY_S", "watch_lag"]
 

@@ -25,13 +25,13 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from clisup import __version__
-from clisup.core.account import epoch
-from clisup.core.figures import Histogram
-from clisup.core.lifecycle import SessionState
-from clisup.core.metrics import METRICS, Metric, Rows, unit_of
-from clisup.core.storage_health import StorageState
 from clisup.host import clock
 from clisup.host.own_process import open_descriptors, resident_bytes
+from clisup.model.lifecycle import SessionState
+from clisup.ops.figures import Histogram
+from clisup.ops.metrics import METRICS, Metric, Rows, unit_of
+from clisup.policy.rate_limit import epoch
+from clisup.policy.storage_health import StorageState
 from clisup.rpc.daemon_models import MetricsFormat
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.core.config import Config, parse_config
-from clisup.core.env_names import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
+from clisup.config.model import Config, parse_config
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.ops.doctor import Surroundings, diagnose
 from clisup.daemon.start import Flags, Place, config_path, place_of
@@ -23,6 +22,7 @@ from clisup.host.credentials import with_credentials
 from clisup.host.drift_store import load_drift
 from clisup.host.env_name_store import load_checks, save_checks
 from clisup.host.program_files import program_files, read_pieces
+from clisup.ops.env_names import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
 
 __all__ = ["Flags", "examine", "find_name_drift"]
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from clisup.core.config import RetentionConfig
-from clisup.core.lifecycle import SessionState
-from clisup.core.retention import Part, expired, shares
+from clisup.config.model import RetentionConfig
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
@@ -21,6 +19,8 @@ from clisup.host.files import storage_error
 from clisup.host.journal_reader import Segments
 from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import Stored, look_at
+from clisup.model.lifecycle import SessionState
+from clisup.policy.retention import Part, expired, shares
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from clisup.core import events as ev
 from clisup.daemon.sessions.recorder import Item
 from clisup.host.log import LOG
+from clisup.model import events as ev
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -12,10 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from clisup import __version__
-from clisup.core.budget import limits_of, told, used_of
-from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import why_unreadable
-from clisup.core.totals import totals_of
+from clisup.config.session_spec import why_unreadable
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.files import storage_error
@@ -25,6 +22,9 @@ from clisup.host.session_dir import SessionDir, list_sessions
 from clisup.host.stored_journal import StoredJournal
 from clisup.host.stored_sessions import StoredSession, check_spec, read_session
 from clisup.host.tree_memory import tree_memory
+from clisup.model.lifecycle import SessionState
+from clisup.model.sessions.budget import limits_of, told, used_of
+from clisup.model.sessions.totals import totals_of
 from clisup.rpc.status_models import STATUS_SCHEMA
 
 __all__ = [

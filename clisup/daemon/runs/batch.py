@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.core.events import StderrLine
-from clisup.core.spill import Blob
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host.session_dir import RunDir
+from clisup.model.events import StderrLine
+from clisup.policy.spill import Blob
 
 __all__ = ["Batch", "Recording"]
 

@@ -13,8 +13,6 @@ import structlog
 import trio
 
 from clisup.backends.base import END_OF_INPUT, Reply
-from clisup.core.ladder import Ladder
-from clisup.core.verdict import ExitRecord, exit_from_file
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -24,6 +22,8 @@ from clisup.host.locks import FileLock, lock_holder
 from clisup.host.orphans import Orphans
 from clisup.host.process_tree import sweep
 from clisup.host.session_dir import RunDir
+from clisup.model.verdict import ExitRecord, exit_from_file
+from clisup.policy.ladder import Ladder
 
 __all__ = ["END_SLOT", "Leash", "LeashOwner", "stdin_id"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 
 from clisup.backends.base import Decoder, passes_on
-from clisup.core.config import LimitsConfig
-from clisup.core.framing import Line
-from clisup.core.json_values import has_more_values
-from clisup.core.long_line import shorten
+from clisup.config.model import LimitsConfig
+from clisup.model.lines.framing import Line
+from clisup.model.lines.json_values import has_more_values
+from clisup.model.lines.long_line import shorten
 
 __all__ = ["readable"]
 

@@ -24,17 +24,6 @@ from clisup.backends.base import (
     is_idle,
     prompts_of,
 )
-from clisup.core.drift import FrameSample
-from clisup.core.events import EventBase, Notice, SessionInit
-from clisup.core.framing import Line
-from clisup.core.journal import Source
-from clisup.core.ladder import Ladder, ladder_for
-from clisup.core.ledger import Turn
-from clisup.core.redact import Redactor
-from clisup.core.spill import spill
-from clisup.core.terminal import Terminal, begins_turn, sum_of
-from clisup.core.verdict import ExitRecord
-from clisup.core.watchdog import PhaseTracker, Timeouts, only_heartbeats
 from clisup.daemon.approvals.questions import Asking, asks
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.control_requests import Answers
@@ -55,6 +44,17 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_recorder import Place
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
+from clisup.model.events import EventBase, Notice, SessionInit
+from clisup.model.journal import Source
+from clisup.model.lines.framing import Line
+from clisup.model.sessions.ledger import Turn
+from clisup.model.terminal import Terminal, begins_turn, sum_of
+from clisup.model.verdict import ExitRecord
+from clisup.ops.drift import FrameSample
+from clisup.policy.ladder import Ladder, ladder_for
+from clisup.policy.secrets.redact import Redactor
+from clisup.policy.spill import spill
+from clisup.policy.watchdog import PhaseTracker, Timeouts, only_heartbeats
 
 __all__ = ["Run", "RunSettings"]
 

@@ -9,9 +9,6 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd, repeated_failure
-from clisup.core.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
-from clisup.core.ledger import Turn
-from clisup.core.verdict import ExitRecord, because, conclude, ended_by
 from clisup.daemon.sessions.cli_session import NativeSession
 from clisup.daemon.sessions.concurrent_writers import mark_of
 from clisup.daemon.sessions.recorder import Item
@@ -20,6 +17,9 @@ from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import ends_text
+from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
+from clisup.model.sessions.ledger import Turn
+from clisup.model.verdict import ExitRecord, because, conclude, ended_by
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

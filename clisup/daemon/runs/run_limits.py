@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clisup.core.config import LimitsConfig
-from clisup.core.events import BackendRetry, BackendStatus, EventBase, SessionInit, TurnError
-from clisup.core.patience import Patience, out_of_patience
+from clisup.config.model import LimitsConfig
+from clisup.model.events import BackendRetry, BackendStatus, EventBase, SessionInit, TurnError
+from clisup.policy.patience import Patience, out_of_patience
 
 __all__ = ["Fault", "Judge"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from clisup.backends.base import Background, Carried, LaunchRequest
-from clisup.core.config import LimitsConfig
-from clisup.core.drift import FrameSample
-from clisup.core.events import Notice
-from clisup.core.terminal import Terminal
-from clisup.core.watchdog import Timeouts
+from clisup.config.model import LimitsConfig
 from clisup.daemon.approvals.questions import AskingSink
 from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.daemon.sessions.turn_recorder import Place
 from clisup.daemon.storage import Storage
 from clisup.host.orphans import Orphans
+from clisup.model.events import Notice
+from clisup.model.terminal import Terminal
+from clisup.ops.drift import FrameSample
+from clisup.policy.watchdog import Timeouts
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

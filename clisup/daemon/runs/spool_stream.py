@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clisup.core.framing import Line, LineFramer
-from clisup.core.long_line import LONG_LINE
 from clisup.host.spool import SpoolReader
+from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.lines.long_line import LONG_LINE
 
 __all__ = ["Stream"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clisup.core.events import StderrLine
-from clisup.core.framing import Line
-from clisup.core.journal import Source
-from clisup.core.ledger import Turn
-from clisup.core.redact import Redactor
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.events import StderrLine
+from clisup.model.journal import Source
+from clisup.model.lines.framing import Line
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.secrets.redact import Redactor
 
 __all__ = ["STDERR_TEXT_LIMIT", "Stderr"]
 

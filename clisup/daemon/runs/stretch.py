@@ -11,15 +11,15 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from clisup.backends.base import Decoder, stretch_of
-from clisup.core.deltas import DeltaRow
-from clisup.core.drift import FrameSample
-from clisup.core.events import ContentDelta, EventBase
-from clisup.core.framing import Line
-from clisup.core.journal import Source
-from clisup.core.ledger import Turn
-from clisup.core.stretch import Row, Told
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.model.deltas import DeltaRow
+from clisup.model.events import ContentDelta, EventBase
+from clisup.model.journal import Source
+from clisup.model.lines.framing import Line
+from clisup.model.sessions.ledger import Turn
+from clisup.model.stretch import Row, Told
+from clisup.ops.drift import FrameSample
 
 __all__ = ["Taken", "take_stretch"]
 

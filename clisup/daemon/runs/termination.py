@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Protocol
 
-from clisup.core.events import EventBase, Notice
-from clisup.core.ladder import Ladder, is_polite, ladder_for
-from clisup.core.ledger import Turn
-from clisup.core.watchdog import Timeouts
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.errors import WorldError
+from clisup.model.events import EventBase, Notice
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.ladder import Ladder, is_polite, ladder_for
+from clisup.policy.watchdog import Timeouts
 
 __all__ = ["Ended", "Ending"]
 

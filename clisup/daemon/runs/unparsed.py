@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from clisup.core.events import EventBase, Unparsed
-from clisup.core.framing import Line
-from clisup.core.spill import raw_name
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.events import EventBase, Unparsed
+from clisup.model.lines.framing import Line
+from clisup.policy.spill import raw_name
 
 __all__ = ["UnparsedLines"]
 

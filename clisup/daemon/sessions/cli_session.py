@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clisup.core.ledger import Turn
 from clisup.errors import ClisupError
 from clisup.host.session_dir import RunDir
 from clisup.host.transcripts import READ_LIMIT, appended, transcript_exists, transcript_size
+from clisup.model.sessions.ledger import Turn
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -15,11 +15,11 @@ import structlog
 import trio
 
 from clisup.backends.base import presence_rules
-from clisup.core.events import Notice
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError
 from clisup.host.native_writers import OwnProcesses, Question, find_writers
 from clisup.host.transcripts import Mark, transcript_mark
+from clisup.model.events import Notice
 
 if TYPE_CHECKING:
     from clisup.daemon.backends import Backend

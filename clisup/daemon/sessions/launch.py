@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import LaunchRequest, LaunchSpec
-from clisup.core.content import cached_parts, content_of
-from clisup.core.fingerprint import fingerprint
 from clisup.daemon.sessions.cli_session import NativeSession
 from clisup.daemon.sessions.concurrent_writers import before_run
 from clisup.daemon.tools.bridge_config import servers_with_bridge
@@ -19,6 +17,8 @@ from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
 from clisup.host.keepers import KEEPER_PROTO
 from clisup.host.session_dir import RunDir
+from clisup.model.prompts.content import cached_parts, content_of
+from clisup.policy.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from clisup.daemon.backends import Backend

@@ -10,10 +10,6 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import Background
-from clisup.core.events import Notice, ProcessExited
-from clisup.core.fingerprint import differences, digest
-from clisup.core.lifecycle import Cause, SessionState
-from clisup.core.terminal import Terminal
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_end import Closer, Correction
 from clisup.daemon.sessions.recorder import Item
@@ -22,6 +18,10 @@ from clisup.host import clock
 from clisup.host.leftovers import end_run
 from clisup.host.session_dir import RunDir
 from clisup.host.spool import spool_size
+from clisup.model.events import Notice, ProcessExited
+from clisup.model.lifecycle import Cause, SessionState
+from clisup.model.terminal import Terminal
+from clisup.policy.fingerprint import differences, digest
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.launch import Draft

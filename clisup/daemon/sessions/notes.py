@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clisup.core.envelope import writable
-from clisup.core.events import Actor, Notice
-from clisup.core.lifecycle import SessionState
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError
+from clisup.model.envelope import writable
+from clisup.model.events import Actor, Notice
+from clisup.model.lifecycle import SessionState
 from clisup.rpc.note_models import NoteParams, NoteResult
 
 if TYPE_CHECKING:

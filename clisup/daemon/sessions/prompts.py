@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from clisup.core import content
-from clisup.core.budget import ENDING
-from clisup.core.events import Actor, PromptAccepted
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.model.events import Actor, PromptAccepted
+from clisup.model.prompts import content
+from clisup.model.sessions.budget import ENDING
 from clisup.rpc.models import PromptParams, PromptResult
 
 if TYPE_CHECKING:

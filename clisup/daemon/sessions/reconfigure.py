@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from clisup.core.session_spec import SessionSpec
-from clisup.core.watchdog import Timeouts
+from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
+from clisup.policy.watchdog import Timeouts
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

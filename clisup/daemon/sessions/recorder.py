@@ -10,13 +10,6 @@ from typing import Any, Protocol
 import trio
 from msgspec import Struct
 
-from clisup.core.deltas import DeltaRow
-from clisup.core.envelope import Envelopes
-from clisup.core.events import EventBase, Notice
-from clisup.core.figures import COUNTED, Figures, Meter
-from clisup.core.journal import Source, encode_line, encode_row, event_type
-from clisup.core.ledger import ANSWERS, FOLDED, Ledger
-from clisup.core.spending import SPENDING
 from clisup.daemon.clients.event_cache import Recent, Shelf
 from clisup.daemon.clients.raw_lines import with_native
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
@@ -25,6 +18,13 @@ from clisup.host import clock
 from clisup.host.journal_reader import JournalReader, StoredEvent
 from clisup.host.journal_store import JournalStore
 from clisup.host.session_dir import SessionDir
+from clisup.model.deltas import DeltaRow
+from clisup.model.envelope import Envelopes
+from clisup.model.events import EventBase, Notice
+from clisup.model.journal import Source, encode_line, encode_row, event_type
+from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
+from clisup.model.sessions.spending import SPENDING
+from clisup.ops.figures import COUNTED, Figures, Meter
 
 __all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
 

@@ -12,11 +12,8 @@ from typing import Any
 import structlog
 import trio
 
-from clisup.core.config import Config
-from clisup.core.events import Actor, SessionForked, SessionSeeded
-from clisup.core.lifecycle import SessionState
-from clisup.core.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
-from clisup.core.totals import totals_of
+from clisup.config.model import Config
+from clisup.config.session_spec import SessionApprovals, SessionSpec, params_digest, why_unreadable
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import Slots
@@ -43,6 +40,9 @@ from clisup.host.own_process import machine_memory
 from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.host.stored_sessions import check_spec
 from clisup.host.transcript_copies import CopyInProgress
+from clisup.model.events import Actor, SessionForked, SessionSeeded
+from clisup.model.lifecycle import SessionState
+from clisup.model.sessions.totals import totals_of
 from clisup.rpc.models import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]

@@ -9,14 +9,7 @@ from typing import Any
 import structlog
 import trio
 
-from clisup.core.account import with_wait
-from clisup.core.events import Actor, TurnCompleted, TurnError
-from clisup.core.figures import Meter
-from clisup.core.ladder import LadderKind, ladder_for
-from clisup.core.ledger import Ledger, Turn
-from clisup.core.lifecycle import Cause, SessionState, advance
-from clisup.core.session_spec import SessionSpec
-from clisup.core.spill import Blob
+from clisup.config.session_spec import SessionSpec
 from clisup.daemon.approvals.desk import ApprovalDesk, with_denied
 from clisup.daemon.backends import Backend
 from clisup.daemon.limits.budgets import Budgets
@@ -43,6 +36,13 @@ from clisup.host.journal_store import JournalStore
 from clisup.host.leftovers import end_run
 from clisup.host.log import LOG
 from clisup.host.session_dir import SessionDir
+from clisup.model.events import Actor, TurnCompleted, TurnError
+from clisup.model.lifecycle import Cause, SessionState, advance
+from clisup.model.sessions.ledger import Ledger, Turn
+from clisup.ops.figures import Meter
+from clisup.policy.ladder import LadderKind, ladder_for
+from clisup.policy.rate_limit import with_wait
+from clisup.policy.spill import Blob
 
 __all__ = ["Session"]
 

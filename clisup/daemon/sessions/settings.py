@@ -9,9 +9,9 @@ import structlog
 import trio
 
 from clisup.backends.base import Control, ControlAnswer
-from clisup.core.events import Actor, Notice
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.model.events import Actor, Notice
 from clisup.rpc.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
 
 if TYPE_CHECKING:

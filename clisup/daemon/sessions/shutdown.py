@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from clisup.core.events import Actor, Notice
-from clisup.core.lifecycle import Cause, SessionState
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError, WorldError
 from clisup.host.log import LOG
+from clisup.model.events import Actor, Notice
+from clisup.model.lifecycle import Cause, SessionState
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

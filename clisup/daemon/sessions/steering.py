@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from clisup.core.events import Actor, Notice, PromptAccepted
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.events import Actor, Notice, PromptAccepted
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

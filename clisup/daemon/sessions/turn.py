@@ -11,9 +11,6 @@ import structlog
 import trio
 
 from clisup.backends.base import LaunchRequest, fields_of
-from clisup.core.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
-from clisup.core.ladder import LadderKind, ladder_for
-from clisup.core.ledger import Turn
 from clisup.daemon.runs.run import Run, RunSettings
 from clisup.daemon.runs.run_end import Closer, Correction
 from clisup.daemon.sessions.concurrent_writers import check_strangers
@@ -26,6 +23,9 @@ from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
 from clisup.host.session_dir import RunDir
 from clisup.host.stale_locks import remove_stale_locks
+from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
+from clisup.model.sessions.ledger import Turn
+from clisup.policy.ladder import LadderKind, ladder_for
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

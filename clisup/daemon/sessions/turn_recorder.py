@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from clisup.backends.base import Background, Carried, background_of
-from clisup.core.events import Actor, ApprovalRequested, TurnError, TurnStarted
-from clisup.core.ledger import Turn
-from clisup.core.lifecycle import Cause
-from clisup.core.terminal import Terminal
-from clisup.core.usage import NO_USAGE, Usage
-from clisup.core.verdict import ExitRecord, conclude
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.host import clock
+from clisup.model.events import Actor, ApprovalRequested, TurnError, TurnStarted
+from clisup.model.lifecycle import Cause
+from clisup.model.sessions.ledger import Turn
+from clisup.model.terminal import Terminal
+from clisup.model.usage import NO_USAGE, Usage
+from clisup.model.verdict import ExitRecord, conclude
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

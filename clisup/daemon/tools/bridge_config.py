@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import clisup
-from clisup.core.tool_spec import BRIDGE_SERVER
 from clisup.errors import UsageError
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

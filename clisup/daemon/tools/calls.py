@@ -15,12 +15,12 @@ import structlog
 import trio
 from pydantic import ValidationError
 
-from clisup.core.events import Notice
-from clisup.core.lifecycle import SessionState
-from clisup.core.refusing import wrong_field
-from clisup.core.tool_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError, WorldError
+from clisup.model.events import Notice
+from clisup.model.lifecycle import SessionState
+from clisup.model.refusing import wrong_field
+from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.rpc.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from typing import Any, Self
 import trio
 
 from clisup.client.nurseries import open_plain_nursery
-from clisup.core.usage import Usage
 from clisup.errors import ClisupError
 from clisup.llm.budget import Budget, Reservation
 from clisup.llm.chat import (
@@ -52,6 +51,7 @@ from clisup.llm.models import as_model
 from clisup.llm.rounds import results_in
 from clisup.llm.streams import CLOSING_S, EventStream
 from clisup.llm.tools import AnyTool, as_tools
+from clisup.model.usage import Usage
 
 __all__ = ["Conversation"]
 

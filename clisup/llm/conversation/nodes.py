@@ -20,11 +20,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clisup.core.usage import Usage
 from clisup.llm.chat import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock
 from clisup.llm.schemas import Options
+from clisup.model.usage import Usage
 
 __all__ = ["AgentPolicy", "Node", "Said", "Step", "SubAgentDelegation", "ToolInteraction", "Turn", "edited", "walk"]
 

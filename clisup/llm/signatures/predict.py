@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast, overload
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.asking import admit, ask
 from clisup.llm.budget import Budget
@@ -18,6 +17,7 @@ from clisup.llm.signatures.module import Module, active, using
 from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of, schema_of_outputs
 from clisup.llm.signatures.signature import signature as read_signature
 from clisup.llm.spending import Spent
+from clisup.model.usage import Usage
 
 __all__ = ["ChainOfThought", "Predict", "Prediction"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from clisup.core.usage import Usage
 from clisup.errors import UsageError
 from clisup.llm.chat import UNKNOWN_USAGE, Cost, FinishReason
 from clisup.llm.tools import ToolOutput
+from clisup.model.usage import Usage
 
 if TYPE_CHECKING:
     from clisup.llm.testing.scripted import Asked

@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from clisup.core.usage import Usage
 from clisup.llm.chat import Cost
 from clisup.llm.messages import Message
 from clisup.llm.spending import Spent
+from clisup.model.usage import Usage
 
 __all__ = [
     "VERSION",

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoded, Decoder, LaunchRequest
-from clisup.core.events import ApprovalRequested
-from clisup.core.framing import LineFramer
-from clisup.core.usage import NO_USAGE
+from clisup.model.events import ApprovalRequested
+from clisup.model.lines.framing import LineFramer
+from clisup.model.usage import NO_USAGE
 
 LIMIT_S = 90.0
 

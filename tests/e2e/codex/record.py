@@ -28,9 +28,9 @@ from typing import IO, Any
 
 from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
 from clisup.backends.registry import get_adapter
-from clisup.core.events import ApprovalRequested
-from clisup.core.framing import LineFramer
-from clisup.core.usage import NO_USAGE, Usage
+from clisup.model.events import ApprovalRequested
+from clisup.model.lines.framing import LineFramer
+from clisup.model.usage import NO_USAGE, Usage
 from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
 from tests.e2e.codex.provider import KEY_NAME, ROOT, codex_binary, provider
 from tests.e2e.codex.scenarios import MODEL, SCENARIOS, UNKNOWN_SESSION, Act, Run, Scenario

@@ -25,8 +25,8 @@ from typing import Any
 
 from clisup.backends.base import Carried, LaunchRequest, LaunchSpec
 from clisup.backends.qwen.adapter import QwenAdapter
-from clisup.core.framing import LineFramer
-from clisup.core.usage import NO_USAGE, Usage
+from clisup.model.lines.framing import LineFramer
+from clisup.model.usage import NO_USAGE, Usage
 from tests.e2e.lab import CLIS_ROOT, ROOT, poll
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment, qwen_command

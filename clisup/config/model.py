@@ -1,0 +1,338 @@
+"""The configuration: every key, its default and its check. Unknown keys are errors that name the nearest known one.
+
+Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping becomes a frozen `Config`.
+"""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from clisup.config.api_settings import PRESETS, ApiSettings, Dialect
+from clisup.errors import ConfigurationError
+from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
+from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
+from clisup.policy.prices import Price
+
+__all__ = [
+    "ApprovalsConfig",
+    "BackendConfig",
+    "Config",
+    "DaemonConfig",
+    "LimitsConfig",
+    "LiveConfig",
+    "Problem",
+    "RetentionConfig",
+    "TimeoutsConfig",
+    "TracingConfig",
+    "parse_config",
+    "problems_of",
+    "refusal",
+    "with_env",
+]
+
+Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+def _whole(path: str) -> str:
+    if path and not path.startswith(("/", "~/")):
+        raise ValueError(
+            "Input should be an absolute path, or begin with ~/: the daemon and each client work elsewhere"
+        )
+    return path
+
+
+Place = Annotated[str, AfterValidator(_whole)]
+"""Where something is, the same for whoever reads the file; empty: the default place."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+MIB = 1024 * 1024
+MAX_PROBLEMS = 100  # told of one file
+
+
+class _Table(BaseModel):
+    """Built with the whole configuration, and not by itself too: defaults are therefore made without a check (tests have it)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class TimeoutsConfig(_Table):
+    """Seconds; 0 = never. See docs/configuration.md for what counts as life in each phase."""
+
+    startup: Seconds = 60
+    model_idle: Seconds = 180
+    tool_idle: Seconds = 1800
+    approval: Seconds = 0
+    background: Seconds = 660
+    linger: Seconds = 5
+    turn: Seconds = 0
+    int_grace: Seconds = 3
+    term_grace: Seconds = 5
+
+
+class LimitsConfig(_Table):
+    """Sizes in bytes; 0 = no limit (`spool_bytes`, `memory`, `pids`, `retries`, `retry_wait_s`)."""
+
+    spool_bytes: Count = 4 * 1024 * MIB
+    line_bytes: Annotated[int, Field(ge=4096, le=1024 * MIB)] = DEFAULT_LINE_LIMIT
+    stderr_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
+    inline_bytes: Annotated[int, Field(ge=1024, le=16 * MIB)] = 256 * 1024
+    stderr_events: Annotated[int, Field(ge=0, le=100_000)] = 200
+    open_approvals: Annotated[int, Field(ge=1, le=100_000)] = 256
+    unparsed_events: Annotated[int, Field(ge=0, le=1_000_000)] = 1000
+    line_values: Annotated[int, Field(ge=1000, le=100_000_000)] = 100_000
+    memory: Count = 0
+    pids: Count = 0
+    evidence_windows: Annotated[int, Field(ge=0, le=1000)] = 3
+    retries: Annotated[int, Field(ge=0, le=1000)] = 0
+    retry_wait_s: Seconds = 0
+
+
+class ApprovalsConfig(_Table):
+    """What becomes of a CLI's questions: rules, and what to do where nobody follows the session for `unattended_after_s`."""
+
+    rules: Annotated[list[ApprovalRule], Field(max_length=MAX_RULES)] = []
+    unattended: Literal["wait", "deny"] = "wait"
+    unattended_after_s: Seconds = 60
+
+
+class LiveConfig(_Table):
+    """When a live process is let go: seconds without a turn, bytes of stdout in its spool; 0 = never for that reason."""
+
+    idle_s: Seconds = 600
+    spool_bytes: Count = 256 * MIB
+
+
+class BackendConfig(_Table):
+    """One `[backends.NAME]` table."""
+
+    kind: str = ""
+    command: Annotated[list[str], Field(max_length=64)] = []
+    mode: Literal["auto", "one-shot", "live"] = "auto"
+    model: Annotated[str, Field(max_length=256, pattern=r"^([^\x00-\x1f-][^\x00-\x1f]*)?$")] = ""
+    base_url: Annotated[str, Field(max_length=2048, pattern=r"^(https?://[^\s]+)?$")] = ""
+    key_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    dialect: Dialect = ""
+    max_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    thinking: Annotated[str, Field(pattern=r"^(adaptive|off|[1-9][0-9]{3,6})?$")] = ""
+    effort: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
+    versions: str = ""
+    args: list[str] = []
+    pass_env: list[str] = []
+    request_env: list[Name] = []
+    env: dict[Name, SecretStr] = {}
+    env_files: dict[Name, Annotated[str, Field(min_length=1, max_length=4096)]] = {}
+    setting_sources: str | None = "user"
+    orphans: Literal["keep", "grace", "kill"] = "grace"
+    approvals: ApprovalsConfig = ApprovalsConfig.model_construct()
+    timeouts: TimeoutsConfig = TimeoutsConfig.model_construct()
+    limits: LimitsConfig = LimitsConfig.model_construct()
+    live: LiveConfig = LiveConfig.model_construct()
+
+    @property
+    def passed(self) -> list[str]:
+        """The names that the configuration lets through from the daemon's environment."""
+        return [*self.pass_env, self.key_env] if self.key_env else self.pass_env
+
+    @property
+    def api(self) -> ApiSettings:
+        """The settings of an API backend."""
+        return ApiSettings(self.base_url, self.key_env, self.dialect, self.max_tokens, self.thinking, self.effort)
+
+
+class RetentionConfig(_Table):
+    """What is kept of events and spools, by age and in all; 0 = no such limit. `every_s` is how often that is looked at."""
+
+    days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = 30
+    bytes: Count = 10 * 1024 * MIB
+    keys: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    every_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 600
+
+
+class DaemonConfig(_Table):
+    """The `[daemon]` table. Empty paths mean the defaults of `clisup.locations`."""
+
+    socket: Place = ""
+    state_dir: Place = ""
+    scrub_lists: Place = ""
+    max_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    max_running: Annotated[int, Field(ge=0, le=100_000)] = 0
+    max_live: Annotated[int, Field(ge=0, le=100_000)] = 8
+    max_cursors: Annotated[int, Field(ge=1, le=10_000)] = 256
+    max_queue: Annotated[int, Field(ge=1, le=100_000)] = 100
+    max_frame_bytes: Annotated[int, Field(ge=4096, le=20 * MIB)] = 16 * MIB
+    max_frame_values: Annotated[int, Field(ge=1000, le=10_000_000)] = 100_000
+    max_images: Annotated[int, Field(ge=0, le=1000)] = 20
+    max_image_bytes: Annotated[int, Field(ge=1, le=64 * MIB)] = 8 * MIB
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 512
+    max_requests: Annotated[int, Field(ge=1, le=10_000)] = 64
+    frame_deadline_s: Seconds = 30
+    request_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    request_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    request_wait_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 10
+    max_held_bytes: Annotated[int, Field(ge=MIB, le=2**40)] = 256 * MIB
+    tool_timeout_s: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] = 600
+    tool_wait_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60
+    segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 64 * MIB
+    fsync: Literal["none", "turn"] = "turn"
+    on_stop: Literal["drain", "detach", "kill"] = "drain"
+    drain_s: Seconds = 60
+    lease_s: Seconds = 86_400
+    limit_hold_s: Seconds = 691_200
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    retention: RetentionConfig = RetentionConfig.model_construct()
+
+
+class TracingConfig(_Table):
+    """The `[tracing]` table: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
+
+    enabled: bool = False
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2048)] = "http://127.0.0.1:4318"
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], SecretStr] = {}
+    service_name: Annotated[str, Field(min_length=1, max_length=256)] = "clisup"
+    content: bool = False
+    max_queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
+
+
+class Config(_Table):
+    """The whole configuration. Without a file: the built-in backends, all defaults."""
+
+    daemon: DaemonConfig = DaemonConfig.model_construct()
+    backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
+    tracing: TracingConfig = TracingConfig.model_construct()
+    prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
+
+    @property
+    def defaults(self) -> frozenset[str]:
+        """The backends that are there by themselves: the file has no table for them."""
+        return frozenset(name for name, backend in self.backends.items() if backend is _DEFAULTS.get(name))
+
+    @property
+    def is_default(self) -> bool:
+        """There was no file, or nothing in it."""
+        return self.model_fields_set <= {"backends"} and self.defaults == _DEFAULTS.keys()
+
+
+def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
+    """Return the backend with its kind, and with its provider's preset.
+
+    A preset's key goes to the preset's own address alone: with another `base_url`, `key_env` has to be named, too.
+    """
+    kind = backend.kind or name
+    if (preset := PRESETS.get(kind)) is None:
+        return backend if backend.kind else backend.model_copy(update={"kind": kind})
+    own = backend.model_fields_set
+    changes: dict[str, Any] = {"kind": preset.kind}
+    if "base_url" not in own:
+        changes |= {"base_url": preset.base_url, "key_env": preset.key_env, "dialect": preset.dialect}
+    elif preset.kind == "openai-api":
+        changes["dialect"] = "chat"  # what servers that are not OpenAI's speak
+    return backend.model_copy(update={key: value for key, value in changes.items() if key == "kind" or key not in own})
+
+
+BUILT_IN_BACKENDS = ("anthropic-api", "claude", "codex", "demo", "gemini", "openai-api", "qwen")
+_DEFAULTS = {
+    name: _resolved(name, BackendConfig.model_construct(kind=name)) for name in BUILT_IN_BACKENDS
+}  # known by identity: see Config.defaults
+
+
+class Problem(NamedTuple):
+    """What is wrong with one key. `path` is where it is in the parsed TOML, `nearest` the known key that is most like it."""
+
+    key: str
+    path: tuple[str | int, ...]
+    message: str
+    nearest: str | None = None
+
+
+def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -> Config:
+    """Check a parsed TOML mapping.
+
+    Raises `ConfigurationError` that names the first wrong key, what is wrong and the nearest known key; its `data` has
+    `problems`, one mapping for each wrong key.
+    """
+    try:
+        config = Config.model_validate(dict(raw))
+    except ValidationError as error:
+        raise refusal(_problems(error), source) from None
+    backends = _DEFAULTS | config.backends
+    named = {name: b if b is _DEFAULTS.get(name) else _resolved(name, b) for name, b in backends.items()}
+    return config.model_copy(update={"backends": named})
+
+
+def with_env(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
+    """The same backend with these values, which came from files, among those that are set on purpose."""
+    return backend.model_copy(update={"env": backend.env | {name: SecretStr(value) for name, value in values.items()}})
+
+
+def refusal(
+    problems: Sequence[Problem], source: str, lines: Mapping[tuple[str | int, ...], int] | None = None
+) -> ConfigurationError:
+    """The error for what is wrong; where `lines` are known, it says in which line."""
+    told = [{**_told(problem), **_line(problem, lines or {})} for problem in problems]
+    first = told[0]
+    place = f" (line {first['line']})" if "line" in first else ""
+    more = f" (and {len(told) - 1} more: clisup config check)" if len(told) > 1 else ""
+    return ConfigurationError(
+        f"cannot use {source}, because {first['key']!r}{place} {first['message']}{more}",
+        hint=f"correct {source}",
+        source=source,
+        key=first["key"],
+        problems=told,
+    )
+
+
+def problems_of(error: ConfigurationError) -> list[Problem]:
+    """What `refusal` was made of."""
+    return [Problem(p["key"], tuple(p["path"]), p["message"], p.get("nearest")) for p in error.data.get("problems", ())]
+
+
+def _told(problem: Problem) -> dict[str, Any]:
+    told = {"key": problem.key, "path": list(problem.path), "message": problem.message}
+    return {**told, "nearest": problem.nearest} if problem.nearest else told
+
+
+def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> dict[str, int]:
+    """The line of the key, or of the nearest table around it."""
+    for end in range(len(problem.path), 0, -1):
+        if (line := lines.get(problem.path[:end])) is not None:
+            return {"line": line}
+    return {}
+
+
+def _problems(error: ValidationError) -> list[Problem]:
+    """All of them, in words. Values are left out: one may be a secret."""
+    found = []
+    for problem in error.errors(include_input=False, include_url=False)[:MAX_PROBLEMS]:
+        path = tuple(part for part in problem["loc"] if part != "[key]")
+        key = ".".join(str(part) for part in path)
+        if problem["type"] == "extra_forbidden":
+            import difflib  # a configuration without mistakes has no use for it
+
+            near = difflib.get_close_matches(str(path[-1]), _known_keys(path[:-1]), n=1, cutoff=0.5)
+            suggestion = f"; the nearest known key is {near[0]!r}" if near else ""
+            found.append(Problem(key, path, f"is not a known key{suggestion}", near[0] if near else None))
+        else:
+            found.append(Problem(key, path, f"is wrong: {problem['msg'].removeprefix('Value error, ')}"))
+    return found
+
+
+def _known_keys(path: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = Config
+    if path[:1] == ("backends",):
+        model, path = BackendConfig, path[2:]
+    elif path[:1] == ("prices",):
+        model, path = Price, path[2:]
+    for part in path:
+        if isinstance(part, int):  # an entry of a list of tables
+            continue
+        field = model.model_fields.get(str(part))
+        found = (get_args(field.annotation) or (field.annotation,))[0] if field else None
+        model = found if isinstance(found, type) else _Table
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+    return list(model.model_fields)

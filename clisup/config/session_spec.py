@@ -1,0 +1,105 @@
+"""What a session was opened with: the durable, secret-free part of `session/new`. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from clisup.config.model import TimeoutsConfig
+from clisup.errors import ClisupError, WorldError
+from clisup.model.refusing import wrong_field
+from clisup.model.sessions.budget import Budget
+from clisup.policy.approval_rules import ApprovalRule
+from clisup.policy.watchdog import Timeouts
+
+__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
+
+SPEC_VERSION = 1
+_NOT_KEPT: set[str] = set()
+
+
+class SessionApprovals(BaseModel):
+    """The session's own rules for approvals, and its word on what to do where nobody is there; None: the backend's."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    rules: tuple[ApprovalRule, ...] = ()
+    unattended: Literal["wait", "deny"] | None = None
+
+
+class SessionSpec(BaseModel):
+    """`session.json`. Values of variables, the system prompt, the MCP configuration and the tools lie in files of their own
+    (0600)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    version: int = SPEC_VERSION
+    session_id: str
+    backend: str
+    cwd: str
+    created_at: str
+    digest: str
+    mode: str | None = None
+    model: str | None = None
+    permission_mode: str | None = None
+    has_system_prompt: bool = False
+    has_mcp_config: bool = False
+    tools: tuple[str, ...] = ()  # their names; the definitions are in a file of their own
+    cli_tools: Literal["default", "none"] | tuple[str, ...] = "default"
+    system_prompt_mode: Literal["append", "replace"] = "append"
+    env_names: tuple[str, ...] = ()
+    timeouts: dict[str, float] = {}
+    approvals: SessionApprovals = SessionApprovals()
+    budget: Budget | None = None
+    labels: dict[str, str] = {}
+    resume_native_id: str | None = None
+    forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
+    seeded: dict[str, Any] | None = None  # the fields of `session_seeded`
+
+    def model_post_init(self, _context: Any) -> None:
+        """Which of the fields were given, nobody asks: pydantic's set of their names takes 2 KB of each session."""
+        object.__setattr__(self, "__pydantic_fields_set__", _NOT_KEPT)
+
+    @classmethod
+    def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:
+        """The spec in `raw`. Raises `WorldError(storage_failed)`: it names the field, for its value may be a secret."""
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            where, reason = wrong_field(error)
+            name = where.partition(".")[0]  # what lies below it may be a word of the file's own
+            raise WorldError(
+                f"cannot read session {session_id}, because its session.json is wrong at {name!r}: {reason}",
+                kind="storage_failed",
+                hint="restore it, or move the session's directory away",
+            ) from None
+
+    @property
+    def begins_at_zero(self) -> bool:
+        """Are the CLI's own running totals zero before the first turn? A transcript that was written for it tells of none."""
+        return self.resume_native_id is None or self.has_own_transcript
+
+    @property
+    def has_own_transcript(self) -> bool:
+        """Was a transcript written for it at its opening?"""
+        return self.forked_from is not None or self.seeded is not None
+
+    def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
+        """The backend's timeouts, overridden by the session's."""
+        return Timeouts(**{**configured.model_dump(), **self.timeouts})
+
+
+def params_digest(session_id: str, params: dict[str, Any]) -> str:
+    """Tells whether two `session/new` with the same id asked for the same. Salted with the id; holds no value."""
+    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{session_id}\0{text}".encode()).hexdigest()
+
+
+def why_unreadable(error: Exception) -> str:
+    """What may be told of a session that cannot be read: never what stands in its files."""
+    if isinstance(error, ClisupError):
+        return str(error)
+    return f"its files make no sense ({type(error).__name__})"

@@ -1,0 +1,218 @@
+"""The format of a journal line, and how a journal that was cut by a crash is read.
+
+A line is `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. `crc` is the CRC-32 of what follows
+it, in 8 hex digits. The envelope's bytes are made once and are what every client gets, so they are cut out of the line,
+never re-encoded. `src` says which line of which spool an event came from; what the daemon decides by itself carries none.
+`memo` is the daemon's own and never leaves it. The first line of a segment is `{"crc": ..., "v": 2, "snapshot": {...}}`: the
+session's state at that point, so that only the last segment is read at start. Version 1 is the same without `crc` and `v`:
+it is read, and a segment may begin with it and go on in version 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from clisup.model.lines.literals import is_json
+
+__all__ = [
+    "JOURNAL_VERSION",
+    "DamagedLine",
+    "Record",
+    "Source",
+    "encode_line",
+    "encode_row",
+    "encode_snapshot",
+    "event_seq",
+    "event_slice",
+    "event_type",
+    "is_intact",
+    "read_lines",
+    "stored_event",
+    "version_of",
+    "whole_lines",
+]
+
+JOURNAL_VERSION = 2
+"""Of the format. A journal of a later one is not read at all; each version keeps `crc` and `v` where they are."""
+
+Spool = Literal["out", "err"]
+_SPOOLS: dict[Spool, bytes] = {"out": b"out", "err": b"err"}
+_CRC = b'{"crc":"'
+_SEALED = len(b'{"crc":"0a1b2c3d",')  # where the bytes begin that the checksum is of
+_UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # how a line of version 1 begins
+_VERSION = b'"v":'
+_MEMO = b'"memo":'
+_STDERR = b',"err",'
+_EVENT = b'"event":'
+_TYPE = b'"type":"'
+_SEQ = b'"seq":'
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """Where an event came from: its line's place in a spool (`end` after the newline) and its ordinal `k` within that line."""
+
+    run: int
+    spool: Spool
+    start: int
+    end: int
+    k: int
+
+
+class Record(NamedTuple):
+    """One journal line, read. `event` holds the envelope's fields, or None for a snapshot."""
+
+    event: dict[str, Any] | None
+    src: Source | None = None
+    memo: dict[str, Any] | None = None
+    snapshot: dict[str, Any] | None = None
+
+
+class DamagedLine(ValueError):
+    """A line that is none of ours, or not as it was written. `offset` is its place in what was read."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"{why} at offset {offset}")
+        self.offset = offset
+        self.why = why
+
+
+def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
+    """One journal line, newline included."""
+    place = () if src is None else (src.run, _SPOOLS[src.spool], src.start, src.end, src.k)
+    head = b'"src":[%d,"%b",%d,%d,%d],' % place if place else b""
+    if memo is not None:
+        head += b'"memo":' + msgspec.json.encode(memo) + b","
+    return _sealed(b'%b"event":%b}' % (head, event))
+
+
+def encode_row(events: Sequence[bytes], run: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """The journal lines of events that are each the only one of their line of stdout."""
+    rest = b'"src":[%d,"out",%%d,%%d,0],"event":%%b}' % run
+    rests = [rest % place for place in zip(starts, ends, events, strict=True)]
+    # As `_sealed`: a call for each would cost as much as its checksum.
+    return [b'{"crc":"%08x",%b\n' % sealed for sealed in zip(map(crc32, rests), rests, strict=True)]
+
+
+def encode_snapshot(state: dict[str, Any]) -> bytes:
+    """The first line of a segment."""
+    return _sealed(b'"v":%d,"snapshot":' % JOURNAL_VERSION + msgspec.json.encode(state) + b"}")
+
+
+def _sealed(rest: bytes) -> bytes:
+    return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+
+
+def is_intact(line: bytes) -> bool:
+    """Is a line (without its newline) as it was written? One of version 1 has nothing to tell by but that it can be read."""
+    if line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:]):
+        return True
+    return line.startswith(_UNSEALED) and is_json(line)
+
+
+def version_of(head: bytes) -> int:
+    """The format's version, from a segment's first line. It says so even where the line itself is of a later format."""
+    if not head.startswith(_VERSION, _SEALED):
+        return 1
+    digits = head[_SEALED + len(_VERSION) :].partition(b",")[0]
+    return int(digits) if digits.isdigit() else 1
+
+
+def event_slice(line: bytes) -> bytes | None:
+    """The envelope's bytes in a journal line (with or without its newline); None for a snapshot."""
+    at = line.find(_EVENT)
+    if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
+        return None
+    return line[at + len(_EVENT) : line.rindex(b"}")]
+
+
+def stored_event(line: bytes) -> tuple[int, bytes] | None:
+    """The seq and the envelope's bytes of a line without its newline; None for a snapshot, and for what is damaged.
+
+    The three functions before it in one step, for the common line: whoever reads history reads thousands.
+    """
+    at = line.find(_EVENT, _SEALED)
+    if at < 0 or line[:_SEALED] != b'{"crc":"%08x",' % crc32(line[_SEALED:]) or line.startswith(_VERSION, _SEALED):
+        event = event_slice(line) if is_intact(line) else None
+    else:
+        event = line[at + len(_EVENT) : -1]
+    try:
+        return None if event is None else (event_seq(event), event)
+    except ValueError:
+        return None
+
+
+def event_type(event: bytes) -> str:
+    """The type of an envelope, from its fixed head: nothing before it is a client's or a CLI's text."""
+    start = event.index(_TYPE) + len(_TYPE)
+    return event[start : event.index(b'"', start)].decode()
+
+
+def event_seq(event: bytes) -> int:
+    """The seq of an envelope, from its fixed head."""
+    start = event.index(_SEQ) + len(_SEQ)
+    return int(event[start : event.index(b",", start)])
+
+
+def read_lines(data: bytes, wanted: Collection[str] | None = None) -> list[Record]:
+    """The records of whole lines. Raises `DamagedLine` for the first that is none of ours or has another checksum.
+
+    With `wanted`, of the events of other types that stand between two wanted ones only the last of each type is given, unless it
+    has a memo or is of stderr: those are most of a journal, and to make sure that they are whole takes half the time.
+    """
+    records, at = [], 0
+    names = None if wanted is None else frozenset(type_.encode() for type_ in wanted)
+    passed: dict[bytes, tuple[int, bytes]] = {}
+    for line in data.split(b"\n")[:-1]:
+        if not is_intact(line):
+            raise DamagedLine(at, "a wrong checksum" if line.startswith(_CRC) else "no journal line")
+        if names is not None and (type_ := _bare_type(line)) and type_ not in names:
+            passed.pop(type_, None)
+            passed[type_] = (at, line)
+        else:
+            if passed:
+                records += [_decoded(*left) for left in passed.values()]
+                passed = {}
+            records.append(_decoded(at, line))
+        at += len(line) + 1
+    return records + [_decoded(*left) for left in passed.values()]
+
+
+def _decoded(at: int, line: bytes) -> Record:
+    try:
+        return _record(msgspec.json.decode(line))
+    except (TypeError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise DamagedLine(at, "no journal line") from error
+
+
+def _bare_type(line: bytes) -> bytes:
+    """The type of an event of stdout or the daemon's own, without a memo, by the fixed head of its line; empty for all other lines."""
+    at = line.find(_TYPE, _SEALED)
+    if at < 0 or not line.startswith(_CRC) or line.startswith(_VERSION, _SEALED):
+        return b""
+    if line.find(_MEMO, _SEALED, at) >= 0 or line.find(_STDERR, _SEALED, at) >= 0:
+        return b""
+    return line[at + len(_TYPE) : line.find(b'"', at + len(_TYPE))]
+
+
+def _record(fields: Any) -> Record:
+    if not isinstance(fields, dict):
+        raise ValueError("no object")
+    if isinstance(snapshot := fields.get("snapshot"), dict):
+        return Record(event=None, snapshot=snapshot)
+    event, src = fields.get("event"), fields.get("src")
+    if not isinstance(event, dict):
+        raise ValueError("no event")
+    if not (
+        isinstance(event.get("seq"), int) and isinstance(event.get("ts"), str) and isinstance(event.get("type"), str)
+    ):
+        raise ValueError("no event")  # what every fold relies on
+    return Record(event, Source(*src) if src else None, fields.get("memo"))
+
+
+def whole_lines(data: bytes) -> int:
+    """How many bytes of a segment are whole lines: what comes after is a torn tail, to be cut and made again."""
+    return data.rfind(b"\n") + 1

@@ -1,0 +1,214 @@
+"""What was said before a session began, as a client tells it: messages of blocks, in the field names of `clisup.llm.messages`.
+
+A history is one that a model's API could have been given: who calls a tool has its answer in the next message. So what comes to
+the model is what the client wrote, and no CLI has to leave out a part of it by rules of its own.
+"""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from clisup.model.prompts.content import MediaType, image_of
+
+__all__ = [
+    "MAX_MESSAGES",
+    "History",
+    "HistoryBlock",
+    "HistoryImage",
+    "HistoryMessage",
+    "HistoryText",
+    "HistoryThinking",
+    "HistoryToolResult",
+    "HistoryToolUse",
+    "blocks_of",
+    "check_history",
+    "is_blank",
+    "open_calls",
+    "sendable",
+]
+
+MAX_MESSAGES = 20_000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class HistoryText(_Part):
+    """Plain text. What is blank is left out: an API takes none.
+
+    `cache` marks the end of a part that an API backend asks its API to cache. A CLI sets its own marks.
+    """
+
+    type: Literal["text"]
+    text: str
+    cache: bool = False
+
+
+class HistoryThinking(_Part):
+    """What the model thought. Only with its maker's `signature` may it be sent again: without one it is left out."""
+
+    type: Literal["thinking"]
+    text: str
+    signature: str | None = None
+
+
+class HistoryImage(_Part):
+    """An image; `data` is base64."""
+
+    type: Literal["image"]
+    media_type: MediaType
+    data: Annotated[str, Field(repr=False)]
+    cache: bool = False
+
+    @model_validator(mode="after")
+    def _is_an_image(self) -> "HistoryImage":
+        image_of(self.media_type, self.data)
+        return self
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes, from the length of its base64."""
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
+
+
+class HistoryToolUse(_Part):
+    """The model called a tool."""
+
+    type: Literal["tool_use"]
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    input: dict[str, Any]
+    cache: bool = False
+
+
+_ResultBlock = Annotated[HistoryText | HistoryImage, Field(discriminator="type")]
+
+
+def _text_or_blocks(said: Any) -> str:
+    return "blocks" if isinstance(said, list) else "text"
+
+
+class HistoryToolResult(_Part):
+    """What the tool answered."""
+
+    type: Literal["tool_result"]
+    tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
+    content: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+    ]
+    is_error: bool = False
+    cache: bool = False
+
+
+HistoryBlock = Annotated[
+    HistoryText | HistoryThinking | HistoryImage | HistoryToolUse | HistoryToolResult, Field(discriminator="type")
+]
+
+
+class HistoryMessage(_Part):
+    """One message: a text, or blocks in their order."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+    ]
+
+    @property
+    def images(self) -> Iterator[HistoryImage]:
+        """Its images, those in results of tools too."""
+        for block in blocks_of(self):
+            inner = block.content if isinstance(block, HistoryToolResult) else [block]
+            yield from (part for part in inner if isinstance(part, HistoryImage))
+
+
+def blocks_of(message: HistoryMessage) -> Sequence[HistoryBlock]:
+    """Its blocks; a text is one."""
+    return [HistoryText(type="text", text=message.content)] if isinstance(message.content, str) else message.content
+
+
+def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
+    """The history as it is. Raises `ValueError` that names the message, where it is none that a model's API could have been given."""
+    if not history:
+        return history
+    if history[0].role != "user" or history[-1].role != "assistant":
+        raise ValueError(
+            "a history begins with a message of role user and ends with one of role assistant, or is empty"
+        )
+    if _is_void(history[0]) or _is_void(history[-1]):
+        raise ValueError("the first or last message holds nothing to send: no more than blank text, or thinking")
+    asked: dict[str, None] = {}
+    known: set[str] = set()
+    for number, message in enumerate(history):
+        blocks = blocks_of(message)
+        answered = [block.tool_use_id for block in blocks if isinstance(block, HistoryToolResult)]
+        _check_roles(number, message.role, blocks)
+        if message.role == "user" or asked:
+            _check_answers(number, asked, answered)
+        asked = dict.fromkeys(block.id for block in blocks if isinstance(block, HistoryToolUse))
+        if twice := known & asked.keys():
+            raise ValueError(f"message {number} has the tool_use id {min(twice)!r} of an earlier message")
+        known |= asked.keys()
+    return history
+
+
+def open_calls(history: Sequence[HistoryMessage]) -> list[str]:
+    """Return the ids of the last message's calls: the next prompt has to bring their results."""
+    blocks = blocks_of(history[-1]) if history else ()
+    return [block.id for block in blocks if isinstance(block, HistoryToolUse)]
+
+
+def sendable(history: Sequence[HistoryMessage]) -> Iterator[tuple[str, str | Sequence[HistoryBlock]]]:
+    """Roles and contents without what no API takes again: blank texts, thinking without its signature, and messages of no more."""
+    for message in history:
+        if not _is_void(message):
+            kept = (
+                message.content if isinstance(message.content, str) else [b for b in message.content if not is_blank(b)]
+            )
+            yield message.role, kept
+
+
+def is_blank(block: HistoryBlock) -> bool:
+    """Can it not be sent again?"""
+    if isinstance(block, HistoryText):
+        return not block.text.strip()
+    return isinstance(block, HistoryThinking) and not block.signature
+
+
+def _is_void(message: HistoryMessage) -> bool:
+    """Thinking alone is no message: whoever leaves thinking out has nothing left."""
+    return all(is_blank(block) or isinstance(block, HistoryThinking) for block in blocks_of(message))
+
+
+_OF_ROLE: dict[str, tuple[type[_Part], ...]] = {
+    "user": (HistoryText, HistoryImage, HistoryToolResult),
+    "assistant": (HistoryText, HistoryThinking, HistoryToolUse),
+}
+
+
+def _check_roles(number: int, role: str, blocks: Sequence[HistoryBlock]) -> None:
+    wrong = next((block for block in blocks if not isinstance(block, _OF_ROLE[role])), None)
+    if wrong is not None:
+        raise ValueError(f"message {number} is the {role}'s and cannot hold a block of type {wrong.type}")
+
+
+def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> None:
+    """Each call of the message before has its one answer in this one, and nothing else is answered."""
+    given: set[str] = set()  # a message may hold a hundred thousand, and all clients wait while it is looked through
+    loose: list[str] = []
+    for id_ in answered:
+        (given.add if id_ in asked and id_ not in given else loose.append)(id_)
+    if missing := [id_ for id_ in asked if id_ not in given]:
+        raise ValueError(
+            f"message {number} has no tool_result for the tool_use {missing[0]!r} of the message before it"
+        )
+    if loose:
+        raise ValueError(
+            f"message {number} has a tool_result for {loose[0]!r}, which the message before it does not ask for"
+        )
+
+
+History = Annotated[list[HistoryMessage], Field(max_length=MAX_MESSAGES), AfterValidator(check_history)]

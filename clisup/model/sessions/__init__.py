@@ -1,0 +1,1 @@
+"""What a session's journal says, folded: queue, turns, totals, budget. Pure."""

@@ -1,0 +1,131 @@
+"""How much a session may use, and whether it has: dollars, tokens, turns, and seconds in turns. Pure.
+
+What was used is folded from the journal (`clisup.model.sessions.ledger`), so a budget survives whatever the daemon does. A limit is
+reached when as much was used as it says: from then on no turn begins, and one that runs is ended. The number of turns ends
+none: it only keeps another from beginning.
+"""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clisup.model.events import TurnError
+from clisup.model.usage import Usage
+
+if TYPE_CHECKING:
+    from clisup.model.sessions.ledger import Ledger
+
+__all__ = [
+    "ENDING", "LIMITS", "Breach", "Budget", "Limit", "Used", "breach_of", "error_of", "lasted", "limits_of", "told",
+    "used_of",
+]  # fmt: skip
+
+Limit = Literal["usd", "tokens", "turns", "wall_s"]
+LIMITS: tuple[Limit, ...] = ("usd", "tokens", "turns", "wall_s")
+ENDING: tuple[Limit, ...] = ("usd", "tokens", "wall_s")
+"""The limits that end a turn in its middle."""
+
+_USD_DIGITS = 9  # a sum of floats may miss its limit by less than that
+
+
+class Budget(BaseModel):
+    """The limits of a session; None: none of this kind. `tokens` counts all input, cached too, and all output."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    usd: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(gt=0, le=2**53)] | None = None
+    turns: Annotated[int, Field(gt=0, le=2**53)] | None = None
+    wall_s: Annotated[float, Field(gt=0, le=3.2e9, allow_inf_nan=False)] | None = None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Those that are set."""
+        return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
+
+
+class Used(NamedTuple):
+    """What was used so far. `usd` is None where no turn's cost is known; `unpriced` counts the turns whose cost is not."""
+
+    usd: float | None = None
+    tokens: int = 0
+    turns: int = 0
+    wall_s: float = 0.0
+    unpriced: int = 0
+
+
+class Breach(NamedTuple):
+    """A limit that is reached."""
+
+    which: Limit
+    limit: float
+    used: float
+
+    @property
+    def words(self) -> str:
+        """`the session's budget of 1000 tokens is used up (1200)`."""
+        return f"the session's budget of {_amount(self.which, self.limit)} is used up ({self.used:.10g})"
+
+
+def limits_of(opened_with: Budget | None, set_since: Mapping[str, Any] | None) -> Budget | None:
+    """The budget that holds: what was set last takes the place of all that was before; None where nothing is limited."""
+    budget = opened_with if set_since is None else Budget.model_validate(set_since)
+    return budget if budget is not None and budget.limits else None
+
+
+def used_of(
+    ledger: "Ledger", *, running: Usage | None = None, running_usd: float | None = None, running_s: float = 0.0
+) -> Used:
+    """What all turns have used; of the one that runs, its usage, cost and time so far are the caller's to say."""
+    costs = [cost for cost in (ledger.cost_usd, running_usd) if cost is not None]
+    return Used(
+        usd=sum(costs) if costs else None,
+        tokens=ledger.tokens + ((running and running.total_tokens) or 0),
+        turns=ledger.turns_begun,
+        wall_s=ledger.wall_s + running_s,
+        unpriced=ledger.unpriced,
+    )
+
+
+def breach_of(budget: Budget | None, used: Used, *, among: tuple[Limit, ...] = LIMITS) -> Breach | None:
+    """The first limit that is reached; None while there is some of everything left. What is unknown reaches none."""
+    for name, limit in (budget.limits if budget is not None else {}).items():
+        seen = getattr(used, name)
+        if name in among and seen is not None and round(seen, _USD_DIGITS) >= limit:
+            return Breach(name, limit, round(seen, _USD_DIGITS))
+    return None
+
+
+def error_of(breach: Breach, *, started: bool) -> TurnError:
+    """Why a turn was ended, or never begun."""
+    what = "the turn was ended" if started else "the turn was not begun"
+    return TurnError(kind="budget", message=f"{what}: {breach.words}")
+
+
+def told(budget: Budget | None, used: Used) -> dict[str, Any] | None:
+    """A budget as `session/get` shows it: `{limit, used, exhausted}`; None where there is none."""
+    if budget is None:
+        return None
+    rounded = used._replace(
+        usd=None if used.usd is None else round(used.usd, _USD_DIGITS), wall_s=round(used.wall_s, 3)
+    )
+    breach = breach_of(budget, used)
+    return {"limit": budget.limits, "used": rounded._asdict(), "exhausted": breach.which if breach else None}
+
+
+def lasted(began: str | None, ended: str, paused_s: float) -> float:
+    """Seconds between two times of the journal, without those in which the machine was suspended. At least 0."""
+    try:
+        gone = (datetime.fromisoformat(ended) - datetime.fromisoformat(began or ended)).total_seconds()
+    except (TypeError, ValueError):  # of a journal that somebody wrote by hand
+        return 0.0
+    return max(0.0, gone - paused_s)
+
+
+def _amount(which: Limit, value: float) -> str:
+    words = {"usd": "{:.10g} USD", "tokens": "{:.0f} tokens", "turns": "{:.0f} turns", "wall_s": "{:.10g} s in turns"}
+    return words[which].format(value)

@@ -1,0 +1,1 @@
+"""Rules of what operators see: doctor, drift, metrics, logs, spans, unit files. Pure."""

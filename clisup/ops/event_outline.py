@@ -1,0 +1,69 @@
+"""An event without anybody's words: its type, its time, its numbers and its words of a list; of all other text only the length. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from clisup.model.events import EventBase, TurnError, TurnErrorKind
+from clisup.model.usage import Usage, UsageSource
+
+__all__ = ["outline"]
+
+_ENVELOPE = ("session_id", "seq", "ts", "turn_id", "source", "type")
+_WORDS = {  # words of a list that is open: clisup's own, or of the CLI's protocol
+    "notice": ("code",),
+    "watchdog": ("phase",),
+    "process_exited": ("ended_by",),
+    "turn_completed": ("stop_reason",),
+    "rate_limit": ("status", "limit_type"),
+    "session_init": ("backend_version",),
+}
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
+_NESTED = {  # objects whose members are clisup's own; those of others may be anybody's words
+    "usage": frozenset(Usage.model_fields),
+    "error": frozenset(TurnError.model_fields),
+}
+
+
+def _has_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal or any(_has_literal(part) for part in get_args(annotation))
+
+
+_LISTED = {
+    cls.model_fields["type"].default: frozenset(n for n, f in cls.model_fields.items() if _has_literal(f.annotation))
+    for cls in EventBase.__subclasses__()
+}
+
+_FIELDS = {cls.model_fields["type"].default: frozenset(cls.model_fields) for cls in EventBase.__subclasses__()}
+
+
+def outline(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The event as it may be shown to anybody. One of an unknown type gives its envelope alone."""
+    type_ = str(event.get("type"))
+    found = {name: event[name] for name in _ENVELOPE if name in event}
+    if type_ not in _LISTED:
+        return found | {"unknown": True, "type": type_ if _WORD.fullmatch(type_) else "?"}
+    fields = {name: value for name, value in event.items() if name not in _ENVELOPE and name in _FIELDS[type_]}
+    return found | {name: _field(type_, name, value) for name, value in fields.items()}
+
+
+def _field(type_: str, name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        plain = name in _LISTED[type_] or (name in _WORDS.get(type_, ()) and _WORD.fullmatch(value))
+        return value if plain else {"chars": len(value)}
+    if isinstance(value, Mapping) and name in _NESTED:
+        return {key: _part(key, part) for key, part in value.items() if key in _NESTED[name]}
+    return _part(name, value)
+
+
+def _part(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if value in _LISTS.get(name, ()) else {"chars": len(value)}
+    return {"members": len(value)} if isinstance(value, Mapping | list | tuple) else "?"
+
+
+_LISTS = {"kind": frozenset(get_args(TurnErrorKind)), "source": frozenset(get_args(UsageSource))}

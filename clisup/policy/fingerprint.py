@@ -1,0 +1,72 @@
+"""What a live process was started with, part by part: where the next turn wants something else, it needs another process.
+
+The parts are digests, so that they can lie on disk: the environment holds credentials. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clisup.model.prompts.structured import schema_text
+
+__all__ = ["differences", "digest", "fingerprint"]
+
+_CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE")
+_WORDS = {
+    "command": "the command or its version",
+    "model": "the model",
+    "permission_mode": "the permission mode",
+    "arguments": "an argument",
+    "system_prompt": "the system prompt",
+    "mcp": "the set of MCP servers",
+    "output_schema": "the output schema",
+    "credential": "a credential",
+    "environment": "the environment",
+    "limits": "its limits",
+}
+
+
+def fingerprint(
+    *,
+    command: Sequence[str],
+    version: str | None,
+    arguments: Sequence[str],
+    model: str | None,
+    permission_mode: str | None,
+    system_prompt: str | None,
+    mcp: str | None,
+    environment: Mapping[str, str],
+    limits: object,
+    output_schema: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """A digest for each part. `arguments` are the adapter's own, without those that name the session; `limits` is all that the
+    process's keeper, and its run, were told once and for all."""
+    credentials = {name: value for name, value in environment.items() if _CREDENTIAL.search(name)}
+    rest = {name: value for name, value in environment.items() if name not in credentials}
+    parts: dict[str, object] = {
+        "command": (list(command), version),
+        "model": model,
+        "permission_mode": permission_mode,
+        "arguments": list(arguments),
+        "system_prompt": system_prompt,
+        "mcp": mcp,
+        "credential": sorted(credentials.items()),
+        "environment": sorted(rest.items()),
+        "limits": limits,
+    }
+    if output_schema is not None:  # else as it was before there were any: a process is not let go for that
+        parts["output_schema"] = schema_text(output_schema)
+    return {name: digest(part) for name, part in parts.items()}
+
+
+def digest(part: object) -> str:
+    """What stands for one part."""
+    return hashlib.sha256(repr(part).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """In words, the parts that are not the same; a part that one of them does not have counts."""
+    return [word for name, word in _WORDS.items() if one.get(name) != other.get(name)]

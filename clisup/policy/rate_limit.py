@@ -1,0 +1,138 @@
+"""What is known of a backend account's rate limit, folded from what its CLIs say. Pure; times are seconds since the epoch.
+
+A limit that names its end holds new turns back until then. One that names none holds nobody: when to try again would be
+a guess. After the end one turn goes first, as a probe: a hundred that wait must not find out all at once that it was early.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
+from clisup.model.times import rfc3339
+
+__all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso", "with_wait"]
+
+SAME_S = 60.0
+"""Seconds in which the same limit, told again, is no news. A hold lasts for hours."""
+LimitState = Literal["unknown", "ok", "warned", "limited"]
+_WARNINGS = ("allowed_warning", "warning")
+_REJECTED = ("rejected", "exceeded", "limited")
+_LIMITING = ("rate_limit", "quota_exceeded")
+
+
+class AccountLimit(BaseModel):
+    """One account's limit as it was last heard of. `until` is its end; `said_at` is when a CLI told of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    state: LimitState = "unknown"
+    until: float | None = None
+    limit_type: str | None = None
+    utilization: float | None = None
+    message: str | None = None
+    said_at: float | None = None
+
+    def says_more_than(self, other: AccountLimit) -> bool:
+        """Is it another limit, or the same one told again after `SAME_S`?"""
+        passed = (self.said_at or 0.0) - (other.said_at or 0.0)
+        return not 0.0 <= passed < SAME_S or self != other.model_copy(update={"said_at": self.said_at})
+
+    def holds(self, now: float, hold_s: float) -> float | None:
+        """Until when a new turn has to wait: None where it need not. `hold_s` bounds the wait; 0 holds nobody."""
+        if self.state != "limited" or self.until is None or not hold_s:
+            return None
+        until = min(self.until, (self.said_at or now) + hold_s)
+        return until if now < until <= now + hold_s else None  # later still: the clock was set back since
+
+
+def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimit:
+    """What is known after this event of one of the account's turns. The same object where it says nothing of limits."""
+    if type(event) is RateLimit:
+        return _told(known, event, now)
+    if type(event) is TurnCompleted:
+        return _ended(known, event, now)
+    if known.state == "limited" and isinstance(event, MessageStart | AssistantMessage) and not _synthetic(event):
+        return AccountLimit(state="ok", said_at=now)  # the model answers
+    return known
+
+
+def _synthetic(event: EventBase) -> bool:
+    return isinstance(event, AssistantMessage) and bool(event.synthetic)
+
+
+def _told(known: AccountLimit, event: RateLimit, now: float) -> AccountLimit:
+    if event.status in _REJECTED:
+        state: LimitState = "limited"
+    else:
+        state = "warned" if event.status in _WARNINGS else "ok"
+    until = _end(event.resets_at, event.retry_after_s, now)
+    return AccountLimit(
+        state=state, until=until, limit_type=event.limit_type, utilization=event.utilization, said_at=now
+    )
+
+
+def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimit:
+    if event.outcome == "completed" and known.state == "limited":
+        return AccountLimit(state="ok", said_at=now)
+    error = event.error
+    if error is None or error.kind not in _LIMITING:
+        return known
+    until = _end(error.resets_at, error.retry_after_s, now)
+    if until is None and known.state == "limited":
+        return known  # what was said before the end says more
+    return AccountLimit(state="limited", until=until, limit_type=error.kind, message=_first_line(error), said_at=now)
+
+
+def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
+    """Return a turn's end whose error says how long to wait for a limit. CLIs tell a time, or told of it before the error.
+
+    `limit` is what is known of the account after this end, so the next turn is refused for the same time.
+    """
+    error = done.error
+    if error is None or error.kind not in _LIMITING or error.retry_after_s is not None:
+        return done
+    until = _end(error.resets_at, None, now) or (limit.until if limit.state == "limited" else None)
+    if until is None:
+        return done
+    told = {"retry_after_s": round(max(0.0, until - now), 3), "resets_at": error.resets_at or iso(until)}
+    return done.model_copy(update={"error": error.model_copy(update=told)})
+
+
+def _first_line(error: TurnError) -> str:
+    return error.message.partition("\n")[0][:200]
+
+
+def _end(resets_at: str | None, retry_after_s: float | None, now: float) -> float | None:
+    if resets_at is not None and (at := epoch(resets_at)) is not None:
+        return at
+    return now + retry_after_s if retry_after_s else None
+
+
+def epoch(text: str) -> float | None:
+    """An RFC 3339 time in seconds since the epoch; None where it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def iso(at: float | None) -> str | None:
+    """`rfc3339` by whole seconds."""
+    return rfc3339(at, timespec="seconds")
+
+
+def describe(limit: AccountLimit) -> dict[str, Any]:
+    """The limit as `daemon/status` shows it."""
+    return {
+        "state": limit.state,
+        "until": iso(limit.until),
+        "limit_type": limit.limit_type,
+        "utilization": limit.utilization,
+        "message": limit.message,
+        "said_at": iso(limit.said_at),
+    }

@@ -1,0 +1,1 @@
+"""Secrets and control characters leave text before anybody sees it. Pure."""

@@ -1,0 +1,202 @@
+"""Making a CLI's output fit to be shared: secrets and the names of a machine leave it, its frames stay what they are. Pure.
+
+A secret is looked for in each string literal as it reads, so escapes hide none, and across the literals that one stream of
+deltas is cut into: those at the same path of lines that follow each other, also where another stream comes between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from clisup.model.lines.literals import Literal, Path, is_json, literals
+from clisup.policy.secrets.redact import MASK, Redactor, Span
+
+__all__ = ["Erased", "Eraser", "machine_names"]
+
+_NO_TEXT = re.compile(r"(?:id|type|role|status|version|timestamp|method|model|name|kind)\Z", re.IGNORECASE)
+_ID = re.compile(r"(?<!uu)id\Z", re.IGNORECASE)
+_COMMON_USERS = frozenset(("root", "user", "admin", "daemon", "nobody", "debian", "ubuntu", "test", "claude", "codex"))
+_COMMON_HOSTS = frozenset(("localhost", "host"))
+_SHORTEST_NAME = 3
+
+
+class _Edit(NamedTuple):
+    """`text` takes the place of `start` to `end`; it is empty for the later parts of what began in a literal before."""
+
+    start: int
+    end: int
+    text: str
+    secret: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """Output without secrets and names. `moved` gives, for each line's old end, its new one."""
+
+    data: bytes
+    moved: Mapping[int, int]
+
+
+class Eraser:
+    """`names` maps what names this machine to what stands in its place. Counts what it replaces."""
+
+    def __init__(self, secrets: Redactor, names: Mapping[str, str]) -> None:
+        self._secrets = secrets
+        self._names = names
+        words = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        self._name = re.compile(rf"(?<![A-Za-z0-9_])(?:{words})(?![A-Za-z0-9_])") if words else None
+        self.secrets = self.names = 0
+
+    def text(self, text: str) -> str:
+        """A text without secrets and names."""
+        return self._apply(text, self._edits(text))
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, all its texts without secrets and names; keys are left as they are."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: self.value(item) for key, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def lines(self, data: bytes) -> Erased:
+        """A CLI's output, line by line. What was JSON still is; lines in which nothing was found keep their bytes."""
+        lines = [line.decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
+        lines = [line if is_json(line) else self.text(line) for line in lines]
+        found = [literals(line) for line in lines]
+        edits = self._across(found)
+        out, moved, old = [], {}, 0
+        for number, (line, raw) in enumerate(zip(lines, data.split(b"\n"), strict=True)):
+            out.append(self._line(line, found[number], edits[number]).encode("utf-8", "surrogateescape"))
+            old += len(raw) + 1
+            moved[old] = len(out[-1]) + 1
+        return Erased(b"\n".join(out), _summed(moved, len(data)))
+
+    def _line(self, line: str, found: list[Literal], edits: dict[int, list[_Edit]]) -> str:
+        parts, at = [], 0
+        for number, literal in enumerate(found):
+            wanted = self._edits(literal.text, edits.get(number, []))
+            if wanted:
+                parts += [line[at : literal.start], literal.holding(self._apply(literal.text, wanted))]
+                at = literal.end
+        return "".join([*parts, line[at:]])
+
+    def _edits(self, text: str, known: list[_Edit] | None = None) -> list[_Edit]:
+        """What is to be replaced in one text, in order; `known` is what was found across several."""
+        edits = _merged([*(known or ()), *(_Edit(*span, MASK, True) for span in self._secrets.spans(text))])
+        for start, end, name in self._named(text):
+            if not any(edit.start < end and start < edit.end for edit in edits):
+                edits.append(_Edit(start, end, name, False))
+        return sorted(edits)
+
+    def _named(self, text: str) -> Iterator[tuple[int, int, str]]:
+        for match in self._name.finditer(text) if self._name else ():
+            yield *match.span(), self._names[match[0]]
+
+    def _apply(self, text: str, edits: list[_Edit]) -> str:
+        parts, at = [], 0
+        for edit in edits:
+            parts += [text[at : edit.start], edit.text]
+            at = edit.end
+            self.secrets += edit.secret and bool(edit.text)
+            self.names += not edit.secret and bool(edit.text)
+        return "".join([*parts, text[at:]])
+
+    # -- what is cut into several literals ---------------------------------------------------------------------------
+
+    def _across(self, found: list[list[Literal]]) -> list[dict[int, list[_Edit]]]:
+        """For each line and each literal in it: its part of what only shows when the literals of a stream are joined."""
+        edits: list[dict[int, list[_Edit]]] = [{} for _ in found]
+        for places in _streams(found):
+            joined = "".join(found[line][at].text for line, at in places)
+            spans = [(span, MASK, True) for span in self._secrets.spans(joined)]
+            spans += [((start, end), name, False) for start, end, name in self._named(joined)]
+            if spans:
+                _share_out(places, found, sorted(spans), edits)
+        return edits
+
+
+def _streams(found: list[list[Literal]]) -> list[list[tuple[int, int]]]:
+    """Literals that may be pieces of one text: those of the same path, and those of the same path and the same ids."""
+    streams: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for number, line in enumerate(found):
+        ids = tuple(one.text for one in line if one.path and _ID.search(one.path[-1]))
+        for at, literal in enumerate(line):
+            if literal.path and not _NO_TEXT.search(_key(literal.path)):
+                streams[literal.path,].append((number, at))
+                streams[literal.path, ids].append((number, at))
+    unlike = {tuple(places) for places in streams.values() if len(places) > 1}
+    return [list(places) for places in sorted(unlike)]
+
+
+def _key(path: Path) -> str:
+    return next((part for part in reversed(path) if part != "[]"), "")
+
+
+def _share_out(
+    places: list[tuple[int, int]],
+    found: list[list[Literal]],
+    spans: list[tuple[Span, str, bool]],
+    edits: list[dict[int, list[_Edit]]],
+) -> None:
+    """Give each literal its part of the spans that lie in more than one; the first part brings the text."""
+    begins, at = 0, 0
+    for line, number in places:
+        length = len(found[line][number].text)
+        while at < len(spans) and spans[at][0][1] <= begins:
+            at += 1
+        for (start, end), text, secret in islice(spans, at, None):
+            if start >= begins + length:
+                break
+            if start >= begins and end <= begins + length:
+                continue  # it lies in this one alone: that is found without the others
+            part = _Edit(max(0, start - begins), min(length, end - begins), text if start >= begins else "", secret)
+            if part.end > part.start:
+                edits[line].setdefault(number, []).append(part)
+        begins += length
+
+
+def _merged(edits: list[_Edit]) -> list[_Edit]:
+    """Without overlaps: secrets go before names, and those that overlap are one."""
+    merged: list[_Edit] = []
+    for edit in sorted(edits, key=lambda e: (not e.secret, e.start, e.end)):
+        last = merged[-1] if merged else None
+        if last is not None and last.secret and edit.secret and edit.start < last.end:
+            merged[-1] = last._replace(end=max(last.end, edit.end))
+        elif not any(edit.start < other.end and other.start < edit.end for other in merged):
+            merged.append(edit)
+    return sorted(merged)
+
+
+def _summed(lengths: dict[int, int], old_size: int) -> dict[int, int]:
+    moved, total = {0: 0}, 0
+    for old, length in lengths.items():
+        total += length
+        moved[min(old, old_size)] = total
+    if lengths:  # the last piece has no newline behind it
+        moved[old_size] = total - 1
+    return moved
+
+
+def machine_names(*, home: str, user: str, host: str, state_dir: str = "") -> dict[str, str]:
+    """What names a machine and its user, and what stands for it in a recording. Words that name nobody are left out.
+
+    CLIs also write paths as slugs, with dashes for slashes (claude's projects).
+    """
+    names: dict[str, str] = {}
+    for path, stable in ((home.rstrip("/"), "/home/user"), (state_dir.rstrip("/"), "/state")):
+        if path:
+            names[path] = stable
+        if path.count("/") > 1:  # `-root` would be a flag
+            names[re.sub("[^A-Za-z0-9]", "-", path)] = stable.replace("/", "-")
+    if len(user) >= _SHORTEST_NAME and user not in _COMMON_USERS:
+        names[user] = "user"
+    for name in {host, host.partition(".")[0]}:
+        if len(name) >= _SHORTEST_NAME and name not in _COMMON_HOSTS:
+            names[name] = "host"
+    return names

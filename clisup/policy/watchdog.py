@@ -1,0 +1,295 @@
+"""When a silent turn is ended: phases from events, deadlines from the clock that the caller brings. Pure.
+
+The phase says what silence means. Before the first frame it is a slow start, in the model phase a stalled stream, in the
+tool phase a long tool, after the last frame a process that does not leave, or background work that it announced. Each has
+a limit of its own; 0 means never. All times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
+
+from clisup.model.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    BackendRetry,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    ToolProgress,
+    ToolResult,
+    ToolUse,
+    TurnError,
+)
+
+__all__ = [
+    "LATE_TICK_S",
+    "PHASE_LIFE",
+    "PHASE_LIMITS",
+    "Phase",
+    "PhaseTracker",
+    "Timeouts",
+    "Verdict",
+    "Watchdog",
+    "only_heartbeats",
+]
+
+Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
+
+LATE_TICK_S = 1.0
+"""A tick that comes this much later than asked for means that the daemon was paused (SIGSTOP, suspend): silence seen across
+the pause is no evidence, so a new window is granted."""
+
+_WARN_AT = 0.8
+
+
+class Timeouts(Struct, frozen=True):
+    """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given.
+
+    `resting` is how long a live process waits for its next turn.
+    """
+
+    startup: float = 60
+    model_idle: float = 180
+    tool_idle: float = 1800
+    approval: float = 0
+    background: float = 660
+    linger: float = 5
+    resting: float = 600
+    turn: float = 0
+    int_grace: float = 3
+    term_grace: float = 5
+
+
+PHASE_LIMITS: dict[Phase, str | None] = {
+    "startup": "startup",
+    "model": "model_idle",
+    "tool": "tool_idle",
+    "approval": "approval",
+    "background": "background",
+    "linger": "linger",
+    "resting": "resting",
+    "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
+}
+
+Life = Literal["bytes", "heartbeats", "evidence"]
+
+PHASE_LIFE: dict[Phase, frozenset[Life]] = {
+    # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s and an `api_retry` for each retry. A
+    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) says that the CLI lives, not that its tool does.
+    # `evidence` is work seen in the process tree, a bounded number of times.
+    "startup": frozenset(),  # a process that only drips bytes must still start,
+    "model": frozenset({"bytes", "heartbeats"}),
+    "tool": frozenset({"bytes", "evidence"}),
+    "approval": frozenset({"bytes", "heartbeats"}),
+    "background": frozenset({"bytes", "heartbeats", "evidence"}),
+    "linger": frozenset(),  # and must still leave: these count from the phase's beginning
+    "resting": frozenset(),
+    "blocked": frozenset(),
+}
+_HELD = ("model", "tool", "background")  # in which a CLI may be waiting for a tool of the session's client
+_NO_TURN = ("resting", "blocked")  # in which a turn's own time does not run
+_FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
+
+
+class PhaseTracker(Struct):
+    """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer.
+
+    `repeats` is the failure of the request that the CLI has said it repeats, until the model answers.
+    """
+
+    started: bool = False
+    finished: bool = False
+    resting: bool = False
+    blocked: bool = False
+    tools: dict[str, str] = field(default_factory=dict)
+    approvals: set[str] = field(default_factory=set)
+    background: Collection[str] = ()
+    answered: bool = False
+    """The model has ended its answer. One-shot claude says so and no more while its sub-agents work (2.1.330)."""
+    repeats: TurnError | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """The phase; the first that fits wins."""
+        if self.blocked:
+            return "blocked"
+        if self.background and (self.finished or (self.answered and not self.approvals)):
+            return "background"
+        if self.finished:
+            return "resting" if self.resting else "linger"
+        if self.approvals:
+            return "approval"
+        if self.tools:
+            return "tool"
+        return "model" if self.started else "startup"
+
+    def see(self, event: EventBase) -> None:
+        """Fold one event of the CLI."""
+        self.started = True
+        if type(event) is ToolUse:
+            self.tools[event.tool_use_id] = event.name
+        elif type(event) is ToolResult:
+            self.tools.pop(event.tool_use_id, None)
+        elif type(event) is MessageStart or type(event) is MessageStop:
+            self.repeats = self.repeats if type(event) is MessageStop else None
+            if event.parent_tool_use_id is None:
+                self.answered = type(event) is MessageStop and event.stop_reason == "end_turn"
+        elif type(event) is ApprovalRequested:
+            self.approvals.add(event.approval_id)
+        elif type(event) is ApprovalResolved:
+            self.approvals.discard(event.approval_id)
+        elif type(event) is BackendRetry:
+            self.repeats = event.error
+
+    def finish(self) -> None:
+        """The terminal frame came."""
+        self.finished = True
+        self.tools.clear()
+        self.approvals.clear()
+        self.repeats = None
+
+    def rest(self) -> None:
+        """The terminal frame came, and the process stays for the next turn."""
+        self.finish()
+        self.resting = True
+
+    def wait(self) -> None:
+        """The terminal frame came, and the CLI has another one when its background work has reported."""
+        self.finished = bool(self.background)
+
+    def follow_up(self) -> None:
+        """The CLI went on after its terminal frame."""
+        self.finished = self.resting = self.answered = False
+
+
+def only_heartbeats(events: Sequence[EventBase]) -> bool:
+    """Do these say no more than that a tool is still there?"""
+    return bool(events) and all(type(event) is ToolProgress for event in events)
+
+
+class Verdict(NamedTuple):
+    """What to do now, and when to ask again (monotonic seconds; None: only after the next event)."""
+
+    action: Literal["wait", "warn", "fire"]
+    phase: str
+    limit_s: float
+    idle_s: float
+    next_at: float | None
+
+
+class Watchdog:
+    """The timers of one turn. Feed it life and phases, and ask `poll` not before `next_at`."""
+
+    __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
+
+    def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
+        self._timeouts = timeouts
+        self._turn_start = self._entered = self._life = now
+        self._phase: Phase = phase
+        self._warned = self._turn_warned = False
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Is the CLI waiting for a tool that the session's client runs?"""
+        return self._held
+
+    def hold(self, *, held: bool, now: float) -> None:
+        """While `held`, silence is no evidence in the phases of `_HELD`: what is waited for has its own limit. Then a new window."""
+        if held != self._held:
+            self._held = held
+            self.alive(now)
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def last_life(self) -> float:
+        """When the last sign of life came."""
+        return self._life
+
+    def renew(self, timeouts: Timeouts) -> None:
+        """Other limits, from now on; what has passed counts."""
+        self._timeouts = timeouts
+        self._warned = self._turn_warned = False
+
+    def alive(self, now: float) -> None:
+        """A sign of life."""
+        self._life = now
+        self._warned = False
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """The phase is now `phase`; a change of phase is a sign of life and opens a new window.
+
+        The time that the turn was blocked does not count for the turn's own limit either.
+        """
+        if phase != self._phase:
+            if self._phase == "blocked":
+                self._turn_start += now - self._entered
+            self._phase, self._entered = phase, now
+            self.alive(now)
+
+    def credit(self, now: float, pause_s: float) -> None:
+        """The daemon was away for `pause_s` until `now`: silence measured across the pause is void, a new window opens."""
+        self._entered = self._life = now
+        self._turn_start += pause_s
+        self._warned = False
+
+    def poll(self, now: float) -> Verdict:
+        """What to do at `now`. A deadline that has just been reached fires; 80 % of it warns once, for each timer."""
+        armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
+        if not armed:
+            return Verdict("wait", self._phase, 0, now - self._life, None)
+        phase, since, limit = min(armed, key=lambda timer: timer[1] + timer[2])
+        if now >= since + limit:
+            return Verdict("fire", phase, limit, now - since, None)
+        action: Literal["wait", "warn"] = "wait"
+        for timer in armed:
+            if now >= timer[1] + timer[2] * _WARN_AT and self._warns(timer[0]):
+                action, (phase, since, limit) = "warn", timer
+                break
+        next_at = min(self._next(timer, now) for timer in armed)
+        return Verdict(action, phase, limit, now - since, next_at)
+
+    def _warns(self, timer: str) -> bool:
+        """Is a warning due that was not given yet? It is given now, then."""
+        if timer == "turn":
+            given, self._turn_warned = self._turn_warned, True
+            return not given
+        if timer in _FROM_ENTRY:
+            return False
+        given, self._warned = self._warned, True
+        return not given
+
+    @staticmethod
+    def _next(timer: tuple[str, float, float], now: float) -> float:
+        phase, since, limit = timer
+        warning = since + limit * _WARN_AT
+        return warning if now < warning and phase not in _FROM_ENTRY else since + limit
+
+    def timers(self, now: float) -> list[dict[str, float | str | None]]:
+        """Every armed timer: phase, limit, seconds until it fires and until it warns; for status and `session/get`."""
+        armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
+        return [self._described(phase, since, limit, now) for phase, since, limit in armed]
+
+    @staticmethod
+    def _described(phase: str, since: float, limit: float, now: float) -> dict[str, float | str | None]:
+        """`warns_in_s` is null where no warning comes, or where it has come."""
+        warns = since + limit * _WARN_AT - now
+        warning = round(warns, 3) if warns > 0 and phase not in _FROM_ENTRY else None
+        return {"phase": phase, "limit_s": limit, "fires_in_s": round(since + limit - now, 3), "warns_in_s": warning}
+
+    def _phase_timer(self) -> tuple[str, float, float] | None:
+        name = None if self._held and self._phase in _HELD else PHASE_LIMITS[self._phase]
+        limit = getattr(self._timeouts, name) if name else 0
+        since = self._entered if self._phase in _FROM_ENTRY else self._life
+        return (self._phase, since, limit) if limit > 0 else None
+
+    def _turn_timer(self) -> tuple[str, float, float] | None:
+        limit = 0 if self._phase in _NO_TURN else self._timeouts.turn
+        return ("turn", self._turn_start, limit) if limit > 0 else None
