@@ -29,9 +29,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.ops": {"clisup.errors", "clisup.model", "clisup.policy"},
     "clisup.config": {"clisup.errors", "clisup.model", "clisup.policy"},
     "clisup.backends": RULES | {"clisup"},  # its version alone, which a protocol asks for
-    "clisup.rpc": RULES | {"clisup"},  # its version alone, which the OpenRPC document tells
+    "clisup.wire": RULES | {"clisup"},  # its version alone, which the OpenRPC document tells
     "clisup.host": RULES | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
-    "clisup.daemon": RULES | SHARED | {"clisup.host", "clisup.backends", "clisup.rpc"},
+    "clisup.daemon": RULES | SHARED | {"clisup.host", "clisup.backends", "clisup.wire"},
     # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
     "clisup.recordings": RULES
     | SHARED
@@ -46,8 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
-    | {"clisup.model.events", "clisup.model.prompts.content", "clisup.rpc.models", "clisup.rpc.daemon_models"}
-    | {"clisup.rpc.gc_models", "clisup.rpc.tool_models"},
+    | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.models", "clisup.wire.daemon_models"}
+    | {"clisup.wire.gc_models", "clisup.wire.tool_models"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -88,10 +88,12 @@ MODEL_LAYER: dict[str, set[str]] = {
 WHOLE_MODEL_LAYER = {"clisup.llm", "clisup.llm.blocking"}  # they give all of it: its names, and their blocking twins
 THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
-    **dict.fromkeys(("clisup.model", "clisup.policy", "clisup.ops", "clisup.config"), {"pydantic", "pydantic_core", "msgspec"}),
+    **dict.fromkeys(
+        ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config"), {"pydantic", "pydantic_core", "msgspec"}
+    ),
     "clisup.backends": {"pydantic", "msgspec"},
-    "clisup.rpc": {"pydantic", "pydantic_core"},
-    "clisup.rpc.wire": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
+    "clisup.wire": {"pydantic", "pydantic_core"},
+    "clisup.wire.jsonrpc": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
     "clisup.host": {"trio", "structlog", "psutil"},
     "clisup.host.session_dir": {"msgspec"},  # prompts may be long
     "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
@@ -117,7 +119,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.frame_stream": {"trio"},
     "clisup.client.nurseries": {"trio"},
 }
-PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.rpc")
+PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")
 EFFECTS = frozenset(
     [
         "asyncio",
@@ -327,7 +329,7 @@ def test_pure_packages_import_no_effects() -> None:
         for owner, name, node in attributes(module)
         if owner in PURE_FACTS and name not in PURE_FACTS[owner]
     ]
-    report(found, "rules, backends and rpc are pure: what they need of the world comes as an argument:")
+    report(found, "rules, backends and wire are pure: what they need of the world comes as an argument:")
 
 
 def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
@@ -339,7 +341,7 @@ def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print")
     ]
     found += [line for module in MODULES if module.part in PURE for line in used(module, CLOCKS)]
-    report(found, "rules, backends and rpc are pure:")
+    report(found, "rules, backends and wire are pure:")
 
 
 def test_only_one_file_reads_the_clocks() -> None:
@@ -364,7 +366,7 @@ def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
     side = (
         *PURE[:4],
         "clisup.backends",
-        "clisup.rpc",
+        "clisup.wire",
         "clisup.host",
         "clisup.daemon",
         "clisup.errors",

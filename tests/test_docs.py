@@ -21,8 +21,8 @@ from clisup.errors import KINDS
 from clisup.model import events
 from clisup.model.events import EVENT_TYPES, Event, EventBase
 from clisup.model.usage import Usage
-from clisup.rpc import models, status_models
-from clisup.rpc.methods import METHODS
+from clisup.wire import models, status_models
+from clisup.wire.methods import METHODS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CONFIGURATION_TABLE = r"(^\| key \| default \|.*\n\|[-| ]+\|\n)((?:^\|.*\n)+)"

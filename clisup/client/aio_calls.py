@@ -14,9 +14,9 @@ from clisup.client.answers import Approval, Decision, answering, approvals_of, r
 from clisup.client.coming_back import new_key
 from clisup.client.options import EventOptions, SessionOptions
 from clisup.errors import ClisupError
-from clisup.rpc.daemon_models import ReloadResult
-from clisup.rpc.gc_models import GcResult
-from clisup.rpc.models import (
+from clisup.wire.daemon_models import ReloadResult
+from clisup.wire.gc_models import GcResult
+from clisup.wire.models import (
     BackendEnvResult,
     BackendInfo,
     BackendModelsResult,
@@ -25,7 +25,7 @@ from clisup.rpc.models import (
     SessionListResult,
     SessionSummary,
 )
-from clisup.rpc.tool_models import ToolServeResult
+from clisup.wire.tool_models import ToolServeResult
 
 __all__ = ["AsyncCalls"]
 

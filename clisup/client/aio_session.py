@@ -14,7 +14,7 @@ from clisup.client.coming_back import new_key
 from clisup.client.events import Envelope, envelope_of
 from clisup.client.options import EventOptions, PromptOptions
 from clisup.errors import ClisupError
-from clisup.rpc.models import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.models import InterruptResult, PromptResult, SessionDetail, TurnResult
 
 if TYPE_CHECKING:
     from clisup.client.aio_calls import AsyncCalls

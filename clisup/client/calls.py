@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from clisup.client.following import Follower
     from clisup.client.options import EventOptions, SessionOptions
     from clisup.client.session import Session
-    from clisup.rpc.daemon_models import ReloadResult
-    from clisup.rpc.gc_models import GcResult
-    from clisup.rpc.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
-    from clisup.rpc.tool_models import ToolServeResult
+    from clisup.wire.daemon_models import ReloadResult
+    from clisup.wire.gc_models import GcResult
+    from clisup.wire.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
+    from clisup.wire.tool_models import ToolServeResult
 
     _T = TypeVar("_T")
 
@@ -65,7 +65,7 @@ class Calls:
 
     def sessions(self, *, labels: dict[str, str] | None = None, state: str | None = None) -> list[SessionSummary]:
         """All sessions with these labels, newest first; closed ones only for `state="closed"`."""
-        from clisup.rpc.models import SessionListResult
+        from clisup.wire.models import SessionListResult
 
         found: list[SessionSummary] = []
         cursor = None
@@ -182,7 +182,7 @@ class Calls:
 
     def serve_tool_calls(self, session_id: str) -> ToolServeResult:
         """From now on the daemon asks this client for the session's tools: `notifications` gives each `tool/call`."""
-        from clisup.rpc.tool_models import ToolServeResult
+        from clisup.wire.tool_models import ToolServeResult
 
         return self._read(ToolServeResult, "tool/serve", session_id=session_id)
 
@@ -196,25 +196,25 @@ class Calls:
 
     def backends(self) -> list[BackendInfo]:
         """The configured backends, their versions, and why one is not available."""
-        from clisup.rpc.models import BackendInfo
+        from clisup.wire.models import BackendInfo
 
         return self._read(list[BackendInfo], "backend/list")
 
     def backend_env(self, name: str, env: dict[str, str] | None = None) -> BackendEnvResult:
         """What a backend's environment keeps, drops and sets: names and rules, never values."""
-        from clisup.rpc.models import BackendEnvResult
+        from clisup.wire.models import BackendEnvResult
 
         return self._read(BackendEnvResult, "backend/env", name=name, env=env)
 
     def models(self, name: str) -> list[str]:
         """The models that an API backend's provider offers."""
-        from clisup.rpc.models import BackendModelsResult
+        from clisup.wire.models import BackendModelsResult
 
         return list(self._read(BackendModelsResult, "backend/models", name=name).models)
 
     def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
         """What `clisup doctor` finds, of one backend or of all, and of the machine."""
-        from clisup.rpc.models import CheckFinding
+        from clisup.wire.models import CheckFinding
 
         return self._read(list[CheckFinding], "backend/check", name=name, cwd=cwd)
 
@@ -245,14 +245,14 @@ class Calls:
 
     def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
         """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
-        from clisup.rpc.daemon_models import ReloadResult
+        from clisup.wire.daemon_models import ReloadResult
 
         return self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
     def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
         """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
         from clisup.client.answers import read
-        from clisup.rpc.gc_models import GcResult
+        from clisup.wire.gc_models import GcResult
 
         age = {} if older_than_s is None else {"older_than_s": older_than_s}
         return read(GcResult, self.call("daemon/gc", dry_run=dry_run, **age), "daemon/gc")
@@ -260,7 +260,7 @@ class Calls:
     def restart_daemon(self) -> RestartResult:
         """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""
         from clisup.client.answers import read
-        from clisup.rpc.models import RestartResult
+        from clisup.wire.models import RestartResult
 
         return read(RestartResult, self.call("daemon/restart"), "daemon/restart")
 

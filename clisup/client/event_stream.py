@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from clisup.client.answers import Approval, Decision, ends_turn, of_turn
 from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
 from clisup.client.following import Follower
-from clisup.rpc.models import InterruptResult, PromptResult
+from clisup.wire.models import InterruptResult, PromptResult
 
 if TYPE_CHECKING:
     from clisup.client.calls import Calls

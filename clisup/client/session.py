@@ -11,7 +11,7 @@ from clisup.client.event_stream import Events, Turn
 from clisup.client.events import Envelope, envelope_of
 from clisup.client.options import EventOptions, PromptOptions
 from clisup.errors import ClisupError
-from clisup.rpc.models import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.models import InterruptResult, PromptResult, SessionDetail, TurnResult
 
 if TYPE_CHECKING:
     from clisup.client.calls import Calls

@@ -40,7 +40,7 @@ from clisup.host.notify import Notifier
 from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.ops.finding import Finding
-from clisup.rpc.status_models import STATUS_SCHEMA
+from clisup.wire.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
     from clisup.daemon.ops.tracing import Tracing

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from clisup.config.session_spec import SessionSpec
 from clisup.model import events as ev
 from clisup.policy.rate_limit import AccountLimit
-from clisup.rpc import models as m
+from clisup.wire import models as m
 
 __all__ = ["build_models"]
 

@@ -19,7 +19,7 @@ from clisup.model.events import EventBase
 from clisup.model.journal import Source, encode_line, encode_row
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.stretch import Row
-from clisup.rpc.wire import encode_notifications
+from clisup.wire.jsonrpc import encode_notifications
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build

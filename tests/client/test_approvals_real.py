@@ -18,7 +18,7 @@ from clisup.client.answers import Answer, Approval, Decision
 from clisup.client.events import ApprovalResolved
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
-from clisup.rpc.methods import METHODS
+from clisup.wire.methods import METHODS
 
 pytestmark = pytest.mark.skipif("approval/list" not in METHODS, reason="this daemon knows no approvals")
 AGENT = Path(__file__).resolve().parents[1] / "daemon" / "dialogue_agent.py"

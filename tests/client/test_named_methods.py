@@ -17,8 +17,8 @@ from clisup.client.events import Envelope, Notice, UnknownEvent
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, WorldError
 from clisup.model.usage import Usage
-from clisup.rpc import models as m
-from clisup.rpc.methods import METHODS
+from clisup.wire import models as m
+from clisup.wire.methods import METHODS
 
 BOUND_S = 20.0
 ENVELOPE = Envelope(SESSION, 7, "2026-01-01T00:00:00Z", None, "daemon", Notice(code="a", message="b"))

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from clisup.errors import UsageError
 from clisup.model.refusing import PLACE_CHARS, wrong_field
-from clisup.rpc.methods import METHODS
-from clisup.rpc.wire import encode_error
+from clisup.wire.jsonrpc import encode_error
+from clisup.wire.methods import METHODS
 
 SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 

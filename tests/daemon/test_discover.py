@@ -11,7 +11,7 @@ from harness import Harness
 from jsonschema import Draft202012Validator
 
 from clisup.errors import ClisupError
-from clisup.rpc.methods import METHODS
+from clisup.wire.methods import METHODS
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 UNTRIED = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from clisup.daemon.sessions.open_sessions import OpenSessions
 from clisup.daemon.warming import build_models
-from clisup.rpc.models import PromptParams
+from clisup.wire.models import PromptParams
 
 
 def session(name: str, native: str) -> Any:

@@ -16,7 +16,7 @@ from harness import Harness, until
 from pydantic import BaseModel
 from session_probe import SessionProbe
 
-from clisup.rpc import status_models
+from clisup.wire import status_models
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "status.json").read_text())
 

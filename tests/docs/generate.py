@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from clisup.errors import KINDS
 from clisup.model.lifecycle import TRANSITIONS, SessionState
-from clisup.rpc import models
-from clisup.rpc.methods import METHODS
+from clisup.wire import models
+from clisup.wire.methods import METHODS
 from tests import test_docs as reference
 
 ROOT = Path(__file__).resolve().parents[2]

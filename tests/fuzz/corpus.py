@@ -15,7 +15,7 @@ from clisup.model.envelope import encode_event
 from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
 from clisup.model.journal import Source, encode_line, encode_snapshot
 from clisup.model.sessions.ledger import Ledger
-from clisup.rpc.methods import METHODS
+from clisup.wire.methods import METHODS
 from tests.fuzz.mutate import Mutator, Seed, as_line
 
 __all__ = ["MAKERS", "Maker"]

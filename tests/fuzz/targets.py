@@ -24,9 +24,9 @@ from clisup.model.sessions.turn_trace import TurnTrace
 from clisup.policy.environment.scrub_list import parse_list
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import Redactor
-from clisup.rpc.methods import METHODS
-from clisup.rpc.models import PromptParams
-from clisup.rpc.wire import FrameReader, Refusal, Request, encode_error, encode_result
+from clisup.wire.jsonrpc import FrameReader, Refusal, Request, encode_error, encode_result
+from clisup.wire.methods import METHODS
+from clisup.wire.models import PromptParams
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
 

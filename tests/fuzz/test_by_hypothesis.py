@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.backends.claude.rare_frames import RARE
-from clisup.rpc.methods import METHODS
+from clisup.wire.methods import METHODS
 from tests.fuzz.targets import TARGETS
 
 KEYS = ["type", "subtype", "event", "message", "content", "delta", "index", "text", "id", "input", "usage", "is_error", "result",

@@ -11,11 +11,11 @@ from typing import Any, Self
 import pytest
 
 from clisup.backends.claude import decoder as claude_decoder
-from clisup.backends.claude.adapter import stretch as claude_stretch
+from clisup.backends.claude import stretch as claude_stretch
 from clisup.backends.claude.frames import SAID, TextDelta
 from clisup.daemon.sessions import recorder
 from clisup.model.lines import framing
-from clisup.rpc import wire
+from clisup.wire import jsonrpc as wire
 from tests.fuzz import run
 from tests.fuzz.atoms import giants
 from tests.fuzz.corpus import MAKERS

@@ -15,7 +15,7 @@ OWN_LATER = (
     "clisup.daemon.ops.doctor",
     "clisup.daemon.ops.metrics",
     "clisup.daemon.ops.tracing",
-    "clisup.rpc.openrpc",
+    "clisup.wire.openrpc",
     "clisup.ops.env_names",
 )
 STDLIB_LATER = ("asyncio", "ssl", "_ssl", "_hashlib", "importlib.metadata", "email", "zipfile", "difflib")

@@ -1,1 +1,1 @@
-"""Tests of clisup.rpc; a package, so that a file may have the name of one elsewhere."""
+"""Tests of clisup.wire; a package, so that a file may have the name of one elsewhere."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from clisup.config.model import TimeoutsConfig
-from clisup.rpc import models
-from clisup.rpc.methods import METHODS, Method, Role
+from clisup.wire import models
+from clisup.wire.methods import METHODS, Method, Role
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 SMALLEST: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.rpc.wire import (
+from clisup.wire.jsonrpc import (
     Answer,
     FrameReader,
     Refusal,

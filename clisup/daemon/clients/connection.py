@@ -26,9 +26,7 @@ from clisup.host.peers import Peer
 from clisup.model.events import Actor
 from clisup.model.refusing import wrong_field
 from clisup.ops.figures import OTHER, Figures
-from clisup.rpc.methods import METHODS
-from clisup.rpc.models import Params
-from clisup.rpc.wire import (
+from clisup.wire.jsonrpc import (
     Answer,
     FrameReader,
     Refusal,
@@ -38,6 +36,8 @@ from clisup.rpc.wire import (
     encode_request,
     encode_result,
 )
+from clisup.wire.methods import METHODS
+from clisup.wire.models import Params
 
 if TYPE_CHECKING:
     from clisup.daemon.tools.calls import ToolDesk

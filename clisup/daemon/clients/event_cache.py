@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from clisup.rpc.wire import encode_notifications
+from clisup.wire.jsonrpc import encode_notifications
 
 __all__ = ["PAGES_BYTES", "PIECE_BYTES", "SESSION_BYTES", "SHELF_BYTES", "Recent", "Shelf"]
 

@@ -27,13 +27,13 @@ from clisup.model.journal import event_type
 from clisup.model.lifecycle import SessionState
 from clisup.policy.environment.scrub import held_back
 from clisup.policy.open_calls import MAX_OPEN_CALLS
-from clisup.rpc import daemon_models as d
-from clisup.rpc import models as m
-from clisup.rpc import tool_models as t
-from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
-from clisup.rpc.gc_models import GcParams
-from clisup.rpc.methods import METHODS, PROTOCOL_VERSION
-from clisup.rpc.note_models import NoteParams
+from clisup.wire import daemon_models as d
+from clisup.wire import models as m
+from clisup.wire import tool_models as t
+from clisup.wire.budget_models import SetBudgetParams, SetBudgetResult
+from clisup.wire.gc_models import GcParams
+from clisup.wire.methods import METHODS, PROTOCOL_VERSION
+from clisup.wire.note_models import NoteParams
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
@@ -76,7 +76,7 @@ class _Handlers:
 
     async def rpc_discover(self, connection: Connection, params: m.Empty) -> bytes:
         if self._openrpc is None:
-            from clisup.rpc.openrpc import document, models_of  # a daemon that nobody asks does not load it
+            from clisup.wire.openrpc import document, models_of  # a daemon that nobody asks does not load it
 
             for model in models_of(METHODS):
                 model.model_rebuild()  # here, not in the thread: a request may be about to do the same

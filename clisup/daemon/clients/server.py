@@ -19,7 +19,7 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.peers import Peer, comes_from, own_uids, peer_of
 from clisup.ops.figures import Figures
 from clisup.policy.fair_queue import Share
-from clisup.rpc.wire import encode_error
+from clisup.wire.jsonrpc import encode_error
 
 __all__ = ["Server"]
 

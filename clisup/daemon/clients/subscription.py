@@ -22,7 +22,7 @@ from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.sessions.recorder import Recorder, Watchers
 from clisup.host.journal_reader import JournalReader
 from clisup.model.journal import event_type
-from clisup.rpc.wire import encode_notification, encode_notifications
+from clisup.wire.jsonrpc import encode_notification, encode_notifications
 
 __all__ = ["EventFilter", "Subscription"]
 

@@ -10,7 +10,7 @@ from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import UsageError
 from clisup.host.cursor_store import Cursor
 from clisup.policy.cursors import begin_after
-from clisup.rpc import models as m
+from clisup.wire import models as m
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager

@@ -20,7 +20,7 @@ from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sizes import look_at
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
-from clisup.rpc.gc_models import GcFailure, GcItem, GcParams, GcResult
+from clisup.wire.gc_models import GcFailure, GcItem, GcParams, GcResult
 
 __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
 

@@ -27,7 +27,7 @@ from clisup.host.session_dir import SessionDir
 from clisup.host.stored_sessions import StoredSession
 from clisup.host.stored_sizes import look_at
 from clisup.policy.retention import Part
-from clisup.rpc.gc_models import GcParams
+from clisup.wire.gc_models import GcParams
 
 __all__ = ["clear_alone"]
 

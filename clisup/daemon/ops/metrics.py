@@ -32,7 +32,7 @@ from clisup.ops.figures import Histogram
 from clisup.ops.metrics import METRICS, Metric, Rows, unit_of
 from clisup.policy.rate_limit import epoch
 from clisup.policy.storage_health import StorageState
-from clisup.rpc.daemon_models import MetricsFormat
+from clisup.wire.daemon_models import MetricsFormat
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon

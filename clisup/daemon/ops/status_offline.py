@@ -25,7 +25,7 @@ from clisup.host.tree_memory import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import limits_of, told, used_of
 from clisup.model.sessions.totals import totals_of
-from clisup.rpc.status_models import STATUS_SCHEMA
+from clisup.wire.status_models import STATUS_SCHEMA
 
 __all__ = [
     "UNFINISHED",

@@ -9,7 +9,7 @@ from clisup.daemon.backends import Backend
 from clisup.daemon.tools.bridge_config import check_brought
 from clisup.errors import UsageError, WorldError
 from clisup.policy.versions import in_range
-from clisup.rpc.models import SessionNewParams
+from clisup.wire.models import SessionNewParams
 
 __all__ = ["check_capabilities", "check_cwd", "check_live"]
 

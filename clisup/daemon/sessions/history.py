@@ -15,7 +15,7 @@ from clisup.host.transcript_copies import CopyInProgress, write_session
 from clisup.host.transcripts import find_transcript
 from clisup.model.events import Actor, SessionSeeded
 from clisup.model.prompts.history import open_calls
-from clisup.rpc.models import SessionNewParams
+from clisup.wire.models import SessionNewParams
 
 __all__ = ["Seeding", "check_history_of"]
 

@@ -9,7 +9,7 @@ from clisup.errors import UsageError
 from clisup.model.envelope import writable
 from clisup.model.events import Actor, Notice
 from clisup.model.lifecycle import SessionState
-from clisup.rpc.note_models import NoteParams, NoteResult
+from clisup.wire.note_models import NoteParams, NoteResult
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -11,7 +11,7 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
 from clisup.model.sessions.budget import ENDING
-from clisup.rpc.models import PromptParams, PromptResult
+from clisup.wire.models import PromptParams, PromptResult
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -43,7 +43,7 @@ from clisup.host.transcript_copies import CopyInProgress
 from clisup.model.events import Actor, SessionForked, SessionSeeded
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.totals import totals_of
-from clisup.rpc.models import SessionForkParams, SessionNewParams
+from clisup.wire.models import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
 

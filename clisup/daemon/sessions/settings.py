@@ -12,7 +12,7 @@ from clisup.backends.base import Control, ControlAnswer
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, Notice
-from clisup.rpc.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
+from clisup.wire.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -21,14 +21,14 @@ from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState
 from clisup.model.refusing import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
-from clisup.rpc.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
+from clisup.wire.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clisup.daemon.sessions.registry import Manager
     from clisup.daemon.sessions.session import Session
-    from clisup.rpc.wire import Answer
+    from clisup.wire.jsonrpc import Answer
 
 __all__ = ["ToolDesk", "ToolServer", "answer_json", "desk_of_token", "serve_tools", "tool_answer"]
 

@@ -15,12 +15,12 @@ from pydantic import BaseModel
 
 import clisup
 from clisup.errors import KINDS
-from clisup.rpc import models as m
-from clisup.rpc.schemas import BY_HAND, Asked, GapParams, JsonSchema, schemas_of
-from clisup.rpc.tool_models import ToolCallParams, ToolCancelledParams
+from clisup.wire import models as m
+from clisup.wire.schemas import BY_HAND, Asked, GapParams, JsonSchema, schemas_of
+from clisup.wire.tool_models import ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
-    from clisup.rpc.methods import Method
+    from clisup.wire.methods import Method
 
 __all__ = ["document", "errors_of", "models_of"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from clisup.rpc.models import Params, Result
+from clisup.wire.models import Params, Result
 
 __all__ = ["OLDER_THAN_S", "GcFailure", "GcItem", "GcParams", "GcResult", "Kind"]
 

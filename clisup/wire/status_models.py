@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from clisup.model.events import TurnOutcome
-from clisup.rpc.models import BackendInfo, Result, SessionSummary
+from clisup.wire.models import BackendInfo, Result, SessionSummary
 
 __all__ = [
     "STATUS_SCHEMA",

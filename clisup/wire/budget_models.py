@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clisup.model.sessions.budget import Budget
-from clisup.rpc.models import Params, Result, SessionId
+from clisup.wire.models import Params, Result, SessionId
 
 __all__ = ["SetBudgetParams", "SetBudgetResult"]
 

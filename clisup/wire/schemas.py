@@ -16,8 +16,8 @@ from pydantic_core import core_schema
 
 from clisup.model.envelope import Envelope
 from clisup.model.events import EventBase
-from clisup.rpc import models as m
-from clisup.rpc.status_models import StatusResult
+from clisup.wire import models as m
+from clisup.wire.status_models import StatusResult
 
 __all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of", "status_schema"]
 

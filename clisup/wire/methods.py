@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from clisup.rpc import daemon_models as d
-from clisup.rpc import models as m
-from clisup.rpc import tool_models as t
-from clisup.rpc.budget_models import SetBudgetParams, SetBudgetResult
-from clisup.rpc.gc_models import GcParams, GcResult
-from clisup.rpc.note_models import NoteParams, NoteResult
-from clisup.rpc.status_models import StatusResult
+from clisup.wire import daemon_models as d
+from clisup.wire import models as m
+from clisup.wire import tool_models as t
+from clisup.wire.budget_models import SetBudgetParams, SetBudgetResult
+from clisup.wire.gc_models import GcParams, GcResult
+from clisup.wire.note_models import NoteParams, NoteResult
+from clisup.wire.status_models import StatusResult
 
 __all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
 

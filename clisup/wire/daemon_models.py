@@ -1,4 +1,4 @@
-"""Params and results of what one asks of the daemon itself; the others are in `clisup.rpc.models`."""
+"""Params and results of what one asks of the daemon itself; the others are in `clisup.wire.models`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from clisup.config.keys import Effect
-from clisup.rpc.models import Params, Result, SessionId
+from clisup.wire.models import Params, Result, SessionId
 
 
 class ShutdownParams(Params):

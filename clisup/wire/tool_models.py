@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from clisup.model.prompts.tool_spec import ToolSpec
-from clisup.rpc.models import Params, Result, SaidBlock, SessionId
+from clisup.wire.models import Params, Result, SaidBlock, SessionId
 
 __all__ = [
     "AnswerParams",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from clisup.rpc.models import Params, Result, SessionId
+from clisup.wire.models import Params, Result, SessionId
 
 __all__ = ["MAX_DATA_BYTES", "MAX_MESSAGE_BYTES", "NoteParams", "NoteResult"]
 
