@@ -31,17 +31,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.backends": RULES | {"clisup"},  # its version alone, which a protocol asks for
     "clisup.wire": RULES | {"clisup"},  # its version alone, which the OpenRPC document tells
     "clisup.host": RULES | SHARED | {"clisup.keeper"},  # the keeper's file is only found, never run here
-    "clisup.daemon": RULES | SHARED | {"clisup.host", "clisup.backends", "clisup.wire"},
+    "clisup.store": RULES | SHARED | {"clisup.host"},
+    "clisup.daemon": RULES | SHARED | {"clisup.host", "clisup.store", "clisup.backends", "clisup.wire"},
     # The composition root of the commands that work without a daemon; of the daemon it takes the configured backends and the places.
     "clisup.recordings": RULES
     | SHARED
-    | {"clisup.host", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
+    | {"clisup.host", "clisup.store", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
     "clisup.installing": RULES | SHARED | {"clisup.host"},
     # As recordings: what a command collects, with a daemon or in the place of one.
     "clisup.bundle": RULES
     | SHARED
-    | {"clisup.host", "clisup.client", "clisup.daemon.ops.offline", "clisup.daemon.backends", "clisup.daemon.start"}
+    | {
+        "clisup.host",
+        "clisup.store",
+        "clisup.client",
+        "clisup.daemon.ops.offline",
+        "clisup.daemon.backends",
+        "clisup.daemon.start",
+    }
     | {"clisup.recordings"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
@@ -66,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.ops.status_offline",
         "clisup.daemon.ops.cleanup_offline",
         "clisup.daemon.ops.config_view",
-        "clisup.host.carrying",  # what a daemon does before it loads anything else
+        "clisup.host.process.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
         "clisup.config.keys",
         "clisup.config.schema",
@@ -88,16 +96,17 @@ MODEL_LAYER: dict[str, set[str]] = {
 WHOLE_MODEL_LAYER = {"clisup.llm", "clisup.llm.blocking"}  # they give all of it: its names, and their blocking twins
 THIRD_PARTY: dict[str, set[str]] = {
     # part of clisup -> what it may import from outside the standard library; what is not here: nothing
-    **dict.fromkeys(
-        ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config"), {"pydantic", "pydantic_core", "msgspec"}
-    ),
+    "clisup.model": {"pydantic", "pydantic_core", "msgspec"},
+    "clisup.policy": {"pydantic", "pydantic_core", "msgspec"},
+    "clisup.ops": {"pydantic", "pydantic_core", "msgspec"},
+    "clisup.config": {"pydantic", "pydantic_core", "msgspec"},
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.wire": {"pydantic", "pydantic_core"},
     "clisup.wire.jsonrpc": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
     "clisup.host": {"trio", "structlog", "psutil"},
-    "clisup.host.session_dir": {"msgspec"},  # prompts may be long
-    "clisup.host.keepers": {"msgspec"},  # each line of a CLI is told of in one message
-    "clisup.host.lean_imports": {"pydantic"},  # which loads all of it that a start needs
+    "clisup.store.session_dir": {"msgspec"},  # prompts may be long
+    "clisup.host.process.keepers": {"msgspec"},  # each line of a CLI is told of in one message
+    "clisup.host.process.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.ops.metrics": {"prometheus_client"},
@@ -165,12 +174,12 @@ CLOCKS = {
 }
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
-    "clisup.host.executables",
-    "clisup.host.journal_tail",
-    "clisup.host.keepers",
-    "clisup.host.service_manager",
-    "clisup.host.systemd",
-    "clisup.host.trial",
+    "clisup.host.process.executables",
+    "clisup.host.systemd.journal_tail",
+    "clisup.host.process.keepers",
+    "clisup.host.systemd.service_manager",
+    "clisup.host.systemd.service",
+    "clisup.host.process.trial",
 }
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
@@ -183,8 +192,8 @@ SPAWN_ELSEWHERE = {
     "clisup.keeper.keeper": "it is what starts the CLIs",
     "clisup.cli.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
-RE_EXECUTES = {"clisup.host.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
-ENVIRON_FILES = {"clisup.host.carrying"}
+RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
+ENVIRON_FILES = {"clisup.host.process.carrying"}
 MAX_FUNCTION, MAX_FILE = 50, 500
 LONG_FILES = {"clisup.keeper.keeper": "one file by design: `python -I -S` finds no module beside it"}
 
@@ -378,7 +387,7 @@ def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
         if module.part in side and module.name not in ENVIRON_FILES
         for line in used(module, {"os": {"environ", "getenv", "environb", "putenv"}})
     ]
-    report(found, "the environment comes from host/carrying.py as a mapping:")
+    report(found, "the environment comes from host/process/carrying.py as a mapping:")
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

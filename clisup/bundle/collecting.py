@@ -22,12 +22,12 @@ from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.config_file import read_config
-from clisup.host.journal_tail import journal_tail
-from clisup.host.session_dir import SessionDir, list_sessions
-from clisup.host.state_listing import state_listing
+from clisup.host.systemd.journal_tail import journal_tail
 from clisup.policy.secrets.redact import Redactor, redacted
 from clisup.policy.secrets.secret_arguments import secret_arguments
 from clisup.recordings.taking import find_session
+from clisup.store.session_dir import SessionDir, list_sessions
+from clisup.store.state_listing import state_listing
 
 __all__ = ["Wish", "collect"]
 

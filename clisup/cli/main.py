@@ -72,7 +72,7 @@ def _run(args: list[str]) -> int:
 
         if (flags := parse_serve(args[1:])) is not None:
             if args == sys.argv[1:]:  # a process of its own, and no call of ours
-                from clisup.host.carrying import can_carry, carry_environment_over
+                from clisup.host.process.carrying import can_carry, carry_environment_over
 
                 if can_carry():
                     carry_environment_over(args)  # first of all: what is imported before it is imported twice

@@ -30,15 +30,15 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
-from clisup.host.activation import ACTIVATED
 from clisup.host.config_file import ConfigFile
-from clisup.host.hardening import let_hangups_in
-from clisup.host.listener import bind_listener, claim_socket, take_lock
 from clisup.host.locks import FileLock
 from clisup.host.log import LOG
-from clisup.host.notify import Notifier
-from clisup.host.own_process import give_back_memory, open_descriptors, resident_bytes
+from clisup.host.process.hardening import let_hangups_in
+from clisup.host.process.own_process import give_back_memory, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
+from clisup.host.sockets.activation import ACTIVATED
+from clisup.host.sockets.listener import bind_listener, claim_socket, take_lock
+from clisup.host.systemd.notify import Notifier
 from clisup.ops.finding import Finding
 from clisup.wire.status_models import STATUS_SCHEMA
 
@@ -262,7 +262,7 @@ class Daemon:
                     await self._heed(number)
 
     async def _heed(self, number: int) -> None:
-        from clisup.host.systemd import restart_job  # what it asks systemd with is not for the start
+        from clisup.host.systemd.service import restart_job  # what it asks systemd with is not for the start
 
         first = self._stop_mode is None or self.succession.due
         back = first and number == signal.SIGTERM and await restart_job(self.succession.env)

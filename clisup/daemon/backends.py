@@ -21,8 +21,15 @@ from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.config.api_settings import API_KEYS, API_KINDS
 from clisup.config.model import BackendConfig, Config
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
-from clisup.host.executables import Executable, VersionProbe, ask, find_executable, find_worker, missing_packages
 from clisup.host.log import LOG
+from clisup.host.process.executables import (
+    Executable,
+    VersionProbe,
+    ask,
+    find_executable,
+    find_worker,
+    missing_packages,
+)
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
 from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration

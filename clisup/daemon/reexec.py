@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
-from clisup.host.carrying import Carried
-from clisup.host.trial import try_start
+from clisup.host.process.carrying import Carried
+from clisup.host.process.trial import try_start
 
 __all__ = ["Succession"]
 

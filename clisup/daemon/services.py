@@ -11,15 +11,15 @@ from clisup.daemon.limits.running_slots import Slots
 from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.memory import MemoryLook
 from clisup.daemon.runs.keeper_starts import KeeperStarts
+from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.concurrent_writers import WriterLooks
 from clisup.daemon.sessions.live import LivePool
 from clisup.daemon.sessions.open_sessions import OpenSessions
 from clisup.daemon.sessions.recorder import Watcher, Watchers
 from clisup.daemon.storage import Storage
-from clisup.host.cgroups import CgroupHome
-from clisup.host.orphans import Orphans
 from clisup.host.price_list import built_in_prices
+from clisup.host.process.cgroups import CgroupHome
 from clisup.ops.figures import Figures
 from clisup.policy.prices import PriceTable
 

@@ -20,8 +20,8 @@ from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
 from clisup.errors import ConfigurationError
 from clisup.host import clock
-from clisup.host.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet, Record, StderrSender
+from clisup.host.systemd.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
 from clisup.ops.journald_entry import encode_entry, entry_of
 from clisup.ops.log_events import LOG_EVENTS
 from clisup.ops.log_rate import LogRate

@@ -332,7 +332,7 @@ def descendants(root: int) -> list[Stat]:
 
 
 def comes_from(pid: int, roots: tuple[int, ...]) -> bool:
-    """Tell whether `pid` is one of `roots` or may have been started by one. This is the rule of clisup/host/peers.py."""
+    """Tell whether `pid` is one of `roots` or may have been started by one. This is the rule of clisup/host/sockets/peers.py."""
     for _ in range(DEPTH_MAX):
         marked = is_marked(pid) if pid > 0 else None
         if pid <= 0 or pid in roots or marked:

@@ -13,9 +13,6 @@ from clisup.config.model import Config
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend, Backends
 from clisup.errors import UsageError, WorldError
-from clisup.host.session_dir import RunDir, SessionDir, list_sessions
-from clisup.host.spool import ends_text, read_range, spool_size
-from clisup.host.stored_records import stored_records
 from clisup.model.events import EventBase
 from clisup.model.sessions.turn_facts import TurnBook, TurnFacts, seconds_between
 from clisup.model.usage import NO_USAGE
@@ -23,6 +20,9 @@ from clisup.model.verdict import exit_from_file
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import MIN_LENGTH
 from clisup.recordings.files import LARGEST
+from clisup.store.session_dir import RunDir, SessionDir, list_sessions
+from clisup.store.spool import ends_text, read_range, spool_size
+from clisup.store.stored_records import stored_records
 
 __all__ = ["Machine", "Taken", "Wish", "find_session", "take"]
 

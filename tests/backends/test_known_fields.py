@@ -9,8 +9,8 @@ import pytest
 from clisup.backends.base import fields_of
 from clisup.backends.registry import get_adapter
 from clisup.backends.registry import kinds as registered
-from clisup.host.drift_store import known_fields
 from clisup.ops.drift import FrameSample
+from clisup.store.drift_store import known_fields
 from tests.backends.known_fields import TARGET, kinds, text_of
 from tests.backends.recorded import PATHS, Recording, name_of
 

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.host.carrying import clean_environment
+from clisup.host.process.carrying import clean_environment
 from tests.bench.figures import Figure, figure
 from tests.bench.place import PATIENCE_S, Place
 from tests.bench.setting import Setting

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.host.keepers import compile_keeper
+from clisup.host.process.keepers import compile_keeper
 from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end, prompt_of

@@ -20,8 +20,8 @@ def _rewind() -> None:
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
     from clisup.daemon.runs import run
-    from clisup.host.spool import spool_size
     from clisup.model.sessions.ledger import Turn
+    from clisup.store.spool import spool_size
 
     begin = run.Run.__init__
     skipped: dict[int, int] = {}

@@ -21,7 +21,7 @@ from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire, pauses
 from zygote import Forked, Zygote
 
-from clisup.host.cgroups import CgroupHome, remove
+from clisup.host.process.cgroups import CgroupHome, remove
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 DEFAULTS: dict[str, Any] = {

@@ -14,8 +14,6 @@ from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Entry, Item, Recorder
 from clisup.daemon.sessions.turn_recorder import Place
-from clisup.host.drift_store import known_fields
-from clisup.host.session_dir import RunDir
 from clisup.model.events import (
     ApprovalRequested,
     ProcessStarted,
@@ -30,6 +28,8 @@ from clisup.ops.drift import FrameSample
 from clisup.policy.ladder import ladder_for
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.watchdog import Timeouts
+from clisup.store.drift_store import known_fields
+from clisup.store.session_dir import RunDir
 
 __all__ = ["LoneRun"]
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from clisup.daemon.sessions.recorder import Recorder
-from clisup.host.session_dir import SessionDir
+from clisup.store.session_dir import SessionDir
 
 SESSION = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 

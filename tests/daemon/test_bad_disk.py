@@ -18,7 +18,7 @@ from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
 from clisup.host.failpoints import VARIABLE
-from clisup.host.journal_store import JournalStore
+from clisup.store.journal_store import JournalStore
 
 WORDS = {"ENOSPC": "full", "EDQUOT": "full", "EROFS": "read_only", "EIO": "failing"}
 SCRIPT = "@stream 250 200\n@huge 3000\nbye"

@@ -17,9 +17,9 @@ from clisup.daemon.sessions.session import Session
 from clisup.daemon.tools.bridge_config import SLACK_S
 from clisup.daemon.tools.calls import desk_of_token
 from clisup.errors import UsageError
-from clisup.host import session_dir
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
+from clisup.store import session_dir
 from clisup.wire.models import SessionNewParams
 
 CONFIG = {"daemon": {"tool_timeout_s": 30, "tool_wait_s": 5}, "backends": {"demo": {}}}

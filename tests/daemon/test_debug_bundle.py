@@ -19,8 +19,8 @@ from test_canaries import CANARY, CONFIG, play, secrets_in
 from clisup.bundle import collecting, sessions
 from clisup.config.model import parse_config
 from clisup.host.files import write_json
-from clisup.host.session_dir import SessionDir
 from clisup.model.journal import encode_line
+from clisup.store.session_dir import SessionDir
 
 WORDS = ("prompt", "tool-input", "tool-result", "stderr", "answer", "system")
 SECRET = [name for name in CANARY if name not in (*WORDS, "odd-frame", "argument")]

@@ -21,11 +21,11 @@ from commands import Done, environment, run
 from harness import Harness, until
 from session_probe import SessionProbe
 
+from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import Clearing
 from clisup.daemon.ops.cleanup_offline import clear_alone
+from clisup.daemon.ops.garbage import Garbage
 from clisup.errors import ClisupError
-from clisup.host import garbage
-from clisup.host.garbage import Garbage
 
 OLD = time.time() - 40 * 86_400
 Serve = Callable[..., Harness]

@@ -13,7 +13,7 @@ from clisup.config.model import LimitsConfig
 from clisup.daemon.runs import watchdog as guard_module
 from clisup.daemon.runs.watchdog import Guard
 from clisup.host import clock
-from clisup.host.evidence import Evidence
+from clisup.host.process.evidence import Evidence
 from clisup.model.events import EventBase, ToolResult, ToolUse, WatchdogNotice
 from clisup.policy.ladder import Ladder
 from clisup.policy.watchdog import PhaseTracker, Timeouts

@@ -14,8 +14,8 @@ from clisup.daemon.runs.pace import Pace, TimeSlice
 from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
-from clisup.host.spool import READ_CHUNK
 from clisup.policy.secrets.redact import Redactor
+from clisup.store.spool import READ_CHUNK
 
 
 class _Owner:

@@ -18,7 +18,7 @@ import clisup.keeper
 from clisup.daemon.runs import keeper_link as leash_module
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.host import clock
-from clisup.host.session_dir import RunDir
+from clisup.store.session_dir import RunDir
 
 LIMIT_S = 20.0
 # Read and not imported: the keeper's file puts lighter modules in the places of some of the standard library's.

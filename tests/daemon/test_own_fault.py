@@ -15,9 +15,9 @@ from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions import session as session_module
 from clisup.daemon.sessions.registry import Manager
-from clisup.host.cgroups import CgroupHome
-from clisup.host.session_dir import RunDir
+from clisup.host.process.cgroups import CgroupHome
 from clisup.model.events import Actor
+from clisup.store.session_dir import RunDir
 from clisup.wire.models import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0

@@ -20,10 +20,10 @@ from wire import Wire
 from clisup.config.model import RetentionConfig
 from clisup.daemon.ops.retention import Retention, parts_of
 from clisup.errors import ClisupError, WorldError
-from clisup.host.journal_store import JournalStore
-from clisup.host.session_dir import SessionDir
-from clisup.host.stored_sizes import Segment, Stored
 from clisup.policy.retention import Part, expired
+from clisup.store.journal_store import JournalStore
+from clisup.store.session_dir import SessionDir
+from clisup.store.stored_sizes import Segment, Stored
 
 SMALL = {"segment_bytes": 65536}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness import Harness, until
 
-from clisup.host.keepers import compile_keeper
+from clisup.host.process.keepers import compile_keeper
 
 pytestmark = [
     pytest.mark.cold,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import Harness, until
 
-from clisup.host.cgroups import CgroupHome
+from clisup.host.process.cgroups import CgroupHome
 
 needs_cgroup = pytest.mark.skipif(not CgroupHome.find().available, reason="no cgroup v2 can be made here")
 BUSY = "while :; do :; done"

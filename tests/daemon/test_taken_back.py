@@ -17,8 +17,8 @@ from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
 from clisup.errors import ClisupError
-from clisup.host.session_dir import SessionDir
 from clisup.model.events import Actor
+from clisup.store.session_dir import SessionDir
 from clisup.wire.models import PromptParams, SessionForkParams, SessionNewParams
 
 ME = Actor(uid=0, pid=1)

@@ -16,8 +16,8 @@ from wire import Wire
 from clisup.config.model import Config
 from clisup.daemon.tools.calls import ToolDesk
 from clisup.errors import ClisupError
-from clisup.host.session_dir import BroughtTools
 from clisup.policy.open_calls import MAX_OPEN_CALLS
+from clisup.store.session_dir import BroughtTools
 
 ADD = {"name": "add", "description": "Adds two numbers.", "input_schema": {"type": "object"}}
 SLOW = {"name": "slow", "input_schema": {"type": "object"}, "timeout_s": 0.2}

@@ -25,8 +25,8 @@ from clisup.config.model import TracingConfig
 from clisup.daemon import start
 from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
-from clisup.host.carrying import Carried, carried_file, clean_environment
 from clisup.host.otlp import readable, resource_of
+from clisup.host.process.carrying import Carried, carried_file, clean_environment
 from clisup.ops.figures import Figures
 from clisup.ops.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 

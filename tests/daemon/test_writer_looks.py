@@ -12,7 +12,7 @@ import trio.testing
 
 from clisup.daemon.sessions import concurrent_writers as native_guard
 from clisup.daemon.sessions.concurrent_writers import WriterLooks
-from clisup.host.native_writers import OwnProcesses, Question
+from clisup.host.process.native_writers import OwnProcesses, Question
 
 
 class Looks:

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.host import carrying
+from clisup.host.process import carrying
 
 WORDS = st.binary(max_size=40).map(os.fsdecode)
 """Whatever a variable may hold, and more: bytes that are no UTF-8, quotes, control characters."""
 # Stands in for `python -m clisup`: carries the environment over, and says what is left where.
 CHILD = """
 import json, os, sys
-from clisup.host import carrying
+from clisup.host.process import carrying
 executed = os.execve
 def execve(path, argv, env):
     executed(path, [path, "-P", __file__, *argv[argv.index("clisup") + 1:]], env)
@@ -93,7 +93,7 @@ def test_the_directory_that_the_daemon_is_started_in_brings_no_code(tmp_path: Pa
     (tmp_path / "clisup").mkdir()
     (tmp_path / "clisup" / "__init__.py").write_text("print('evil')")
     (tmp_path / "json.py").write_text("print('evil')")
-    code = "from clisup.host.carrying import carry_environment_over as carry; carry(['version'])"
+    code = "from clisup.host.process.carrying import carry_environment_over as carry; carry(['version'])"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert "evil" not in done.stdout
@@ -141,7 +141,7 @@ def test_the_first_process_loads_next_to_nothing() -> None:
     loaded = done.stdout.split()
     assert {name for name in loaded if name.startswith("clisup")} == {
         "clisup", "clisup.cli", "clisup.cli.main", "clisup.cli.streams", "clisup.cli.serve_arguments",
-        "clisup.host", "clisup.host.carrying",
+        "clisup.host", "clisup.host.process", "clisup.host.process.carrying",
     }  # fmt: skip
     assert not {"typing", "json", "re", "click", "ctypes", "socket", "platform", "trio"} & set(loaded)
 

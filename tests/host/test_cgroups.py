@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host import cgroups
-from clisup.host.cgroups import CgroupHome
+from clisup.host.process import cgroups
+from clisup.host.process.cgroups import CgroupHome
 
 HOME = CgroupHome.find()
 needs_cgroup = pytest.mark.skipif(

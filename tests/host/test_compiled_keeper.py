@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host import keepers
-from clisup.host.keepers import compile_keeper
+from clisup.host.process import keepers
+from clisup.host.process.keepers import compile_keeper
 
 
 def test_what_a_daemon_before_has_compiled_is_used_again(tmp_path: Path) -> None:

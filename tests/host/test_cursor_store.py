@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import UsageError, WorldError
-from clisup.host import cursor_store
-from clisup.host.cursor_store import CursorStore
 from clisup.host.failpoints import arm
+from clisup.store import cursor_store
+from clisup.store.cursor_store import CursorStore
 
 A, B = (f"0d9c1c1e-0000-4000-8000-00000000000{n}" for n in "ab")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clisup.host.evidence import Evidence, Work, look
+from clisup.host.process.evidence import Evidence, Work, look
 
 LIMIT_S = 20.0
 

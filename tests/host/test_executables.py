@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from clisup.errors import WorldError
-from clisup.host import executables
-from clisup.host.executables import Answer, Executable, VersionProbe, ask, find_executable, find_worker
+from clisup.host.process import executables
+from clisup.host.process.executables import Answer, Executable, VersionProbe, ask, find_executable, find_worker
 
 ENV = {"PATH": os.environ["PATH"]}
 

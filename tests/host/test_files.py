@@ -13,7 +13,7 @@ from clisup.errors import ConfigurationError, WorldError
 from clisup.host.clock import age_of, boot_id, monotonic, timestamp
 from clisup.host.config_file import read_config
 from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
-from clisup.host.transcripts import transcript_exists
+from clisup.store.transcripts import transcript_exists
 
 
 def test_a_file_is_replaced_whole_and_leaves_no_scratch(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host import garbage
-from clisup.host.session_dir import RunDir, SessionDir
-from clisup.host.stored_sizes import look_at
+from clisup.daemon.ops import garbage
+from clisup.store.session_dir import RunDir, SessionDir
+from clisup.store.stored_sizes import look_at
 
 
 def bound(path: Path, *, listens: bool = False) -> socket.socket:

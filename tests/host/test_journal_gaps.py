@@ -11,11 +11,11 @@ import pytest
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import arm
-from clisup.host.journal_reader import READ_CHUNK, Gap, JournalReader
-from clisup.host.journal_store import JournalStore
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
+from clisup.store.journal_reader import READ_CHUNK, Gap, JournalReader
+from clisup.store.journal_store import JournalStore
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +229,7 @@ def test_what_a_failed_write_has_left_is_read_by_nobody(tmp_path: Path, monkeypa
 
     arm("journal.mend=EIO@1")
     with monkeypatch.context() as patched:
-        patched.setattr("clisup.host.journal_store.os.write", torn)
+        patched.setattr("clisup.store.journal_store.os.write", torn)
         with pytest.raises(WorldError):
             store.append([line(seq, "longer") for seq in (3, 4, 5)], 3)
         assert [event.seq for event in reader.read()] == [1, 2] and reader.read() == []

@@ -15,11 +15,11 @@ import pytest
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import arm
-from clisup.host.journal_reader import near
-from clisup.host.journal_store import MAX_UNSYNCED, JournalStore
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
+from clisup.store.journal_reader import near
+from clisup.store.journal_store import MAX_UNSYNCED, JournalStore
 
 SEGMENT = 64 * 1024 * 1024
 

@@ -14,8 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
 
-from clisup.host.journald import JournalSocket, is_journal_stream
 from clisup.host.log_outlet import Outlet
+from clisup.host.systemd.journald import JournalSocket, is_journal_stream
 from clisup.ops.journald_entry import encode_entry, entry_of
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clisup.host.carrying import clean_environment
+from clisup.host.process.carrying import clean_environment
 
 LATER = ("rich", "psutil", "click", "textual", "prometheus_client", "opentelemetry", "jsonschema")
 OWN_LATER = (
@@ -19,7 +19,7 @@ OWN_LATER = (
     "clisup.ops.env_names",
 )
 STDLIB_LATER = ("asyncio", "ssl", "_ssl", "_hashlib", "importlib.metadata", "email", "zipfile", "difflib")
-LEAN = "import sys\nfrom clisup.host.lean_imports import import_lean\nimport_lean()\n"
+LEAN = "import sys\nfrom clisup.host.process.lean_imports import import_lean\nimport_lean()\n"
 START = f"""{LEAN}
 import clisup.daemon.app, clisup.daemon.backends, clisup.host.config_file, clisup.host.credentials
 from clisup.config.model import parse_config
@@ -83,14 +83,16 @@ def test_hashes_are_the_same_without_openssl() -> None:
 
 def test_a_python_that_leaves_hashes_to_openssl_keeps_it() -> None:
     """Fedora's has no `_md5`, and says so on stderr where `hashlib` does without OpenSSL."""
-    code = "import clisup.host.lean_imports as lean; lean.find_spec = lambda name: None if name == '_md5' else 1\n"
+    code = (
+        "import clisup.host.process.lean_imports as lean; lean.find_spec = lambda name: None if name == '_md5' else 1\n"
+    )
     assert run(code + LEAN + "import hashlib; print('_hashlib' in sys.modules)") == "True\n"
 
 
 @pytest.mark.parametrize("asking", ["from asyncio import sleep", "import asyncio; asyncio.sleep"])
 def test_a_package_that_asks_while_it_is_imported_is_answered(asking: str) -> None:
     code = (
-        "import sys, types, clisup.host.lean_imports as lean\n"
+        "import sys, types, clisup.host.process.lean_imports as lean\n"
         "real = lean.import_module\n"
         "def importing(name):\n"
         f"    if name == 'structlog': exec({asking!r}, {{}})\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.host.listener import take_lock
 from clisup.host.locks import FileLock, lock_holder
+from clisup.host.sockets.listener import take_lock
 
 HOLDER = """
 import sys

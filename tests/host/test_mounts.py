@@ -19,7 +19,7 @@ for name in (b"\\xff", b"x\\r1 1 0:1 / /forged rw - cgroup2 c rw", "no\\u00a0bre
     place = os.path.join(os.fsencode(sys.argv[1]), name.replace(b"/", b"_"))
     os.mkdir(place)
     subprocess.run([b"mount", b"-t", b"tmpfs", b"tmpfs", place], check=True)
-from clisup.host.cgroups import CgroupHome
+from clisup.host.process.cgroups import CgroupHome
 from clisup.host.mounts import mounts
 CgroupHome.find()
 print(ascii([mount.point for mount in mounts() if mount.point.startswith(sys.argv[1])]))

@@ -9,8 +9,8 @@ import sys
 import psutil
 import pytest
 
-from clisup.host import own_process
-from clisup.host.own_process import give_back_memory, machine_memory, open_descriptors, resident_bytes
+from clisup.host.process import own_process
+from clisup.host.process.own_process import give_back_memory, machine_memory, open_descriptors, resident_bytes
 
 MIB = 1024 * 1024
 
@@ -38,7 +38,7 @@ def test_the_machines_memory_is_all_that_it_has() -> None:
 def test_memory_that_is_free_below_a_block_in_use_is_given_back() -> None:
     """A fresh process: in ours, other tests' blocks may lie anywhere."""
     code = """
-from clisup.host.own_process import give_back_memory, resident_bytes
+from clisup.host.process.own_process import give_back_memory, resident_bytes
 blocks = [bytes(2000) for _ in range(20_000)]  # above what Python itself manages, below what comes with a mapping of its own
 last = bytes(2000)
 full = resident_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from clisup.host.process_tree import marked_processes, marked_runs, sweep
+from clisup.host.process.tree import marked_processes, marked_runs, sweep
 
 HIDING = {
     "plain": "pass",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.host import program_files as module
-from clisup.host.program_files import program_files, read_pieces
+from clisup.host.process import program_files as module
+from clisup.host.process.program_files import program_files, read_pieces
 
 
 def write(path: Path, text: str = "x") -> str:

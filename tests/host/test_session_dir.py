@@ -10,7 +10,7 @@ import pytest
 
 from clisup.config.session_spec import SessionSpec
 from clisup.errors import WorldError
-from clisup.host.session_dir import SessionDir, list_sessions
+from clisup.store.session_dir import SessionDir, list_sessions
 
 SESSION, OTHER = "0d9c1c1e-0000-4000-8000-000000000000", "0d9c1c1e-0000-4000-8000-000000000001"
 SPEC = SessionSpec(session_id=SESSION, backend="demo", cwd="/", created_at="t", digest="d", labels={"a": "b"})

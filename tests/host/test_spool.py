@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.host.spool import READ_CHUNK, SpoolReader, ends_text, read_range, spool_size, tail_text
+from clisup.store.spool import READ_CHUNK, SpoolReader, ends_text, read_range, spool_size, tail_text
 
 
 def test_a_spool_that_is_not_there_yet_is_empty_and_read_when_it_comes(tmp_path: Path) -> None:

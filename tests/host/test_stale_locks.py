@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host.stale_locks import remove_stale_locks
+from clisup.host.process.stale_locks import remove_stale_locks
 from clisup.policy.stale_lock import StaleLock
 
 LOCK = StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock")

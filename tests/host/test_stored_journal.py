@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.host.journal_reader import Gap, JournalReader
-from clisup.host.journal_store import JournalStore
-from clisup.host.stored_journal import TAIL, StoredJournal
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
+from clisup.store.journal_reader import Gap, JournalReader
+from clisup.store.journal_store import JournalStore
+from clisup.store.stored_journal import TAIL, StoredJournal
 
 
 def line(seq: int, message: str = "m") -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clisup.host import systemd
-from clisup.host.systemd import Unit, job_of, restart_job, unit_of
+from clisup.host.systemd import service as systemd
+from clisup.host.systemd.service import Unit, job_of, restart_job, unit_of
 
 USER = "/user.slice/user-1000.slice/user@1000.service"
 LISTING = "  58 dep.service    restart waiting\n 63 clisup.service restart running\n 70 other\\x2dclisup.service stop running\n"

@@ -16,8 +16,8 @@ import trio
 import clisup.keeper
 from clisup.daemon.runs import keeper_starts
 from clisup.daemon.runs.keeper_starts import KeeperStarts
-from clisup.host.keepers import KeeperPipes, compile_keeper, start_keeper
-from clisup.host.zygote import KeeperZygote
+from clisup.host.process.keepers import KeeperPipes, compile_keeper, start_keeper
+from clisup.host.process.zygote import KeeperZygote
 
 SOURCE = Path(clisup.keeper.__file__).with_name("keeper.py")
 PATIENCE_S = 30.0

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.host.keepers import compile_keeper
+from clisup.host.process.keepers import compile_keeper
 
 STAMP = ["/bin/date", "+%s.%N"]  # prints the moment of its own start: its start-up (about 0.7 ms) is counted as ours
 SLEEP = ["/bin/sleep", "600"]

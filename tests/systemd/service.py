@@ -12,7 +12,7 @@ from session_probe import SessionProbe
 from systemd_lab import SystemdLab
 from wire import Hangup, Wire
 
-from clisup.host import cgroups
+from clisup.host.process import cgroups
 
 SHIPPED = Path(__file__).resolve().parents[2] / "systemd"
 COMMAND = ".local/share/clisup/bin/clisup"  # below the home, as the user's unit says

@@ -18,7 +18,7 @@ from typing import NoReturn, Self
 
 import pytest
 
-from clisup.host import cgroups
+from clisup.host.process import cgroups
 
 SYSTEMD = "/usr/lib/systemd/systemd"
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "systemctl")

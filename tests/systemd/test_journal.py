@@ -42,7 +42,7 @@ export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2)
 exec {python} -P -m clisup "$@"
 """
 BIG = (
-    "from clisup.host.journald import JournalSocket as J;"
+    "from clisup.host.systemd.journald import JournalSocket as J;"
     "from clisup.ops.journald_entry import *;"
     'assert J().send(encode_entry(entry_of({"event": "big", "text": "x" * 700_000})))'
 )

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from clisup.host import cgroups
+from clisup.host.process import cgroups
 
 __all__ = ["PREFIX", "Cage", "Found", "inside"]
 

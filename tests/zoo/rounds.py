@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
-from clisup.host import cgroups
-from clisup.host.process_tree import sweep
+from clisup.host.process import cgroups
+from clisup.host.process.tree import sweep
 from tests.keeper import keeper_probe
 from tests.keeper.keeper_probe import KeeperProbe, eventually
 from tests.zoo import animals

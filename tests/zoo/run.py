@@ -24,8 +24,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from clisup.host.cgroups import CgroupHome
-from clisup.host.keepers import compile_keeper
+from clisup.host.process.cgroups import CgroupHome
+from clisup.host.process.keepers import compile_keeper
 from tests.keeper import keeper_probe
 from tests.zoo import animals, report
 from tests.zoo.bystanders import Bystanders

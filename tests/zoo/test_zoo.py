@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host.cgroups import CgroupHome
-from clisup.host.keepers import compile_keeper
+from clisup.host.process.cgroups import CgroupHome
+from clisup.host.process.keepers import compile_keeper
 from tests.keeper.keeper_probe import KeeperProbe, eventually
 from tests.zoo import animals
 from tests.zoo.bystanders import Bystanders

@@ -22,7 +22,7 @@ from clisup.daemon.clients.subscription import Subscription
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
 from clisup.host.log import LOG
-from clisup.host.peers import Peer
+from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
 from clisup.model.refusing import wrong_field
 from clisup.ops.figures import OTHER, Figures

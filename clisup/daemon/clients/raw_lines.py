@@ -7,9 +7,9 @@ import re
 import trio
 
 from clisup.errors import UsageError
-from clisup.host.native_lines import native_parts, with_parts
-from clisup.host.session_dir import SessionDir
-from clisup.host.spool import read_range, spool_size
+from clisup.store.native_lines import native_parts, with_parts
+from clisup.store.session_dir import SessionDir
+from clisup.store.spool import read_range, spool_size
 
 __all__ = ["blob_page", "whole_blob", "with_native"]
 

@@ -16,7 +16,7 @@ from clisup.daemon.clients.buffer_budget import Holdings
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import Turnstile
 from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.host.peers import Peer, comes_from, own_uids, peer_of
+from clisup.host.sockets.peers import Peer, comes_from, own_uids, peer_of
 from clisup.ops.figures import Figures
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error

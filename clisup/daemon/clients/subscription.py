@@ -20,8 +20,8 @@ from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import AT_ONCE, PIECE, TAIL, Turn
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.sessions.recorder import Recorder, Watchers
-from clisup.host.journal_reader import JournalReader
 from clisup.model.journal import event_type
+from clisup.store.journal_reader import JournalReader
 from clisup.wire.jsonrpc import encode_notification, encode_notifications
 
 __all__ = ["EventFilter", "Subscription"]

@@ -8,8 +8,8 @@ from clisup.daemon.clients.connection import Connection
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import UsageError
-from clisup.host.cursor_store import Cursor
 from clisup.policy.cursors import begin_after
+from clisup.store.cursor_store import Cursor
 from clisup.wire import models as m
 
 if TYPE_CHECKING:

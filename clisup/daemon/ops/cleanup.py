@@ -9,17 +9,18 @@ import structlog
 import trio
 from msgspec import Struct
 
+from clisup.daemon.ops import garbage
+from clisup.daemon.ops.garbage import Garbage
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
 from clisup.errors import ClisupError
-from clisup.host import clock, garbage
-from clisup.host.cgroups import CgroupHome
-from clisup.host.garbage import Garbage
-from clisup.host.session_dir import SessionDir
-from clisup.host.stored_sizes import look_at
+from clisup.host import clock
+from clisup.host.process.cgroups import CgroupHome
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
+from clisup.store.session_dir import SessionDir
+from clisup.store.stored_sizes import look_at
 from clisup.wire.gc_models import GcFailure, GcItem, GcParams, GcResult
 
 __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]

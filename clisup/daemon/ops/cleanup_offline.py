@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from typing import Any
 
 from clisup.config.model import Config
+from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
+from clisup.daemon.ops.garbage import Garbage
 from clisup.daemon.ops.retention import due_of, parts_of, remove_files
 from clisup.daemon.ops.status_offline import stored_sessions
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError, WorldError
-from clisup.host import garbage
-from clisup.host.carrying import taken_environment
-from clisup.host.cgroups import CgroupHome
 from clisup.host.config_file import read_config
-from clisup.host.cursor_store import CursorStore
-from clisup.host.garbage import Garbage
-from clisup.host.journal_reader import Segments
 from clisup.host.locks import FileLock
+from clisup.host.process.carrying import taken_environment
+from clisup.host.process.cgroups import CgroupHome
 from clisup.host.safe_paths import make_safe_dir
-from clisup.host.session_dir import SessionDir
-from clisup.host.stored_sessions import StoredSession
-from clisup.host.stored_sizes import look_at
 from clisup.policy.retention import Part
+from clisup.store.cursor_store import CursorStore
+from clisup.store.journal_reader import Segments
+from clisup.store.session_dir import SessionDir
+from clisup.store.stored_sessions import StoredSession
+from clisup.store.stored_sizes import look_at
 from clisup.wire.gc_models import GcParams
 
 __all__ = ["clear_alone"]

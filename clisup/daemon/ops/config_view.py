@@ -16,10 +16,10 @@ from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
-from clisup.host.carrying import taken_environment
 from clisup.host.config_file import ConfigFile
 from clisup.host.credentials import with_credentials
 from clisup.host.otlp import check_installed
+from clisup.host.process.carrying import taken_environment
 from clisup.locations import SOCKET_PATH_LIMIT
 from clisup.policy.secrets.redact import Redactor
 

@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 from clisup.daemon.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.drift_store import known_fields, load_drift, save_drift
 from clisup.ops.drift import DriftEntry, FrameSample
+from clisup.store.drift_store import known_fields, load_drift, save_drift
 
 __all__ = ["Drift"]
 

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from clisup import __version__
 from clisup.host import clock
-from clisup.host.own_process import open_descriptors, resident_bytes
+from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState
 from clisup.ops.figures import Histogram
 from clisup.ops.metrics import METRICS, Metric, Rows, unit_of

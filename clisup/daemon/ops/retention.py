@@ -16,11 +16,11 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import Segments
-from clisup.host.session_dir import SessionDir
-from clisup.host.stored_sizes import Stored, look_at
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part, expired, shares
+from clisup.store.journal_reader import Segments
+from clisup.store.session_dir import SessionDir
+from clisup.store.stored_sizes import Stored, look_at
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager

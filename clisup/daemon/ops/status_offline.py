@@ -17,14 +17,14 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
-from clisup.host.native_lines import native_parts, with_parts
-from clisup.host.session_dir import SessionDir, list_sessions
-from clisup.host.stored_journal import StoredJournal
-from clisup.host.stored_sessions import StoredSession, check_spec, read_session
-from clisup.host.tree_memory import tree_memory
+from clisup.host.process.tree_memory import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import limits_of, told, used_of
 from clisup.model.sessions.totals import totals_of
+from clisup.store.native_lines import native_parts, with_parts
+from clisup.store.session_dir import SessionDir, list_sessions
+from clisup.store.stored_journal import StoredJournal
+from clisup.store.stored_sessions import StoredSession, check_spec, read_session
 from clisup.wire.status_models import STATUS_SCHEMA
 
 __all__ = [

@@ -20,12 +20,12 @@ from clisup import __version__
 from clisup.config.model import TracingConfig
 from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import ClisupError
-from clisup.host.cursor_store import Cursor, CursorStore
 from clisup.host.files import make_private_dir
 from clisup.host.otlp import OtlpSender, SpanSender
 from clisup.model.journal import event_type
 from clisup.ops.spans import TRACED, Facts, SessionTrace, Span
 from clisup.policy.cursors import begin_after
+from clisup.store.cursor_store import Cursor, CursorStore
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager

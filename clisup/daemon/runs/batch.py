@@ -11,9 +11,9 @@ import trio
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
-from clisup.host.session_dir import RunDir
 from clisup.model.events import StderrLine
 from clisup.policy.spill import Blob
+from clisup.store.session_dir import RunDir
 
 __all__ = ["Batch", "Recording"]
 

@@ -13,17 +13,17 @@ import structlog
 import trio
 
 from clisup.backends.base import END_OF_INPUT, Reply
+from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import KeeperLink
 from clisup.host.locks import FileLock, lock_holder
-from clisup.host.orphans import Orphans
-from clisup.host.process_tree import sweep
-from clisup.host.session_dir import RunDir
+from clisup.host.process.keepers import KeeperLink
+from clisup.host.process.tree import sweep
 from clisup.model.verdict import ExitRecord, exit_from_file
 from clisup.policy.ladder import Ladder
+from clisup.store.session_dir import RunDir
 
 __all__ = ["END_SLOT", "Leash", "LeashOwner", "stdin_id"]
 

@@ -18,8 +18,8 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import KeeperProcess, start_keeper
-from clisup.host.zygote import ForkedKeeper, KeeperZygote
+from clisup.host.process.keepers import KeeperProcess, start_keeper
+from clisup.host.process.zygote import ForkedKeeper, KeeperZygote
 
 __all__ = ["KeeperStart", "KeeperStarts"]
 

@@ -42,8 +42,6 @@ from clisup.daemon.runs.unparsed import UnparsedLines
 from clisup.daemon.runs.watchdog import Guard
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_recorder import Place
-from clisup.host.session_dir import RunDir
-from clisup.host.spool import spool_size
 from clisup.model.events import EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
@@ -55,6 +53,8 @@ from clisup.policy.ladder import Ladder, ladder_for
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
 from clisup.policy.watchdog import PhaseTracker, Timeouts, only_heartbeats
+from clisup.store.session_dir import RunDir
+from clisup.store.spool import spool_size
 
 __all__ = ["Run", "RunSettings"]
 

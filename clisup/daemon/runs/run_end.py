@@ -13,13 +13,13 @@ from clisup.daemon.sessions.cli_session import NativeSession
 from clisup.daemon.sessions.concurrent_writers import mark_of
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_recorder import carry
-from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
-from clisup.host.session_dir import RunDir
-from clisup.host.spool import ends_text
+from clisup.host.process import cgroups
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
 from clisup.model.verdict import ExitRecord, because, conclude, ended_by
+from clisup.store.session_dir import RunDir
+from clisup.store.spool import ends_text
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 from clisup.backends.base import Background, Carried, LaunchRequest
 from clisup.config.model import LimitsConfig
 from clisup.daemon.approvals.questions import AskingSink
+from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.daemon.sessions.turn_recorder import Place
 from clisup.daemon.storage import Storage
-from clisup.host.orphans import Orphans
 from clisup.model.events import Notice
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clisup.host.spool import SpoolReader
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.lines.long_line import LONG_LINE
+from clisup.store.spool import SpoolReader
 
 __all__ = ["Stream"]
 

@@ -19,7 +19,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
-from clisup.host.session_dir import RunDir
+from clisup.store.session_dir import RunDir
 
 __all__ = ["Speaker", "Speech"]
 

@@ -13,7 +13,7 @@ import trio
 from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, Leash
 from clisup.host import clock
-from clisup.host.evidence import Evidence, look
+from clisup.host.process.evidence import Evidence, look
 from clisup.model.events import EventBase, WatchdogNotice
 from clisup.policy.ladder import Ladder, ladder_for
 from clisup.policy.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, Timeouts, Verdict, Watchdog

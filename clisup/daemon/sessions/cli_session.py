@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clisup.errors import ClisupError
-from clisup.host.session_dir import RunDir
-from clisup.host.transcripts import READ_LIMIT, appended, transcript_exists, transcript_size
 from clisup.model.sessions.ledger import Turn
+from clisup.store.session_dir import RunDir
+from clisup.store.transcripts import READ_LIMIT, appended, transcript_exists, transcript_size
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

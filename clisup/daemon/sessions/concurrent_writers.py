@@ -17,9 +17,9 @@ import trio
 from clisup.backends.base import presence_rules
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError
-from clisup.host.native_writers import OwnProcesses, Question, find_writers
-from clisup.host.transcripts import Mark, transcript_mark
+from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice
+from clisup.store.transcripts import Mark, transcript_mark
 
 if TYPE_CHECKING:
     from clisup.daemon.backends import Backend

@@ -18,13 +18,13 @@ from clisup.backends.base import ForkPlan, ForkRules, fork_rules
 from clisup.config.session_spec import SessionSpec
 from clisup.errors import UsageError
 from clisup.host import clock
-from clisup.host.session_dir import SessionDir
-from clisup.host.transcript_copies import CopyInProgress, parts_of, read_lines, write_session
-from clisup.host.transcripts import find_transcript
 from clisup.model.events import Actor, SessionForked
 from clisup.model.journal import event_type
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.turn_trace import WATCHED, RunMark, TurnTrace, TurnTraces
+from clisup.store.session_dir import SessionDir
+from clisup.store.transcript_copies import CopyInProgress, parts_of, read_lines, write_session
+from clisup.store.transcripts import find_transcript
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

@@ -10,11 +10,11 @@ from clisup.backends.seeds import Seed, SeedRules, seed_rules
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.errors import UsageError, WorldError
-from clisup.host.session_dir import SessionDir
-from clisup.host.transcript_copies import CopyInProgress, write_session
-from clisup.host.transcripts import find_transcript
 from clisup.model.events import Actor, SessionSeeded
 from clisup.model.prompts.history import open_calls
+from clisup.store.session_dir import SessionDir
+from clisup.store.transcript_copies import CopyInProgress, write_session
+from clisup.store.transcripts import find_transcript
 from clisup.wire.models import SessionNewParams
 
 __all__ = ["Seeding", "check_history_of"]

@@ -13,12 +13,12 @@ from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.daemon.sessions.cli_session import NativeSession
 from clisup.daemon.sessions.concurrent_writers import before_run
 from clisup.daemon.tools.bridge_config import servers_with_bridge
-from clisup.host import cgroups
 from clisup.host.failpoints import failpoint
-from clisup.host.keepers import KEEPER_PROTO
-from clisup.host.session_dir import RunDir
+from clisup.host.process import cgroups
+from clisup.host.process.keepers import KEEPER_PROTO
 from clisup.model.prompts.content import cached_parts, content_of
 from clisup.policy.fingerprint import fingerprint
+from clisup.store.session_dir import RunDir
 
 if TYPE_CHECKING:
     from clisup.daemon.backends import Backend

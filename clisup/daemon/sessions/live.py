@@ -10,18 +10,18 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import Background
+from clisup.daemon.ops.leftovers import end_run
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_end import Closer, Correction
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_recorder import Place, TurnSink
 from clisup.host import clock
-from clisup.host.leftovers import end_run
-from clisup.host.session_dir import RunDir
-from clisup.host.spool import spool_size
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.terminal import Terminal
 from clisup.policy.fingerprint import differences, digest
+from clisup.store.session_dir import RunDir
+from clisup.store.spool import spool_size
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.launch import Draft

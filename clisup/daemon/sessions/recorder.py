@@ -15,9 +15,6 @@ from clisup.daemon.clients.raw_lines import with_native
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.journal_reader import JournalReader, StoredEvent
-from clisup.host.journal_store import JournalStore
-from clisup.host.session_dir import SessionDir
 from clisup.model.deltas import DeltaRow
 from clisup.model.envelope import Envelopes
 from clisup.model.events import EventBase, Notice
@@ -25,6 +22,9 @@ from clisup.model.journal import Source, encode_line, encode_row, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
 from clisup.ops.figures import COUNTED, Figures, Meter
+from clisup.store.journal_reader import JournalReader, StoredEvent
+from clisup.store.journal_store import JournalStore
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
 

@@ -18,7 +18,9 @@ from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import Slots
 from clisup.daemon.ops.drift import Drift
+from clisup.daemon.ops.leftovers import end_leftovers, end_unsupervised
 from clisup.daemon.runs.keeper_starts import KeeperStarts
+from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.admission import check_capabilities, check_cwd, check_live
 from clisup.daemon.sessions.concurrent_writers import check_foreign_writer
@@ -30,19 +32,17 @@ from clisup.daemon.sessions.session import Session
 from clisup.daemon.storage import Storage
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
-from clisup.host.cgroups import CgroupHome
-from clisup.host.cursor_store import CursorStore
-from clisup.host.keepers import compile_keeper
-from clisup.host.leftovers import end_leftovers, end_unsupervised
-from clisup.host.native_writers import OwnProcesses
-from clisup.host.orphans import Orphans
-from clisup.host.own_process import machine_memory
-from clisup.host.session_dir import SessionDir, empty_trash, list_sessions
-from clisup.host.stored_sessions import check_spec
-from clisup.host.transcript_copies import CopyInProgress
+from clisup.host.process.cgroups import CgroupHome
+from clisup.host.process.keepers import compile_keeper
+from clisup.host.process.native_writers import OwnProcesses
+from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor, SessionForked, SessionSeeded
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.totals import totals_of
+from clisup.store.cursor_store import CursorStore
+from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
+from clisup.store.stored_sessions import check_spec
+from clisup.store.transcript_copies import CopyInProgress
 from clisup.wire.models import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]

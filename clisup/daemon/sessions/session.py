@@ -15,6 +15,7 @@ from clisup.daemon.backends import Backend
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import Gate
 from clisup.daemon.notification import Wake
+from clisup.daemon.ops.leftovers import end_run
 from clisup.daemon.ops.session_log import SessionLog
 from clisup.daemon.ops.status import keeper_pid_of, summary_of
 from clisup.daemon.runs.run import Run
@@ -32,10 +33,7 @@ from clisup.daemon.sessions.turn import TurnRunner
 from clisup.daemon.tools.calls import ToolDesk
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
-from clisup.host.journal_store import JournalStore
-from clisup.host.leftovers import end_run
 from clisup.host.log import LOG
-from clisup.host.session_dir import SessionDir
 from clisup.model.events import Actor, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState, advance
 from clisup.model.sessions.ledger import Ledger, Turn
@@ -43,6 +41,8 @@ from clisup.ops.figures import Meter
 from clisup.policy.ladder import LadderKind, ladder_for
 from clisup.policy.rate_limit import with_wait
 from clisup.policy.spill import Blob
+from clisup.store.journal_store import JournalStore
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["Session"]
 

@@ -21,11 +21,11 @@ from clisup.daemon.sessions.turn_recorder import TurnSink
 from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
-from clisup.host.session_dir import RunDir
-from clisup.host.stale_locks import remove_stale_locks
+from clisup.host.process.stale_locks import remove_stale_locks
 from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
 from clisup.model.sessions.ledger import Turn
 from clisup.policy.ladder import LadderKind, ladder_for
+from clisup.store.session_dir import RunDir
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

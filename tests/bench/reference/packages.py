@@ -5,7 +5,7 @@ import os
 
 gc.disable()
 
-from clisup.host.lean_imports import import_lean  # noqa: E402
+from clisup.host.process.lean_imports import import_lean  # noqa: E402
 
 import_lean()
 

@@ -10,8 +10,8 @@ import stat
 from clisup.errors import ConfigurationError, WorldError
 from clisup.host.files import storage_error
 from clisup.host.locks import FileLock
-from clisup.host.peers import is_gone, peer_of
 from clisup.host.safe_paths import make_safe_dir
+from clisup.host.sockets.peers import is_gone, peer_of
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["BACKLOG", "bind_listener", "claim_socket", "take_lock"]

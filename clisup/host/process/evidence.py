@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.host import clock
-from clisup.host.tree_memory import below
+from clisup.host.process.tree_memory import below
 
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start

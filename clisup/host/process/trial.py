@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import trio
 
-from clisup.host.carrying import Carried, carried_file, clean_environment
+from clisup.host.process.carrying import Carried, carried_file, clean_environment
 
 __all__ = ["Refusal", "refusal", "try_start"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from clisup.host.session_dir import SessionDir
 from clisup.model.journal import read_lines
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["Segment", "Stored", "look_at"]
 

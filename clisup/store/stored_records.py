@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from clisup.host.files import storage_error
-from clisup.host.journal_store import check_version
 from clisup.model.journal import DamagedLine, Record, read_lines
+from clisup.store.journal_store import check_version
 
 __all__ = ["stored_records"]
 

@@ -6,10 +6,10 @@ import codecs
 import json
 from collections.abc import Iterator, Sequence
 
-from clisup.host.session_dir import SessionDir
-from clisup.host.spool import read_range
 from clisup.model.journal import read_lines
 from clisup.model.lines.long_line import SLICE
+from clisup.store.session_dir import SessionDir
+from clisup.store.spool import read_range
 
 __all__ = ["native_parts", "with_parts"]
 

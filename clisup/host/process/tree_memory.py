@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from clisup.host.peers import parent_of
+from clisup.host.sockets.peers import parent_of
 
 __all__ = ["below", "tree_memory"]
 

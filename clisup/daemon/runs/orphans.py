@@ -15,9 +15,9 @@ from typing import Any
 import trio
 
 from clisup.errors import WorldError
-from clisup.host.peers import is_marked
-from clisup.host.process_tree import KILL_LIMIT_S, KILL_PAUSE_S, name_of, run_of
-from clisup.host.session_dir import SessionDir
+from clisup.host.process.tree import KILL_LIMIT_S, KILL_PAUSE_S, name_of, run_of
+from clisup.host.sockets.peers import is_marked
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["Orphans", "children_of_this_process"]
 

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 from clisup.config.session_spec import SPEC_VERSION, SessionSpec
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import Segments
-from clisup.host.journal_store import LOAD_CHUNK, check_version, read_records
 from clisup.host.locks import lock_holder
-from clisup.host.session_dir import SessionDir
 from clisup.model.journal import event_slice, whole_lines
 from clisup.model.sessions.ledger import FOLDED, Ledger
+from clisup.store.journal_reader import Segments
+from clisup.store.journal_store import LOAD_CHUNK, check_version, read_records
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["StoredSession", "check_spec", "read_session"]
 

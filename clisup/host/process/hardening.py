@@ -1,6 +1,6 @@
 """The daemon's own process: a child of the same uid can read nothing of it in /proc, no core dump, no inherited oddities.
 
-PR_SET_DUMPABLE=0 closes /proc/<daemon>/{environ,mem,fd} to all but root; what /proc showed before that, `clisup.host.carrying`
+PR_SET_DUMPABLE=0 closes /proc/<daemon>/{environ,mem,fd} to all but root; what /proc showed before that, `clisup.host.process.carrying`
 has emptied.
 """
 
@@ -27,7 +27,7 @@ def harden() -> None:
     faulthandler.enable(2)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # clisup.host.orphans says what for
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # clisup.daemon.runs.orphans says what for
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
     os.chdir("/")

@@ -18,7 +18,6 @@ from typing import Any
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import armed, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
-from clisup.host.journal_reader import Segments
 from clisup.model.journal import (
     JOURNAL_VERSION,
     DamagedLine,
@@ -28,6 +27,7 @@ from clisup.model.journal import (
     version_of,
     whole_lines,
 )
+from clisup.store.journal_reader import Segments
 
 __all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 

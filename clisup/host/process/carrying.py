@@ -105,7 +105,7 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
 def first_limit() -> int:
     """Return the hard limit RLIMIT_RTTIME that the daemon was started with, however often it has executed itself anew.
 
-    A lower limit marks what its CLIs have started (`clisup.host.peers`). So the daemon must not ask for its present one, which a
+    A lower limit marks what its CLIs have started (`clisup.host.sockets.peers`). So the daemon must not ask for its present one, which a
     tool of the same user may have lowered to that of its own.
     """
     carried = os.environ.get(_LIMIT)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import trio
 
-from clisup.host.keepers import KeeperPipes, end_of, spawn
+from clisup.host.process.keepers import KeeperPipes, end_of, spawn
 
 __all__ = ["ForkedKeeper", "KeeperZygote"]
 

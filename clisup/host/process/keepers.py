@@ -161,7 +161,7 @@ def _is_compiled(path: str) -> bool:
 
 
 def start_keeper(keeper_file: str) -> KeeperProcess:
-    """Start a keeper by itself, on the calling thread; `clisup.host.zygote` has a faster way. Raises `OSError`."""
+    """Start a keeper by itself, on the calling thread; `clisup.host.process.zygote` has a faster way. Raises `OSError`."""
     pipes = KeeperPipes()
     try:
         return KeeperProcess(spawn(keeper_file, "keeper", *pipes.theirs), pipes)

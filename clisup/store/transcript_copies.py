@@ -14,7 +14,7 @@ from contextlib import suppress
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import make_private_dir, read_json, storage_error, sync_directory, write_json
-from clisup.host.session_dir import SessionDir
+from clisup.store.session_dir import SessionDir
 
 __all__ = ["CopyInProgress", "parts_of", "read_lines", "write_new", "write_session"]
 

@@ -11,10 +11,10 @@ import os
 from collections.abc import Container
 
 from clisup.errors import WorldError
-from clisup.host import cgroups
 from clisup.host.locks import lock_holder
-from clisup.host.process_tree import marked_runs, sweep
-from clisup.host.session_dir import RunDir, SessionDir
+from clisup.host.process import cgroups
+from clisup.host.process.tree import marked_runs, sweep
+from clisup.store.session_dir import RunDir, SessionDir
 
 __all__ = ["end_leftovers", "end_run", "end_unsupervised"]
 

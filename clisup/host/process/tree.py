@@ -1,6 +1,6 @@
 """Finding and ending the processes of a run whose keeper is gone, by the marker in their environment.
 
-A process that cleared its environment is not found this way: by its cgroup, where there is one, or by `clisup.host.orphans`.
+A process that cleared its environment is not found this way: by its cgroup, where there is one, or by `clisup.daemon.runs.orphans`.
 Every signal goes through a pidfd that was opened before the marker was read: a reused pid is
 never hit.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from clisup.host import cgroups
+from clisup.host.process import cgroups
 
 __all__ = ["KILL_LIMIT_S", "KILL_PAUSE_S", "marked_processes", "marked_runs", "name_of", "run_of", "sweep"]
 

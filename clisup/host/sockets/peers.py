@@ -15,7 +15,7 @@ import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
-from clisup.host.carrying import first_limit
+from clisup.host.process.carrying import first_limit
 
 __all__ = ["Peer", "comes_from", "is_gone", "is_marked", "own_uids", "parent_of", "peer_of"]
 

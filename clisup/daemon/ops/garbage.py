@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clisup.errors import WorldError
-from clisup.host import cgroups, clock
+from clisup.host import clock
 from clisup.host.locks import lock_holder
-from clisup.host.peers import is_gone
-from clisup.host.session_dir import SCRATCH, RunDir, SessionDir
+from clisup.host.process import cgroups
+from clisup.host.sockets.peers import is_gone
 from clisup.policy.retention import Part
+from clisup.store.session_dir import SCRATCH, RunDir, SessionDir
 
 __all__ = [
     "Garbage",

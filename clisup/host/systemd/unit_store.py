@@ -22,7 +22,7 @@ def user_units(env: Mapping[str, str]) -> str:
 
 def shipped_unit(name: str) -> str:
     """The text of a unit as it is shipped: package data in a wheel, `systemd/` in a checkout. Raises `ConfigurationError`."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     for directory in (package / "systemd_units", package.parent / "systemd"):
         try:
             return (directory / name).read_text(encoding="utf-8")

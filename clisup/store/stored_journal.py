@@ -6,9 +6,9 @@ import os
 from typing import BinaryIO
 
 from clisup.host.files import storage_error
-from clisup.host.journal_reader import Segments
-from clisup.host.journal_store import check_version
 from clisup.model.journal import stored_event, whole_lines
+from clisup.store.journal_reader import Segments
+from clisup.store.journal_store import check_version
 
 __all__ = ["StoredJournal"]
 

@@ -1,0 +1,1 @@
+"""Sockets: the daemon's listener, socket activation, and the peers of connections."""

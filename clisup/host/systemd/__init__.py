@@ -1,0 +1,1 @@
+"""systemd: notifications, units, the service manager, and the journal."""
