@@ -114,7 +114,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
-    "clisup.cli.metrics": {"prometheus_client"},  # its parser, for --json
+    "clisup.cli.commands.daemon.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
     "clisup.worker.prices": {"genai_prices"},
     "clisup.worker.mcp_servers": {"trio", "httpx2", "mcp"},
@@ -190,7 +190,7 @@ SPAWNING = {
 }
 SPAWN_ELSEWHERE = {
     "clisup.keeper.keeper": "it is what starts the CLIs",
-    "clisup.cli.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
+    "clisup.cli.commands.other.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
 ENVIRON_FILES = {"clisup.host.process.carrying"}

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from clisup.cli.status_columns import COLUMNS, DEFAULT, GO_FIRST
+from clisup.cli.status.columns import COLUMNS, DEFAULT, GO_FIRST
 from clisup.config.changes import flat
 from clisup.config.keys import EFFECTS, KEYS
 from clisup.config.model import BackendConfig, DaemonConfig, TracingConfig, parse_config

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from clisup.cli.terminal import plain
+from clisup.cli.views.terminal import plain
 from clisup.errors import EXIT_INTERRUPTED, ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, Explained, doctor_hint
 from clisup.locations import state_dir_for_client

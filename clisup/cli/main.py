@@ -53,22 +53,22 @@ def _exit_code(args: list[str]) -> int:
 
 def _run(args: list[str]) -> int:
     if instruction := os.environ.get("_CLISUP_COMPLETE"):
-        from clisup.cli.completion import complete
+        from clisup.cli.commands.other.completion import complete
 
         return complete(instruction)
     if args == ["version"] or args == ["--version"]:
-        from clisup.cli.version import show_version
+        from clisup.cli.commands.other.version import show_version
 
         return show_version()
     if args[:1] == ["status"]:
-        from clisup.cli.status_arguments import parse
+        from clisup.cli.status.arguments import parse
 
         if (wanted := parse(args[1:])) is not None:
-            from clisup.cli.status import show_status
+            from clisup.cli.status.status import show_status
 
             return show_status(wanted)
     if args[:1] == ["serve"]:
-        from clisup.cli.serve_arguments import parse as parse_serve
+        from clisup.cli.commands.daemon.serve_arguments import parse as parse_serve
 
         if (flags := parse_serve(args[1:])) is not None:
             if args == sys.argv[1:]:  # a process of its own, and no call of ours

@@ -67,7 +67,13 @@ ELSEWHERE = {
     "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
 }  # fmt: skip
 """What other programs call it, where no letters are alike."""
-_FILES = {"status": "help_only", "version": "help_only"}  # their own files are light, and know nothing of click
+_FOLDERS = {"Work": "commands.sessions", "Daemon": "commands.daemon"}  # all other groups: commands.other
+_PLACES = {
+    "status": ("status.help_only", "status"),  # its own files are light, and know nothing of click
+    "version": ("status.help_only", "version"),
+    "top": ("top", "command"),
+}
+"""Modules and names of commands that do not stand in the folder of their group."""
 
 
 class Commands(CommandGroup):
@@ -79,11 +85,13 @@ class Commands(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"clisup.cli.{_FILES.get(cmd_name, cmd_name.replace('-', '_'))}")
-        found = getattr(module, cmd_name if cmd_name in _FILES else "command")
+        group = next(group for group, names in GROUPS.items() if cmd_name in names)
+        own = f"{_FOLDERS.get(group, 'commands.other')}.{cmd_name.replace('-', '_')}"
+        path, name = _PLACES.get(cmd_name, (own, "command"))
+        found = getattr(importlib.import_module(f"clisup.cli.{path}"), name)
         assert isinstance(found, click.Command)
         if "_CLISUP_COMPLETE" in os.environ:
-            from clisup.cli.completion import teach
+            from clisup.cli.commands.other.completion import teach
 
             teach(found)
         return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.answer import WITHDRAWN, Answer
+from clisup.cli.views.answer import WITHDRAWN, Answer
 
 Event = dict[str, Any]
 

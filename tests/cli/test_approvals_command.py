@@ -11,7 +11,7 @@ from fake_daemon import SESSION, FakeDaemon, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.cli.approval_words import LINES, WIDTH, question_lines, visible
+from clisup.cli.views.approval_words import LINES, WIDTH, question_lines, visible
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -147,7 +147,7 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
-    from clisup.cli.status import session_table
+    from clisup.cli.status.status import session_table
 
     summary = daemon.summary(phase="approval", approvals=2)
     assert "approval (2)" in session_table([summary])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import SILENCE, FakeDaemon, Peer
 
-from clisup.cli import daemon as daemon_command
+from clisup.cli.commands.daemon import daemon as daemon_command
 from clisup.errors import ConfigurationError
 
 Run = Callable[..., Any]

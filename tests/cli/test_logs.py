@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.cli import history as history_module
-from clisup.cli import logs
+from clisup.cli.commands.sessions import logs
+from clisup.cli.views import event_pages as history_module
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.cli.prompt_line import LINE_LIMIT, Key, PromptLine
+from clisup.cli.attach.prompt_line import LINE_LIMIT, Key, PromptLine
 
 
 def typed(*pieces: bytes) -> tuple[list[Key], str]:

@@ -219,7 +219,7 @@ def test_a_working_directory_that_was_removed_is_said_so(
 def test_a_terminal_without_a_prompt_is_a_usage_error(
     clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clisup.cli.run.sys", FakeSys())
+    monkeypatch.setattr("clisup.cli.commands.sessions.run.sys", FakeSys())
     ran = clisup("run", "-b", "demo")
     assert ran.code == 2
     assert "because stdin is a terminal" in ran.err
@@ -505,7 +505,7 @@ class ctrl_c_at:  # reads as a word in a with statement
         raise AssertionError("the daemon was not asked to interrupt")
 
     def __enter__(self) -> None:
-        from clisup.cli.showing import Screen
+        from clisup.cli.views.turn_view import Screen
 
         write = Screen.note
 
@@ -549,7 +549,7 @@ def test_a_restart_in_the_middle_is_survived_and_told(
             daemon.stop()
 
     monkeypatch.setattr(following.Follower, "_come_back", lost)
-    monkeypatch.setattr("clisup.cli.turn.Screen.note", note)
+    monkeypatch.setattr("clisup.cli.running.turn.Screen.note", note)
     plays(daemon, scene)
     ran = clisup("run", "-b", "demo", "hi")
     assert (ran.code, ran.out) == (0, "Hello.\n")

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from clisup.cli.serve import command
-from clisup.cli.serve_arguments import parse
+from clisup.cli.commands.daemon.serve import command
+from clisup.cli.commands.daemon.serve_arguments import parse
 from clisup.daemon.start import Flags
 
 GOOD = (

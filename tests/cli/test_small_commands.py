@@ -10,9 +10,9 @@ import pytest
 from fake_daemon import SESSION, FakeDaemon, Peer
 from test_status import CLAUDE, DEMO
 
-from clisup.cli import stop
+from clisup.cli.commands.daemon import stop
 from clisup.cli.parameters import MAX_COUNT, MAX_SECONDS, MAX_USD
-from clisup.cli.terminal import clip, cost, count, duration, plain, size, table, tokens
+from clisup.cli.views.terminal import clip, cost, count, duration, plain, size, table, tokens
 from clisup.daemon import start
 from clisup.errors import UsageError
 from clisup.model.sessions.budget import Budget

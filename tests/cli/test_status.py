@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, FakeDaemon
 
-from clisup.cli.status import short_ids
-from clisup.cli.status_columns import COLUMNS, DEFAULT
-from clisup.cli.terminal import cut
+from clisup.cli.status.columns import COLUMNS, DEFAULT
+from clisup.cli.status.status import short_ids
+from clisup.cli.views.terminal import cut
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from fake_daemon import SESSION, FakeDaemon
 from test_command_line import python
 
-from clisup.cli.session_why import span
+from clisup.cli.status.why import span
 
 Run = Callable[..., Any]
 

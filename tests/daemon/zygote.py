@@ -175,9 +175,9 @@ def _end_all(living: dict[int, tuple[int, socket.socket]]) -> None:
 
 def _load() -> None:
     """All that a daemon may import in its life, so that no child does it again."""
+    import clisup.cli.commands.daemon.serve
     import clisup.cli.main
     import clisup.cli.root
-    import clisup.cli.serve
     import clisup.daemon.app  # noqa: F401
     from clisup.backends.registry import BUILT_IN, get_adapter
 

@@ -15,8 +15,6 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.worker import Worker
 
-from clisup.cli.approval_words import question_lines
-from clisup.cli.terminal import plain
 from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
 from clisup.cli.top.following import start_after
 from clisup.cli.top.head import Span, head_lines
@@ -24,6 +22,8 @@ from clisup.cli.top.link import Feed
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
 from clisup.cli.top.rows import table
+from clisup.cli.views.approval_words import question_lines
+from clisup.cli.views.terminal import plain
 from clisup.errors import ClisupError
 
 __all__ = ["ARMED_AFTER_S", "PAINT_S", "Top"]

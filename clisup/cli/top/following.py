@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from clisup.cli.describe import words
-from clisup.cli.terminal import clip
+from clisup.cli.views.event_lines import words
+from clisup.cli.views.terminal import clip
 
 __all__ = ["BACK", "LINE", "Piece", "Tail", "pieces", "start_after"]
 

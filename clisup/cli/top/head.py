@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clisup.cli.terminal import clip, cost, count, plain, size, tokens
 from clisup.cli.top.model import Board
 from clisup.cli.top.rows import brief
+from clisup.cli.views.terminal import clip, cost, count, plain, size, tokens
 
 __all__ = ["Span", "head_lines", "sparkline"]
 

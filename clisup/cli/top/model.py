@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from clisup.cli.describe import words
-from clisup.cli.status_columns import limited_accounts
-from clisup.cli.terminal import clip
+from clisup.cli.status.columns import limited_accounts
+from clisup.cli.views.event_lines import words
+from clisup.cli.views.terminal import clip
 
 __all__ = ["FIRST_SORT", "RATES", "SORTS", "Board", "NextTimer", "pause_after"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from clisup.cli.status_columns import failed, outcome, short_ids
-from clisup.cli.terminal import clip, cost, plain, tokens
+from clisup.cli.status.columns import failed, outcome, short_ids
 from clisup.cli.top.model import Board
+from clisup.cli.views.terminal import clip, cost, plain, tokens
 
 __all__ = ["Line", "Table", "brief", "memory", "table"]
 

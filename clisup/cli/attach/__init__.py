@@ -1,0 +1,1 @@
+"""A session on a terminal: its answer above, and a line that is typed below."""

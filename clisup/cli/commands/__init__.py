@@ -1,0 +1,1 @@
+"""Commands: one file for each, in the groups of `clisup --help`."""

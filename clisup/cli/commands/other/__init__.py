@@ -1,0 +1,1 @@
+"""Commands about backends, recordings and the rest."""

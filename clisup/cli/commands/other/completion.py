@@ -1,0 +1,131 @@
+"""`clisup completion`: the shell's completion, by click's own protocol; sessions and backends come from the daemon.
+
+A key press waits for this: the daemon is asked for `LIMIT_S` at most, and whatever fails is silence, never words in the
+middle of somebody's command line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+from click.types import StringParamType
+
+__all__ = ["LIMIT_S", "MOST", "SHELLS", "VARIABLE", "command", "complete", "teach"]
+
+VARIABLE = "_CLISUP_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+LIMIT_S = 1.0
+"""Seconds that the daemon may take for all that it is asked."""
+
+MOST = 200
+"""Sessions that are offered, the newest."""
+
+_CLOSED_TOO = ("logs", "delete", "fork", "record", "status")
+_Items = list[CompletionItem]
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> int:
+    """Print the completion script of SHELL: commands, options, sessions and backends.
+
+    \b
+    Example:
+      eval "$(clisup completion bash)"                               in ~/.bashrc
+      eval "$(clisup completion zsh)"                                in ~/.zshrc, after compinit
+      clisup completion fish > ~/.config/fish/completions/clisup.fish
+    """
+    maker = _maker(shell)
+    click.echo(maker.source_template % maker.source_vars())  # not source(), which starts a bash to ask for its version
+    return 0
+
+
+def complete(instruction: str) -> int:
+    """What the shell's script asks for, as `VARIABLE` says (`bash_complete`). Anything else, and any trouble, is silence."""
+    shell, _, wanted = instruction.partition("_")
+    if shell not in SHELLS or wanted != "complete":
+        return 1
+    try:
+        click.echo(_maker(shell).complete())
+    except Exception:  # the edge: a shell would print it into the line that is being typed
+        return 1
+    return 0
+
+
+def _maker(shell: str) -> ShellComplete:
+    from clisup.cli.root import root
+
+    found = get_completion_class(shell)
+    assert found is not None
+    return found(root, {}, "clisup", VARIABLE)
+
+
+def teach(command: click.Command) -> None:
+    """Let the command's parameters complete: those that name a session or a backend, by their names."""
+    for param in command.params:
+        kind = _TYPES.get(param.name or "")
+        if kind is not None and isinstance(param.type, StringParamType):
+            param.type = kind
+    if isinstance(command, click.Group) and isinstance(command.commands, dict):
+        for inner in command.commands.values():
+            teach(inner)
+
+
+class _Live(StringParamType):
+    """A string that `look` knows the candidates of."""
+
+    def __init__(self, look: Callable[[str], _Items]) -> None:
+        self._look = look
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> _Items:
+        """The candidates that begin so; none where the daemon is away, or slow."""
+        found: _Items = []
+
+        def ask() -> None:
+            try:
+                found.extend(self._look(ctx.info_name or ""))
+            except Exception:  # the edge, as in `complete`
+                pass
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(LIMIT_S)
+        return [item for item in [*found] if item.value.startswith(incomplete)]
+
+
+def _sessions(command_name: str) -> _Items:
+    from clisup.cli.status.status import short_ids
+    from clisup.client.sync import Client
+
+    with Client.connect(name="clisup-completion") as client:
+        summaries = list(client.call("session/list", limit=MOST)["sessions"])
+        if command_name in _CLOSED_TOO:
+            summaries += client.call("session/list", limit=MOST, state="closed")["sessions"]
+    short = short_ids([s["session_id"] for s in summaries])
+    return [CompletionItem(short[s["session_id"]], help=_about(s)) for s in summaries]
+
+
+def _about(s: dict[str, Any]) -> str:
+    from clisup.cli.views.terminal import clip, duration
+
+    labels = " ".join(f"{name}={value}" for name, value in s["labels"].items())
+    return clip(f"{s['backend']}, {s['state']}, {duration(s.get('age_s'))} old {labels}".rstrip(), 60)
+
+
+def _backends(_command: str) -> _Items:
+    from clisup.client.sync import Client
+
+    with Client.connect(name="clisup-completion") as client:
+        return [CompletionItem(name) for name in client.server.get("backends") or ()]
+
+
+_TYPES = {
+    "session": _Live(_sessions),
+    "sessions": _Live(_sessions),
+    "follow": _Live(_sessions),
+    "backend": _Live(_backends),
+}

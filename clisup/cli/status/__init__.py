@@ -1,0 +1,1 @@
+"""`clisup status`: with few imports, because people and prompts of shells run it all the time."""

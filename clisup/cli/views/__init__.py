@@ -1,0 +1,1 @@
+"""Events, answers and tables as a person reads them."""
