@@ -243,3 +243,11 @@ def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
             folder = "(top)" if path.parent.name == "daemon" else path.parent.name
             files.setdefault(folder, []).append(path.stem)
     assert named == {folder: sorted(names) for folder, names in files.items()}
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "glossary.md"])
+def test_files_that_a_page_about_the_code_names_are_there(page: str) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", (DOCS / page).read_text())
+    assert named
+    roots = (DOCS.parent, DOCS.parent / "clisup")
+    assert [path for path in named if not any((root / path).exists() for root in roots)] == []
