@@ -15,7 +15,7 @@ from clisup.llm.chat import ChatOptions, Completion, Finished, FinishReason, Too
 from clisup.llm.client import Client
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.failures import RateLimited, Unsupported
-from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
+from clisup.llm.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Model, resolve
 from clisup.llm.parking import PARKED
 from clisup.llm.retrying import Fallback, RetryPolicy
@@ -77,6 +77,19 @@ def test_calls_of_one_answer_go_to_the_caller_and_the_results_back_in_a_chat(lab
     trio.run(main)
     sent = json.dumps(bodies(here)[1])
     assert "word 1" in sent and "word 2" in sent and "look_up" in json.dumps(bodies(here)[0]["tools"])
+
+
+def test_a_mark_of_the_cache_goes_to_the_api_that_has_such_marks(lab: Start, kind: str) -> None:
+    here = lab(kind, say(kind, "Hi."))
+    prompt = [TextBlock(text="A long page.", cache=True), TextBlock(text="What does it say?")]
+
+    async def main() -> None:
+        with trio.fail_after(LIMIT_S):
+            assert (await model_of(here).complete(prompt)).text == "Hi."
+
+    trio.run(main)
+    sent = json.dumps(bodies(here)[0].get("messages") or bodies(here)[0]["input"])
+    assert sent.count("cache_control") == (1 if kind == "anthropic-api" else 0) and "A long page." in sent
 
 
 def test_the_caller_owns_the_loop_between_two_calls_beside_a_tool_that_runs_here(lab: Start, kind: str) -> None:
