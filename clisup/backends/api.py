@@ -59,10 +59,9 @@ class _ApiAdapter(ClaudeAdapter):
     """Launch rules of the worker: a process for each turn, or a live one."""
 
     lists = "api"
-    default_command: tuple[str, ...] = (sys.executable, "-I", "-m", "clisup.worker")
+    default_command = (sys.executable, "-I", "-m", "clisup.worker")
     default_versions = ">=1,<2"
     login_args = ()
-    packages: tuple[str, ...] = ()
     errors = (
         *(rule for rule in ERRORS if rule.where == "status"),
         *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),

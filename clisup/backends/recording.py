@@ -23,9 +23,6 @@ from clisup.backends.base import (
     LaunchRequest,
     RunEnd,
     background_of,
-    ends_when_idle,
-    is_idle,
-    prompts_of,
 )
 from clisup.errors import ClisupError, UsageError
 from clisup.model.events import EventBase, SessionInit, TurnCompleted, TurnError
@@ -148,7 +145,7 @@ def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
             decoder, words, over = adapter.decoder(carried, request), [], False
             decoded = decoder.decode(line)
         words += [decoded.terminal] if decoded.terminal else []
-        if words and request.live and (is_idle(decoder) or not ends_when_idle(decoder)):
+        if words and request.live and (decoder.idle or not decoder.ends_when_idle):
             over = True
         yield Played(line, decoded, ended)
     terminal = sum_of(words) if words else None
@@ -159,9 +156,7 @@ def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
 
 def _takes_prompt(decoder: Decoder, decoded: Decoded, request: LaunchRequest) -> bool:
     """Does a live CLI begin the turn of another prompt, while background work of the turn before goes on?"""
-    return (
-        request.live and bool(prompts_of(decoder)) and any(isinstance(event, SessionInit) for event in decoded.events)
-    )
+    return request.live and bool(decoder.prompts) and any(isinstance(event, SessionInit) for event in decoded.events)
 
 
 def _end(

@@ -7,9 +7,7 @@ works, and no other package can take their names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import cast
 
 from clisup.backends.base import Adapter
 from clisup.errors import ConfigurationError
@@ -73,10 +71,15 @@ def _targets() -> dict[str, str]:
 def _load(kind: str, target: str) -> Adapter:
     module, _, name = target.partition(":")
     try:
-        make = cast("Callable[[], Adapter]", getattr(import_module(module), name))
-        return make()
+        found = getattr(import_module(module), name)
+        if isinstance(found, type) and issubclass(found, Adapter):
+            return found()
     except Exception as error:  # a plug-in's code may raise anything while it is imported
         raise ConfigurationError(
             f"cannot load the backend kind {kind!r} from {target}, because {type(error).__name__}: {error}",
             hint="mend or remove the package that brings it",
         ) from error
+    raise ConfigurationError(
+        f"cannot load the backend kind {kind!r} from {target}, because it is no subclass of clisup.backends.base.Adapter",
+        hint=f"let {name} inherit from clisup.backends.base.Adapter (docs/adding-a-backend.md), or remove its package",
+    )

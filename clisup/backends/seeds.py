@@ -1,37 +1,36 @@
-"""What an adapter with `Capabilities.history` says of how a history becomes a session file of its CLI's. Pure."""
+"""Rules of an adapter with `Capabilities.history`: a history as a session file of its CLI. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from clisup.backends.base import Adapter
 from clisup.model.prompts.history import HistoryMessage
 
-__all__ = ["Seed", "SeedRules", "seed_rules"]
+__all__ = ["Seed", "SeedRules"]
 
 
 class Seed(NamedTuple):
-    """A history, and the session that begins with it. `cwd` is a real path, `at` RFC 3339, `model` as the session has it."""
+    """A history, and the session that begins with it."""
 
     history: Sequence[HistoryMessage]
     native_session_id: str
     cwd: str
+    """A real path, without symbolic links."""
     model: str | None
+    """Model of the session."""
     at: str
+    """Time in RFC 3339."""
 
 
 class SeedRules(Protocol):
-    """How a history is written. The daemon writes it, whole or not at all."""
+    """Rules to write a history. The daemon writes the file, whole or not at all."""
 
     def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """The file; its name is the id with `.jsonl`. None where the environment does not tell where the CLI keeps them."""
+        """Return the path of the file. Its name is the id with `.jsonl`.
+
+        Return None if the environment does not tell the CLI's directory.
+        """
 
     def lines(self, seed: Seed) -> Iterator[bytes]:
-        """Its lines, in order, each with its newline."""
-
-
-def seed_rules(adapter: Adapter) -> SeedRules | None:
-    """The adapter's rules; None where its CLI has no such file."""
-    rules: SeedRules | None = getattr(adapter, "seed", None)
-    return rules if adapter.capabilities.history else None
+        """Yield the lines of the file in order, each with its newline."""

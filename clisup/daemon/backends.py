@@ -16,7 +16,7 @@ from typing import Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec, models_flags, packages_of
+from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.config.api_settings import API_KEYS, API_KINDS
 from clisup.config.model import BackendConfig, Config
@@ -142,7 +142,7 @@ class Backend:
 
     def executable(self) -> Executable:
         """The command's file. Raises `WorldError(backend_unavailable)`, also where a Python package of its own command is missing."""
-        if not self.config.command and (missing := missing_packages(packages_of(self.adapter))):
+        if not self.config.command and (missing := missing_packages(self.adapter.packages)):
             raise WorldError(
                 f"cannot use backend {self.name!r}, because the Python package {missing[0]} is not installed beside clisup",
                 kind="backend_unavailable",
@@ -210,7 +210,7 @@ class Backend:
 
         Raises `UsageError(unsupported)` for a backend that cannot tell, and `WorldError(backend_unavailable)`.
         """
-        flags = models_flags(self.adapter, self.config.api)
+        flags = self.adapter.models_flags(self.config.api)
         if not flags:
             raise UsageError(
                 f"cannot list the models of backend {self.name!r}, because a {self.config.kind} CLI does not tell them",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.base import Decoded, Decoder, passes_on
+from clisup.backends.base import Decoded, Decoder
 from clisup.backends.claude import blocks as claude_blocks
 from clisup.backends.codex import items as codex_items
 from clisup.model.lines import long_line
@@ -22,7 +22,7 @@ def in_pieces(data: bytes, *, start: int = 7, size: int = SLICE, complete: bool 
 
 
 def short(line: Line, decoder: Decoder, *, over: int) -> Line:
-    steps = shorten(line, passes_on(decoder), over=over, most_values=100_000)
+    steps = shorten(line, decoder.passes_on, over=over, most_values=100_000)
     while True:
         try:
             next(steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from clisup.backends.base import Decoder, stretch_of
+from clisup.backends.base import Decoder
 from clisup.model.lines.framing import Line
 from clisup.model.stretch import Row, Told
 
@@ -15,7 +15,7 @@ def through(decoder: Decoder, lines: Sequence[Line], limit: int) -> Iterator[tup
     """What was said, step by step, and how many lines the stretch took: 0 where the line was decoded by itself."""
     pieces, at = [b"" if line.oversize or not line.complete else line.data for line in lines], 0
     while at < len(lines):
-        said, taken = stretch_of(decoder)(pieces, at, limit)
+        said, taken = decoder.stretch(pieces, at, limit)
         if taken:
             yield said, taken
         else:

@@ -12,7 +12,7 @@ from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.history import ClaudeSeed, config_directory, project_folder
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
-from clisup.backends.seeds import Seed, seed_rules
+from clisup.backends.seeds import Seed
 from clisup.model.prompts.history import History, HistoryMessage
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -111,4 +111,4 @@ def test_the_rules_of_a_fork_read_it_whole() -> None:
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_who_declares_histories_has_rules_for_them(kind: str) -> None:
     adapter = get_adapter(kind)
-    assert (seed_rules(adapter) is not None) == adapter.capabilities.history
+    assert (adapter.seed is not None) == adapter.capabilities.history

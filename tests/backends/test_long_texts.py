@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.base import passes_on
 from clisup.model.lines.long_line import Path
 from tests.backends.long_texts import in_pieces, make_smaller, short, told
 from tests.backends.recorded import PATHS, Recording, name_of
@@ -55,7 +54,7 @@ def _frames(recording: Recording) -> list[dict[str, Any]]:
 
 def _places(recording: Recording) -> set[Path]:
     """All places of which the decoder says that it passes on what stands there, in any frame."""
-    passes = passes_on(recording.adapter.decoder(recording.carried, recording.request))
+    passes = recording.adapter.decoder(recording.carried, recording.request).passes_on
     return {path for frame in _frames(recording) for path in set(_strings(frame)) if passes(frame, path)}
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.base import END_OF_INPUT, Adapter, Carried, Decoded, LaunchRequest, LaunchSpec
+from clisup.backends.acp.adapter import AcpAdapter
+from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.recording import Recording, dialogue, parse_recording, play, signal_name, told
 from clisup.errors import UsageError
@@ -102,30 +103,27 @@ def test_every_shipped_recording_is_played_line_by_line_and_each_turn_ends_once(
     assert types == [event.type for event in recorded.events()]
 
 
-class _Talker:
-    """A made-up CLI that is asked two lines, told one for each line that it says, and hung up on at `bye`."""
-
-    def __init__(self) -> None:
-        self.background: dict[str, str | None] = {}
-
-    def launch(self, request: LaunchRequest) -> LaunchSpec:
-        return LaunchSpec(argv=request.command, stdin="a\nb\n", stdin_eof=False)
-
-    def decoder(self, carried: Carried, request: LaunchRequest) -> _Talker:
-        return self
+class _Talker(Decoder):
+    """Replies one line to each line of the CLI, and closes stdin at `bye`."""
 
     def decode(self, line: Line) -> Decoded:
         if line.data == b"quiet":
             return Decoded(())
         return Decoded((), replies=[END_OF_INPUT] if line.data == b"bye" else ["one\n"])
 
-    def explain_exit(self, end: Any) -> Any:
-        return ClaudeAdapter().explain_exit(end)
+
+class _TalkerAdapter(AcpAdapter):
+    """A made-up CLI that gets two lines at its start."""
+
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
+        return LaunchSpec(argv=request.command, stdin="a\nb\n", stdin_eof=False)
+
+    def decoder(self, carried: Carried, request: LaunchRequest) -> Any:
+        return _Talker()
 
 
 def test_a_dialogue_says_how_much_the_cli_was_told_before_it_went_on() -> None:
-    adapter: Adapter = _Talker()  # type: ignore[assignment]
-    assert dialogue(parse(b"x\nquiet\ny\nbye\n"), adapter) == [(0, 2), (2, 3), (10, 4), (14, None)]
+    assert dialogue(parse(b"x\nquiet\ny\nbye\n"), _TalkerAdapter()) == [(0, 2), (2, 3), (10, 4), (14, None)]
     assert dialogue(parse(b"x\n", prompt="hi"), ClaudeAdapter()) == [(0, None)]
     assert dialogue(parse(b"x\n", prompt=""), ClaudeAdapter()) == []  # claude takes no empty prompt
 

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from clisup.backends import registry
+from clisup.backends.base import Adapter
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.errors import ConfigurationError
 
@@ -52,6 +53,34 @@ def test_a_broken_plug_in_harms_only_who_asks_for_it(monkeypatch: pytest.MonkeyP
     assert registry.get_adapter("claude").kind == "claude"
     with pytest.raises(ConfigurationError, match="cannot load the backend kind 'broken'"):
         registry.get_adapter("broken")
+
+
+class NoAdapter:
+    kind = "odd"
+
+
+def make_adapter() -> ClaudeAdapter:
+    return ClaudeAdapter()
+
+
+class Unfinished(Adapter):
+    kind = "odd"
+
+
+@pytest.mark.parametrize("name", ["NoAdapter", "make_adapter"])
+def test_a_plug_in_that_is_no_subclass_of_adapter_is_told_to_become_one(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    bring(monkeypatch, entry("odd", f"{__name__}:{name}"))
+    with pytest.raises(ConfigurationError, match=r"no subclass of clisup\.backends\.base\.Adapter") as caught:
+        registry.get_adapter("odd")
+    assert f"let {name} inherit from clisup.backends.base.Adapter" in caught.value.hint
+
+
+def test_a_plug_in_without_a_required_method_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(monkeypatch, entry("odd", f"{__name__}:Unfinished"))
+    with pytest.raises(ConfigurationError, match=r"abstract methods.*explain_exit"):
+        registry.get_adapter("odd")
 
 
 def test_a_built_in_kind_is_known_without_a_look_at_all_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_all_but_a_few_kinds_of_claudes_lines_go_by_the_stretch(path: Path) -> N
 
 
 def test_what_a_turn_hangs_on_is_in_no_stretch() -> None:
-    """What the daemon has to decide something about: see `stretch_of`."""
+    """What the daemon has to decide something about: see `Decoder.stretch`."""
     found: set[str] = set()
     for path in PATHS:
         recording = Recording(path)

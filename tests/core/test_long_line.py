@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from clisup.backends.base import Carried, passes_on
+from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.codex.exec import CodexExecDecoder
 from clisup.backends.gemini.decoder import GeminiDecoder
@@ -222,7 +222,7 @@ def test_any_line_gives_the_same_both_ways(smaller: None, drawn: tuple[bytes, in
 def test_each_step_is_small_and_little_is_left() -> None:
     data = frame_bytes(tool_result(LONG * 20) | {"tool_use_result": LONG * 20})
     line = in_pieces(data)
-    steps = shorten(line, passes_on(ClaudeDecoder(Carried())), over=256 * 1024, most_values=100_000)
+    steps = shorten(line, ClaudeDecoder(Carried()).passes_on, over=256 * 1024, most_values=100_000)
     taken = 0
     while True:
         try:
@@ -239,7 +239,7 @@ def test_each_step_is_small_and_little_is_left() -> None:
 def test_a_line_with_too_much_left_is_not_read_to_its_end() -> None:
     data = frame_bytes(tool_result([{"type": "text", "text": "word"}] * 200_000))
     line = in_pieces(data)
-    taken = sum(1 for _ in shorten(line, passes_on(ClaudeDecoder(Carried())), over=LIMIT, most_values=100_000))
+    taken = sum(1 for _ in shorten(line, ClaudeDecoder(Carried()).passes_on, over=LIMIT, most_values=100_000))
     assert taken <= SHORT_LINE // SLICE + 1 < len(line.pieces)
 
 

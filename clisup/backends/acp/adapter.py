@@ -15,7 +15,16 @@ from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder
 from clisup.backends.acp.errors import explain_end
 from clisup.backends.acp.frames import request_text
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.base import (
+    Adapter,
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    TranscriptWord,
+)
 from clisup.backends.checks import check_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
@@ -38,14 +47,14 @@ _MARK = "\u200b"
 _MARKED = "zero-width space before a leading command character"
 
 
-class AcpAdapter(AcpDialect):
+class AcpAdapter(AcpDialect, Adapter):
     """Launch rules of an ACP agent. The mode and model names are the agent's own."""
 
     kind = "acp"
     lists = "acp"
-    default_command: tuple[str, ...] = ()
+    default_command = ()
     default_versions = ""
-    version_args: tuple[str, ...] = ()
+    version_args = ()
     capabilities = Capabilities(
         cost=True,
         images=True,

@@ -6,7 +6,7 @@ The protocol leaves open how a tool's name, a turn's tokens and a provider's err
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.frames import get_dict, get_int, get_str
@@ -41,7 +41,7 @@ _HABITS = {
 class AcpDialect:
     """How one agent says things. Every method may be overridden; none may raise."""
 
-    errors: tuple[ErrorRule, ...] = ERRORS
+    errors: ClassVar[tuple[ErrorRule, ...]] = ERRORS
     cost_spans: Literal["session", "process"] | None = None
     """What the cost of `usage_update` is the sum of. The schema says the session; claude-agent-acp 0.49.0 begins anew with each
     process. None: not known, so that only a session's first turn has a cost."""

@@ -17,7 +17,7 @@ from clisup.backends.acp.frames import options_of, outcome, read_frame, reply_te
 from clisup.backends.acp.settings import Setting, mode_setting, model_setting
 from clisup.backends.acp.updates import SAID, Updates
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Background, Carried, Decoded, LaunchRequest, Terminal
+from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, Terminal
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import acp_passes_on
@@ -42,7 +42,7 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 }
 
 
-class AcpDecoder:
+class AcpDecoder(Decoder):
     """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images as they are to be sent."""
 
     passes_on = staticmethod(acp_passes_on)
@@ -72,11 +72,6 @@ class AcpDecoder:
         self._loaded = False  # by session/load, which replays
         self._unsettled = False
         self._questions = Questions(request.run)
-
-    @property
-    def background(self) -> Background:
-        """The protocol has no background work."""
-        return {}
 
     def interrupt(self) -> str | None:
         """session/cancel, while the prompt runs; before it there is nothing to cancel, and a signal has to do."""

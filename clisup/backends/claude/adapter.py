@@ -9,9 +9,10 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from clisup.backends.base import (
+    Adapter,
     Capabilities,
     Carried,
     LaunchRequest,
@@ -53,23 +54,27 @@ _LIVE = ("--permission-prompt-tool", "stdio")  # it asks on stdout, and waits fo
 _STREAM_INPUT = ("--input-format", "stream-json")  # each line a message, and the end of stdin the end of the session
 
 
-class ClaudeAdapter:
+class ClaudeAdapter(Adapter):
     """Launch rules of Claude Code: one process a turn, the prompt on stdin and then its end; or a live process, which takes
     one prompt after the other as lines of stream-json.
     """
 
     kind = "claude"
     lists = "claude"
-    default_command: tuple[str, ...] = ("claude",)
+    default_command: ClassVar[tuple[str, ...]] = ("claude",)
     default_versions = ">=2.1.197,<3"
-    version_args: tuple[str, ...] = ("--version",)
-    login_args: tuple[str, ...] = ("auth", "status")
-    login_keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
-    login_env: Mapping[str, str] = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
+    version_args = ("--version",)
+    login_args: ClassVar[tuple[str, ...]] = ("auth", "status")
+    login_keys: ClassVar[tuple[str, ...] | None] = (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+    )
+    login_env = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     fork = ClaudeFork()
     seed = ClaudeSeed()
-    presence: PresenceRules | None = ClaudePresence()
+    presence: ClassVar[PresenceRules | None] = ClaudePresence()
     capabilities = Capabilities(
         live=True,
         live_versions=">=2.1.329,<3",

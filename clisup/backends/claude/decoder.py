@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Background, Carried, Control, Decoded, LaunchRequest
+from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest
 from clisup.backends.claude.approvals import asked, declined, withdrawn
 from clisup.backends.claude.blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude.errors import Report, explain_hook
@@ -58,7 +58,7 @@ _STREAM_EVENTS = STREAM_SILENT.keys() | {"message_start", "content_block_delta",
 _DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_delta"}
 
 
-class ClaudeDecoder:
+class ClaudeDecoder(Decoder):
     """One claude process's stdout to events, from the first line of a turn on.
 
     `carried` is the running cost at the turn's start. After a `result` the decoder is ready for the next turn of the
@@ -135,7 +135,7 @@ class ClaudeDecoder:
         return self._hot(frame, line, line.data)
 
     def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
-        """What `decode` would say of the lines from there on, in one step; see `stretch_of`."""
+        """Decode the lines from `begin` on at once, up to the first that needs `decode`."""
         return stretch(self._messages, self._plain, lines, begin, limit)
 
     def _decode_other(self, line: Line) -> Decoded:

@@ -9,8 +9,18 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.base import (
+    Adapter,
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    TranscriptWord,
+)
 from clisup.backends.checks import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS, explain_end, recovery_of
@@ -61,15 +71,15 @@ _LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
 _LAUNCHER = "/@openai/codex/bin/codex.js"
 
 
-class CodexBase:
+class CodexBase(Adapter):
     """What both ways to run codex have in common."""
 
     lists = "codex"
-    default_command: tuple[str, ...] = ("codex",)
+    default_command = ("codex",)
     default_versions = ">=0.169.0,<0.170"
-    version_args: tuple[str, ...] = ("--version",)
-    login_args: tuple[str, ...] = ("login", "status")
-    login_keys: tuple[str, ...] = ()  # measured 0.169.0: the app-server takes no key from a variable
+    version_args = ("--version",)
+    login_args = ("login", "status")
+    login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
 

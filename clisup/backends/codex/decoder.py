@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Background, Decoded, LaunchRequest, Reply, Terminal
+from clisup.backends.base import END_OF_INPUT, Decoded, Decoder, LaunchRequest, Reply, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
@@ -35,7 +35,7 @@ Frame = dict[str, Any]
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 
-class CodexDecoder:
+class CodexDecoder(Decoder):
     """One turn of one app-server process, from its first line on."""
 
     passes_on = staticmethod(codex_passes_on)
@@ -53,11 +53,6 @@ class CodexDecoder:
         self._failure: Report | None = None
         self._ended = False
         self._questions = Questions(request.run)
-
-    @property
-    def background(self) -> Background:
-        """Nothing: what runs on after the turn ends with the process."""
-        return {}
 
     def interrupt(self) -> str | None:
         """The request that ends the running turn, once codex has said which turn that is."""

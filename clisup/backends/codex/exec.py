@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.base import Background, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, Terminal
+from clisup.backends.base import Capabilities, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
 from clisup.backends.codex.errors import Report, explain_report, retry_of
@@ -134,8 +133,11 @@ def _settings(request: LaunchRequest) -> list[str]:
     return [word for pair in pairs for word in ("-c", pair)]
 
 
-class CodexExecDecoder:
-    """One `codex exec --json` process's stdout to events."""
+class CodexExecDecoder(Decoder):
+    """One `codex exec --json` process's stdout to events.
+
+    exec ends a turn on signals alone, asks for no approvals, and keeps no background tasks after its end.
+    """
 
     passes_on = staticmethod(exec_passes_on)
 
@@ -147,19 +149,6 @@ class CodexExecDecoder:
         self._denied: dict[str, None] = {}
         self._text = ""
         self._ended = False
-
-    @property
-    def background(self) -> Background:
-        """Nothing: what runs on after the turn ends with the process."""
-        return {}
-
-    def interrupt(self) -> str | None:
-        """exec listens to signals alone."""
-        return None
-
-    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """exec asks nobody."""
-        return None
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where the line was that. Never raises."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from clisup.backends.base import (
+    Adapter,
     Capabilities,
     Carried,
     LaunchRequest,
@@ -55,14 +56,14 @@ _CLOSED = (
 )  # fmt: skip
 
 
-class GeminiAdapter:
+class GeminiAdapter(Adapter):
     """Launch rules of Gemini CLI in headless mode: one process a turn, the prompt on stdin, then its end."""
 
     kind = "gemini"
     lists = "gemini"
-    default_command: tuple[str, ...] = ("gemini",)
+    default_command = ("gemini",)
     default_versions = ">=0.61,<0.62"
-    version_args: tuple[str, ...] = ("--version",)
+    version_args = ("--version",)
     login_keys = ("GEMINI_API_KEY",)
     capabilities = Capabilities(
         thinking=False,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.base import Background, Decoded
+from clisup.backends.base import Decoded, Decoder
 from clisup.backends.claude.frames import join_halves
 from clisup.backends.frames import MalformedError, get_dict, get_str
 from clisup.backends.gemini.result import Result, is_denial
@@ -48,8 +47,11 @@ class _Message:
         return "".join(self.pieces)
 
 
-class GeminiDecoder:
-    """One gemini process's stdout to events, from the first line of a turn on."""
+class GeminiDecoder(Decoder):
+    """One gemini process's stdout to events, from the first line of a turn on.
+
+    gemini ends a turn on signals alone, asks for no approvals in this mode, and reports no background tasks.
+    """
 
     passes_on = staticmethod(gemini_passes_on)
 
@@ -57,19 +59,6 @@ class GeminiDecoder:
         self._message: _Message | None = None
         self._result = Result()
         self._tools: dict[str, str] = {}  # names of the tools that were called, by call
-
-    @property
-    def background(self) -> Background:
-        """None that gemini would tell: a background command of its shell tool is ended with the process tree."""
-        return {}
-
-    def interrupt(self) -> str | None:
-        """gemini listens to signals alone."""
-        return None
-
-    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """gemini asks nobody in this mode."""
-        return None
 
     def decode(self, line: Line) -> Decoded:
         """The events of one line, and the turn's end where it was a `result`. Never raises."""

@@ -12,7 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from clisup.backends.base import Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd, TranscriptWord
+from clisup.backends.base import (
+    Adapter,
+    Capabilities,
+    Carried,
+    LaunchRequest,
+    LaunchSpec,
+    Recovery,
+    RunEnd,
+    TranscriptWord,
+)
 from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.backends.qwen.errors import ERRORS, explain_end, last_failure, recovery_of
@@ -56,14 +65,14 @@ _IDENTITY = (
 Reach = Literal["open", "closed", "bare"]
 
 
-class QwenAdapter:
+class QwenAdapter(Adapter):
     """Launch rules of Qwen Code in one-shot mode: one process a turn, the prompt on stdin, then its end."""
 
     kind = "qwen"
     lists = "qwen"
-    default_command: tuple[str, ...] = ("qwen",)
+    default_command = ("qwen",)
     default_versions = ">=0.24,<0.25"
-    version_args: tuple[str, ...] = ("--version",)
+    version_args = ("--version",)
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
     capabilities = Capabilities(
         history=True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec.structs import asdict
 
-from clisup.backends.base import ApprovalAnswer, login_keys
+from clisup.backends.base import ApprovalAnswer
 from clisup.daemon.approvals.desk import find_asking
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.raw_lines import blob_page, whole_blob, with_native
@@ -131,7 +131,7 @@ class _Handlers:
         groups = {
             name: [m.NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
         }
-        held = held_back(report, backend.rules.pairs, login_keys(backend.adapter))
+        held = held_back(report, backend.rules.pairs, backend.adapter.login_keys)
         lists = [m.CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
         return _json(m.BackendEnvResult(**groups, lists=lists, held_back=held))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from clisup.backends.base import LaunchRequest, login_keys, login_question, refused_as_root
+from clisup.backends.base import LaunchRequest
 from clisup.config.api_settings import API_KINDS
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
@@ -144,10 +144,10 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
         supported=backend.versions,
         inherited=frozenset(around.env),
         pairs=backend.rules.pairs,
-        keys=login_keys(backend.adapter),
+        keys=backend.adapter.login_keys,
         pass_env=tuple(backend.config.pass_env),
         root=is_root(),
-        refused_as_root=refused_as_root(backend.adapter, env),
+        refused_as_root=backend.adapter.refused_as_root(env),
         args=tuple(backend.config.args),
         stamps=backend.rules.stamps,
         names_checked=last_check(around.state_dir, backend.adapter.lists),
@@ -168,12 +168,12 @@ async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, 
     if (key_env := known["key_env"]) is not None:
         known["login"] = bool(env.get(key_env))
         return
-    question = login_question(backend.adapter)
-    if question.args:
-        known["login_asked"] = " ".join((backend.command[0], *question.args))
-        known["login_elsewhere"] = question.elsewhere
-        answer = await ask((*argv, *question.args), {**env, **question.env})
-        known["login"] = None if answer.exit_code is None else question.parse(answer.output, answer.exit_code)
+    adapter = backend.adapter
+    if adapter.login_args:
+        known["login_asked"] = " ".join((backend.command[0], *adapter.login_args))
+        known["login_elsewhere"] = adapter.login_elsewhere
+        answer = await ask((*argv, *adapter.login_args), {**env, **adapter.login_env})
+        known["login"] = None if answer.exit_code is None else adapter.parse_login(answer.output, answer.exit_code)
 
 
 def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from clisup.backends.base import Decoder, passes_on
+from clisup.backends.base import Decoder
 from clisup.config.model import LimitsConfig
 from clisup.model.lines.framing import Line
 from clisup.model.lines.json_values import has_more_values
@@ -21,7 +21,7 @@ async def readable(line: Line, decoder: Decoder, limits: LimitsConfig) -> Line:
 
 
 async def _short(line: Line, decoder: Decoder, limits: LimitsConfig) -> Line:
-    steps = shorten(line, passes_on(decoder), over=limits.inline_bytes, most_values=limits.line_values)
+    steps = shorten(line, decoder.passes_on, over=limits.inline_bytes, most_values=limits.line_values)
     while True:
         try:
             next(steps)

@@ -18,11 +18,6 @@ from clisup.backends.base import (
     Control,
     ControlAnswer,
     Decoder,
-    control_line,
-    ends_when_idle,
-    given_up_by,
-    is_idle,
-    prompts_of,
 )
 from clisup.daemon.approvals.questions import Asking, asks
 from clisup.daemon.runs.batch import Batch
@@ -197,7 +192,7 @@ class Run:
 
     async def ask(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
         """Ask a live CLI for something, and wait for its answer; None where the run has ended or knows no such word."""
-        text = control_line(self._decoder, request_id, control, value)
+        text = self._decoder.control(request_id, control, value)
         item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id)
         return await self._answers.ask(request_id, lambda: self.say(text, item)) if text is not None else None
 
@@ -357,8 +352,8 @@ class Run:
     async def _note_idle(self, line: Line) -> None:
         if self._waits:
             self.tracker.wait()
-        idle = is_idle(self._decoder)
-        self._given_up |= given_up_by(self._decoder)
+        idle = self._decoder.idle
+        self._given_up |= self._decoder.given_up
         if idle and self._waits:
             if self._sink.turn.ending:  # what it has said is no answer to its background work, which was stopped
                 self._words.append(replace(self._words.pop(), is_error=True, interrupted=True, text=""))
@@ -391,7 +386,7 @@ class Run:
         A process that serves one turn goes on with that turn. So does a live one that waits for its background work, unless
         it begins with another prompt.
         """
-        prompts = prompts_of(self._decoder)
+        prompts = self._decoder.prompts
         if self._waits and prompts and any(isinstance(event, SessionInit) for event in events):
             await self._end_turn(self._place(line))
         if not self._live or self._sink.turn.id:
@@ -424,7 +419,7 @@ class Run:
             # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
             if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
-        elif ends_when_idle(self._decoder):
+        elif self._decoder.ends_when_idle:
             self._waits = True
         else:
             await self._end_turn(self._place(line, after=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec.structs import replace
 
-from clisup.backends.base import RunEnd, repeated_failure
+from clisup.backends.base import RunEnd
 from clisup.daemon.sessions.cli_session import NativeSession
 from clisup.daemon.sessions.concurrent_writers import mark_of
 from clisup.daemon.sessions.recorder import Item
@@ -114,7 +114,7 @@ class Closer:
     def _because(self, silence: TurnError, end: RunEnd, turn: Turn, run_dir: RunDir) -> TurnError:
         """The failure of the request that the CLI was repeating, where its files tell of one. Blocks."""
         transcript = self._native.last_words(turn, run_dir)
-        failure = repeated_failure(self._adapter, end, transcript, answered=turn.answered)
+        failure = self._adapter.repeated(end, transcript, answered=turn.answered)
         if failure is None:
             return silence
         return because(silence, failure.model_copy(update={"message": self._session.redact(failure.message)}))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from clisup.backends.base import Decoder, stretch_of
+from clisup.backends.base import Decoder
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.model.deltas import DeltaRow
@@ -39,7 +39,7 @@ def take_stretch(
     """The stretch that begins with the line `at`, which begins at `start` in the spool; None where there is none."""
     if turn.has_journaled("out", start + 1):
         return None
-    said, taken = stretch_of(decoder)(pieces, at, settings.limits.inline_bytes)
+    said, taken = decoder.stretch(pieces, at, settings.limits.inline_bytes)
     if not taken:
         return None
     places = list(accumulate([len(piece) + 1 for piece in pieces[at : at + taken]], initial=start))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from clisup.backends.base import presence_rules
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError
 from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
@@ -87,7 +86,7 @@ async def check_foreign_writer(
     looks: WriterLooks, backend: Backend, request_env: Mapping[str, str], native_id: str, own: OwnProcesses
 ) -> None:
     """Raises `UsageError(session_busy)` where a process that is not ours has the native session open, as far as can be seen."""
-    rules = presence_rules(backend.adapter)
+    rules = backend.adapter.presence
     if rules is None:
         return
     directory = rules.directory(backend.own_environment(request_env))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from msgspec import Struct
 
-from clisup.backends.base import ForkPlan, ForkRules, fork_rules
+from clisup.backends.base import ForkPlan, ForkRules
 from clisup.config.session_spec import SessionSpec
 from clisup.errors import UsageError
 from clisup.host import clock
@@ -47,8 +47,9 @@ class _Point(Struct, frozen=True):
 
 def check_forkable(source: Session) -> ForkRules:
     """Raises `UsageError`: unsupported, session_closed."""
-    rules = fork_rules(source.backend.adapter)
-    if rules is None:
+    adapter = source.backend.adapter
+    rules = adapter.fork
+    if rules is None or not adapter.capabilities.fork:
         raise UsageError(
             f"cannot fork session {source.id}, because backend {source.backend.name!r} has no such feature",
             kind="unsupported",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from clisup.backends.seeds import Seed, SeedRules, seed_rules
+from clisup.backends.seeds import Seed, SeedRules
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.errors import UsageError, WorldError
@@ -89,7 +89,8 @@ class Seeding:
         return write_session(directory, os.path.dirname(path), rules.lines(seed), record)
 
     def _place(self, cwd: str, env: Any) -> tuple[SeedRules, str]:
-        rules = seed_rules(self._backend.adapter)
+        adapter = self._backend.adapter
+        rules = adapter.seed if adapter.capabilities.history else None
         path = rules.path(self._native, cwd, env) if rules is not None else None
         if rules is None or path is None:
             raise WorldError(

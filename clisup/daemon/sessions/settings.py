@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import trio
@@ -142,16 +142,15 @@ class Controls:
                 kind="unsupported",
                 hint="see its log",
             )
-        words: Any = getattr(session.backend.adapter, "context_usage", dict)
-        return ContextUsageResult(**words(answer.value))
+        return ContextUsageResult(**session.backend.adapter.context_usage(answer.value))
 
     async def compact(self, params: CompactParams, actor: Actor) -> PromptResult:
         """Have the CLI sum up its context, as a turn in the queue. Raises as a prompt does, and `UsageError(unsupported)`."""
         adapter = self._session.backend.adapter
-        if "compact" not in adapter.capabilities.controls:
+        command = adapter.compact_prompt(params.instructions)
+        if command is None or "compact" not in adapter.capabilities.controls:
             raise self._unsupported("compact")
-        command: Any = getattr(adapter, "compact_prompt")  # noqa: B009  an adapter that can has it, the protocol does not
-        prompt = PromptParams(session_id=params.session_id, prompt=command(params.instructions), key=params.key)
+        prompt = PromptParams(session_id=params.session_id, prompt=command, key=params.key)
         return await self._session.prompts.accept(prompt, actor, command=True)
 
     async def _ask(self, control: Control, value: str | None) -> ControlAnswer | None:

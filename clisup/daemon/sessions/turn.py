@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from clisup.backends.base import LaunchRequest, fields_of
+from clisup.backends.base import LaunchRequest
 from clisup.daemon.runs.run import Run, RunSettings
 from clisup.daemon.runs.run_end import Closer, Correction
 from clisup.daemon.sessions.concurrent_writers import check_strangers
@@ -204,7 +204,7 @@ class TurnRunner:
             self._backend.config.limits,
             request,
             self._storage,
-            session.services.drift.sample(fields_of(adapter)),
+            session.services.drift.sample(adapter.fields),
             session.services.own,
             session.services.orphans,
             session.services.pace,

@@ -1,0 +1,132 @@
+"""Input and result of `Adapter.launch`, and facts about the runs before and after it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from clisup.config.api_settings import NO_API, ApiSettings
+from clisup.model.prompts.content import Content, Image
+from clisup.model.usage import Usage
+from clisup.policy.stale_lock import StaleLock
+
+__all__ = ["Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "background_of"]
+
+Background = Mapping[str, str | None]
+"""Background tasks by id. The value is the kind, if the CLI tells it."""
+
+
+@dataclass(frozen=True, slots=True)  # no Struct: pydantic reads it from a recording
+class LaunchRequest:
+    """Facts for one run. Paths are absolute. An adapter gets no value for a feature that its `capabilities` do not name."""
+
+    command: tuple[str, ...]
+    """Argv prefix of the CLI."""
+    prompt: str
+    """Text of the prompt. It goes to stdin, never to argv."""
+    native_session_id: str | None
+    """Session id of the CLI. None if the CLI chooses the id of a new session."""
+    resume: bool
+    """Continue the native session."""
+    cwd: str
+    model: str | None = None
+    permission_mode: str | None = None
+    system_prompt: str | None = None
+    system_prompt_file: str | None = None
+    """File with the text of `system_prompt`. Prefer the file: every user of the machine can read argv."""
+    mcp_servers: Mapping[str, Any] | None = None
+    """Servers in claude's `mcpServers` form."""
+    mcp_config_file: str | None = None
+    """File with `mcp_servers` in claude's format. Prefer the file, as above."""
+    tools: tuple[str, ...] = ()
+    """Tools that the session's client runs. `mcp_servers` then has the server `BRIDGE_SERVER`. The tools need no approval."""
+    setting_sources: str | None = "user"
+    expand: bool = False
+    """Let the CLI read commands and mentions in the prompt."""
+    args: tuple[str, ...] = ()
+    """Flags of the configuration."""
+    scratch: str = "/nonexistent"
+    """Directory for `LaunchSpec.files`."""
+    run: int = 0
+    """Number of the run in its session, for ids that are unique in a session."""
+    live: bool = False
+    """Keep stdin open for more prompts."""
+    command_prompt: bool = False
+    """Send the prompt unchanged: it is a command of the CLI."""
+    prompt_id: str | None = None
+    """UUID of the prompt. A live CLI names the prompt by it."""
+    content: Content = ()
+    """Texts and images of the prompt in order. Empty without images. `prompt` has the texts alone."""
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the object that the turn answers with."""
+    caller_tools: Sequence[Mapping[str, Any]] = ()
+    """`tools` of `session/prompt`."""
+    tool_results: Sequence[Mapping[str, Any]] = ()
+    """`tool_results` of `session/prompt`."""
+    sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """`sampling` of `session/prompt`."""
+    cached: tuple[int, ...] = ()
+    """Indexes in `content` of the parts that end a section for the API's cache."""
+    cli_tools: Literal["default", "none"] | tuple[str, ...] = "default"
+    """`cli_tools` of `session/new`."""
+    system_prompt_mode: Literal["append", "replace"] = "append"
+    """`system_prompt_mode` of `session/new`."""
+    api: ApiSettings = NO_API
+    """Settings of an API backend."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """Return the images of the prompt, in order."""
+        return tuple(part for part in self.content if isinstance(part, Image))
+
+
+class LaunchSpec(Struct, frozen=True):
+    """Instructions to start the CLI."""
+
+    argv: tuple[str, ...]
+    stdin: str
+    """Text that the daemon writes at the start."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the adapter sets."""
+    stdin_eof: bool = True
+    """Close stdin after `stdin`. If False, the decoder's replies follow."""
+    stdout_mode: Literal["pipe", "file"] = "pipe"
+    prompt_altered: str | None = None
+    """Description of a change to the prompt."""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    """Files by name. The daemon writes them into `LaunchRequest.scratch` with mode 0600."""
+    closed_env: tuple[str, ...] = ()
+    """Variables that the daemon sets to an empty text if they have no value. A CLI then ignores a repository's values."""
+    stale_locks: tuple[StaleLock, ...] = ()
+    """Lock files that the daemon removes before the start if no process can hold them."""
+
+
+class RunEnd(Struct, frozen=True):
+    """End of a run without a terminal frame, for `Adapter.explain_exit`."""
+
+    exit_code: int | None
+    signal: int | None
+    stderr: str
+    """Beginning and end of stderr. Some CLIs print the error first, and pages of help after it."""
+
+
+@dataclass(frozen=True, slots=True)  # no Struct: pydantic reads it from a recording
+class Carried:
+    """State of a CLI at the start of a turn."""
+
+    cost_usd: float | None = None
+    """Running total of the session's cost. None means unknown. A fresh session has 0."""
+    usage: Usage | None = None
+    """Running total of the session's tokens. None means unknown. A fresh session has zeros."""
+    background: Background = dataclasses.field(default_factory=dict)
+    """Background tasks that the process still works on."""
+
+
+def background_of(stored: Any) -> Background:
+    """Return stored background tasks. Older journals and recordings hold a list of ids without kinds."""
+    is_list = isinstance(stored, list) and all(isinstance(task_id, str) for task_id in stored)
+    return dict.fromkeys(stored) if is_list else stored or {}
