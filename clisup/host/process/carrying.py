@@ -133,7 +133,7 @@ def taken() -> Carried:
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
     if isinstance(found.get("env"), dict):
         return Carried(found["env"], found.get("credentials", {}))
-    # A clisup without credentials carried only its variables. A restart in place upgrades such a daemon.
+    # An older clisup, which knew no credentials, carried only its variables. A restart in place can upgrade it.
     return Carried(found)
 
 

@@ -20,7 +20,7 @@ __all__ = ["KILL_LIMIT_S", "KILL_PAUSE_S", "marked_processes", "marked_runs", "n
 
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
-EMPTY_LOOKS = 8  # in a row: many a look falls between two processes of a tree that re-forks
+EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks
 _SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
 _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 
@@ -105,7 +105,10 @@ def _pids() -> list[int]:
 
 
 def _environ(pid: int) -> set[bytes]:
-    """Return the variables a process was started with. Empty for a zombie, a kernel thread or another user's process."""
+    """Return the variables a process was started with.
+
+    The set is empty for a zombie, a kernel thread or another user's process.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(file.read().split(b"\0"))
