@@ -1,1 +1,1 @@
-"""Effects, one a file: files and locks, the journal on disk, keepers, peers, executables, the process's own hardening."""
+"""Effects on the host: files, locks, clocks, logging, and the folders process, sockets and systemd."""

@@ -1,4 +1,4 @@
-"""The only place that reads clocks: monotonic for every timer, wall time for stamps that people read."""
+"""Clocks, read only here: monotonic time for every timer, wall time for stamps that people read."""
 
 from __future__ import annotations
 
@@ -13,44 +13,47 @@ _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised to a reliable serv
 _TIMEX_BYTES = 1024  # struct timex is 208 bytes on 64-bit Linux; its first field, modes, is 0: only read
 
 monotonic = time.monotonic
-"""Seconds that no change of the wall clock touches. Stands still while the machine is suspended."""
+"""Seconds that no change of the wall clock affects. The clock stands still while the machine is suspended."""
 
 
 def timestamp() -> str:
-    """RFC 3339 UTC with microseconds, for the `ts` of events."""
+    """Return the time in RFC 3339 UTC with microseconds, for the `ts` of events."""
     seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
     return f"{_second(seconds)}.{micros:06d}Z"
 
 
 @functools.lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Once a second: it takes ten times as long as the rest."""
+    """Format a second. The cache limits this to once a second: it takes ten times as long as the rest."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def age_of(stamp: str) -> float:
-    """Seconds since a stamp that `timestamp` gave, for people: it follows the wall clock, so no timer may use it."""
+    """Return the seconds since a stamp of `timestamp`, for people. The wall clock may jump: no timer may use this."""
     return round((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds(), 3)
 
 
 def suspended() -> float:
-    """Seconds that the machine has been suspended since its boot: CLOCK_BOOTTIME counts them, CLOCK_MONOTONIC does not."""
+    """Return the seconds of suspension since boot: CLOCK_BOOTTIME counts them, CLOCK_MONOTONIC does not."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def wall() -> float:
-    """Seconds since the epoch, to compare with the times of files. It jumps where the clock is set: no timer may use it."""
+    """Return the seconds since the epoch, to compare with the times of files.
+
+    The value jumps when the clock is set: no timer may use it.
+    """
     return time.time()
 
 
 def boot_id() -> str:
-    """This boot's id: a pid means nothing across a reboot."""
+    """Return this boot's id: a pid means nothing across a reboot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def synchronised() -> bool | None:
-    """Does a time service keep the wall clock right? None where the kernel does not say (adjtimex(2))."""
+    """Tell whether a time service keeps the wall clock right. Return None if the kernel does not say (adjtimex(2))."""
     try:
         state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Reading the configuration file."""
+"""Reader of the configuration file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from clisup.host.safe_paths import check_safe_file
 __all__ = ["MAX_CONFIG_BYTES", "ConfigFile", "read_config"]
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
-"""Of the file; a thousand backends with every key take a quarter of it."""
+"""Limit of the file's size. A thousand backends with every key take a quarter of it."""
 
 
 class ConfigFile(NamedTuple):
-    """The file that a daemon reads. One that somebody named is `required` to be there."""
+    """Configuration file of a daemon. A file that the user named is `required` to exist."""
 
     path: str
     required: bool
 
     def read(self) -> Config:
-        """The configuration in it. Raises `ConfigurationError`."""
+        """Return the configuration in the file. Raises `ConfigurationError`."""
         return read_config(self.path, required=self.required)
 
     def text(self) -> str | None:
-        """What is in it; None where there is no file, and none is required. Raises `ConfigurationError`."""
+        """Return the text of the file, or None if an optional file is missing. Raises `ConfigurationError`."""
         return _text(self.path, required=self.required)
 
 
 def read_config(path: str, *, required: bool) -> Config:
-    """The configuration in `path`; all defaults where an optional file is missing. Raises `ConfigurationError`."""
+    """Return the configuration in `path`, or all defaults if an optional file is missing. Raises `ConfigurationError`."""
     if (text := _text(path, required=required)) is None:
         return parse_config({})
     raw = _parse(text, path)
@@ -45,7 +45,8 @@ def read_config(path: str, *, required: bool) -> Config:
 
 
 def _text(path: str, *, required: bool) -> str | None:
-    if not required:  # nobody named it, and HOME may be somebody else's: it says which programs are run
+    # The user did not name this file, and HOME may belong to somebody else. The file says which programs are run.
+    if not required:
         check_safe_file(path, "read")
     try:
         return _data(path).decode()
@@ -67,7 +68,10 @@ def _text(path: str, *, required: bool) -> str | None:
 
 
 def _data(path: str) -> bytes:
-    """The bytes of the file. A FIFO is refused: to wait for its writer would hold a thread, and to not wait finds it empty."""
+    """Return the bytes of the file. A FIFO is refused.
+
+    Waiting for the FIFO's writer would block a thread, and without waiting the FIFO looks empty.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         mode = os.fstat(fd).st_mode
@@ -92,6 +96,6 @@ def _parse(text: str, path: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"cannot read {path}, because it is not TOML: {error}", hint="correct that line", source=path
         ) from None
-    except (RecursionError, ValueError) as error:  # what the TOML reader lets out: a number of 5,000 digits, say
+    except (RecursionError, ValueError) as error:  # tomllib does not wrap these: a number of 5,000 digits, say
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else "one of its numbers is too long"
         raise ConfigurationError(f"cannot read {path}, because {reason}", hint="correct it", source=path) from None

@@ -1,7 +1,7 @@
-"""Values of variables that lie in files of their own: `env_files` of a backend, and the credentials that systemd passes.
+"""Values of variables in files of their own: `env_files` of a backend, and the credentials that systemd passes.
 
-systemd takes `$CREDENTIALS_DIRECTORY` away with the service (systemd.exec(5), `LoadCredential=`). So it is read once, at the
-start, and its contents go on in memory to a daemon that is restarted in place.
+systemd removes `$CREDENTIALS_DIRECTORY` with the service (systemd.exec(5), `LoadCredential=`). The daemon therefore
+reads the directory once, at the start. A restart in place hands its contents on in memory.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 __all__ = ["read_credentials", "with_credentials"]
 
 PREFIX = "credential:"
-MAX_CREDENTIALS_BYTES = 1024 * 1024  # systemd's own limit for all of a service
+MAX_CREDENTIALS_BYTES = 1024 * 1024  # systemd's own limit for all credentials of a service
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,255}")
 
 
 def read_credentials(env: Mapping[str, str], carried: Mapping[str, str]) -> dict[str, str]:
-    """What lies in `$CREDENTIALS_DIRECTORY`, by name, over what a daemon before this one had read. Nothing that is no text.
+    """Return the contents of `$CREDENTIALS_DIRECTORY` by name, merged over those that a previous daemon had read.
 
-    Raises `ConfigurationError` where it holds more than systemd would pass.
+    Files that are not text are left out. Raises `ConfigurationError` if the directory holds more than systemd would
+    pass.
     """
     directory, found, total = env.get("CREDENTIALS_DIRECTORY", ""), dict(carried), 0
     try:
         names = sorted(os.listdir(directory)) if directory else []
     except OSError:
-        return found  # gone with an earlier life of this service
+        return found  # the directory is gone with an earlier life of this service
     for name in names:
         try:
             data = _read(os.path.join(directory, name), MAX_CREDENTIALS_BYTES)
@@ -47,9 +48,9 @@ def read_credentials(env: Mapping[str, str], carried: Mapping[str, str]) -> dict
 
 
 def with_credentials(config: Config, credentials: Mapping[str, str] | None, env: Mapping[str, str]) -> Config:
-    """The configuration with the values of each `env_files` in the backend's `env`.
+    """Return the configuration with the values of each `env_files` in the backend's `env`.
 
-    `credentials` is None for a command that systemd does not start: what only the daemon is given stays out then.
+    `credentials` is None for a command that systemd does not start: values that only the daemon gets then stay out.
     Raises `ConfigurationError` that names the key and never the value.
     """
     if not any(backend.env_files for backend in config.backends.values()):
@@ -101,7 +102,10 @@ def _path(key: str, place: str, env: Mapping[str, str]) -> str:
 
 
 def _read_private(key: str, path: str) -> str:
-    """The text of a file that is nobody else's: what is looked at is what is read, whatever the path names a moment later."""
+    """Return the text of a file that belongs to nobody else.
+
+    The checks and the read use one descriptor, whatever file the path names a moment later.
+    """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
             return _read_own(key, path, file).decode()
@@ -123,11 +127,11 @@ def _read_own(key: str, path: str, file: BinaryIO) -> bytes:
             f"cannot use {key}, because {path} is open to others (mode {mode:o}, uid {info.st_uid})",
             hint=f"chmod 600 {path}",
         )
-    return file.read(MAX_ENTRY_BYTES + 1)  # what is too long is refused by whoever counts
+    return file.read(MAX_ENTRY_BYTES + 1)  # the caller refuses a value that is too long
 
 
 def _one_value(key: str, text: str) -> str:
-    """Without the end of the line that an editor or `echo` puts there."""
+    """Return the value without the line end that an editor or `echo` adds."""
     value = text.removesuffix("\n").removesuffix("\r")
     if not value:
         raise ConfigurationError(f"cannot use {key}, because the file is empty", hint="put the value into it")
@@ -135,6 +139,6 @@ def _one_value(key: str, text: str) -> str:
 
 
 def _read(path: str, limit: int) -> bytes:
-    """Up to one byte more than the limit: what is too long is refused by whoever counts."""
+    """Return up to one byte more than the limit: the caller refuses a value that is too long."""
     with open(path, "rb") as file:
         return file.read(limit + 1)

@@ -1,12 +1,13 @@
-"""Named places in the daemon where a test can make it die, or make an operation fail. Unarmed, one costs a look at a dict.
+"""Failpoints: named places in the daemon where a test can kill it or make an operation fail.
 
-Armed by `CLISUP_FAILPOINTS` in the environment of `clisup serve`, a list of `NAME=ACTION[@FIRST[-[LAST]]]`:
-
+An unarmed failpoint costs a look-up in a dict. `CLISUP_FAILPOINTS` in the environment of `clisup serve` arms them, as a
+list of `NAME=ACTION[@FIRST[-[LAST]]]`:
     journal.after=kill@7            SIGKILL to the daemon itself, right after its 7th journal write
     file.write=ENOSPC@3-10          the 3rd to 10th write of a small file fail with that errno, the 11th works again
-    journal.before=EIO@1-           from the first on, for ever
+    journal.before=EIO@1-           every time, from the first on
 
-The idea is that of FreeBSD's fail(9) and of SQLite's tests: strike at the n-th time, for n = 1, 2, ... until none is met.
+The idea is that of FreeBSD's fail(9) and of SQLite's tests: strike at the n-th time, for n = 1, 2, ..., until a run of
+the test meets the failpoint less than n times.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ _RULE = re.compile(r"([a-z.]+)=(kill|E[A-Z]+)(?:@(\d+)(-(\d*))?)?")
 
 
 class _Plan:
-    """What happens at one failpoint, and from which time it is met to which."""
+    """Plan for one failpoint: the action, and the first and last time it takes effect."""
 
     def __init__(self, action: str, first: int, last: int | None) -> None:
         self._action, self._first, self._last = action, first, last
         self._met = 0
 
     def meet(self, name: str) -> None:
+        """Count a visit, and carry out the action if this visit is within the plan."""
         self._met += 1
         if self._met < self._first or (self._last is not None and self._met > self._last):
             return
@@ -93,7 +95,10 @@ _armed: dict[str, _Plan] = {}
 
 
 def arm(spec: str) -> list[str]:
-    """Arm what `spec` says and disarm all else; give the names. Raises `ConfigurationError` for a word that is none."""
+    """Arm the failpoints of `spec`, disarm all others, and return the armed names.
+
+    Raises `ConfigurationError` for an invalid word.
+    """
     plans = dict(_plan(word.strip()) for word in spec.split(",") if word.strip())
     _armed.clear()
     _armed.update(plans)
@@ -113,11 +118,11 @@ def _plan(word: str) -> tuple[str, _Plan]:
 
 
 def armed(name: str) -> bool:
-    """Is this one armed? For the few places that do their work in two steps then."""
+    """Tell whether this failpoint is armed. A few places then do their work in two steps."""
     return name in _armed
 
 
 def failpoint(name: str) -> None:
-    """Die or raise `OSError` here, if that was asked for."""
+    """Die or raise `OSError` here, if the failpoint is armed to do so."""
     if _armed and (plan := _armed.get(name)) is not None:
         plan.meet(name)

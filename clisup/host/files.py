@@ -1,4 +1,4 @@
-"""Small durable files: whole or not there, and readable by the owner alone."""
+"""Small durable files: whole or missing, and readable by the owner alone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 JSON_LIMIT = 64 * 1024 * 1024
-PROBE_BYTES = 64 * 1024  # what a disk has to take before it counts as one that is not full
+PROBE_BYTES = 64 * 1024  # a disk that takes this many bytes counts as not full
 
 
 def make_private_dir(path: str) -> None:
-    """Make `path` (and its parents) as 0700. Raises `WorldError(storage_failed)` where that cannot be."""
+    """Create `path` and its parents as 0700. Raises `WorldError(storage_failed)` if that fails."""
     try:
         _make_private(path)
     except OSError as error:
@@ -33,7 +33,7 @@ def make_private_dir(path: str) -> None:
 
 
 def _make_private(path: str) -> None:
-    """`os.makedirs` leaves the mode of the parents to the umask."""
+    """Create the directories one by one: `os.makedirs` leaves the mode of the parents to the umask."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
@@ -47,9 +47,9 @@ def _make_private(path: str) -> None:
 
 
 def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True) -> None:
-    """Write a file so that a reader, or a crash, finds the old or the new whole. Raises `WorldError(storage_failed)`.
+    """Write a file so that a reader, or a crash, finds the whole old or the whole new file.
 
-    `data` may come in pieces.
+    `data` may come in pieces. Raises `WorldError(storage_failed)`.
     """
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
@@ -75,12 +75,15 @@ def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True)
 
 
 def write_json(path: str, value: dict[str, Any], *, sync: bool = True) -> None:
-    """`write_atomic` of one JSON object."""
+    """Write one JSON object with `write_atomic`."""
     write_atomic(path, json.dumps(value, separators=(",", ":")).encode() + b"\n", sync=sync)
 
 
 def probe_write(directory: str) -> None:
-    """Can a file of some size be written there, to the disk? Leaves nothing. Raises `WorldError(storage_failed)`."""
+    """Check that a file of some size can be written to the disk of `directory`. Raises `WorldError(storage_failed)`.
+
+    The file is removed afterwards.
+    """
     path = os.path.join(directory, ".probe")
     try:
         write_atomic(path, b"\0" * PROBE_BYTES)
@@ -89,11 +92,11 @@ def probe_write(directory: str) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The JSON object in `path`; None where the file is missing, empty or no JSON object."""
+    """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object."""
     try:
         failpoint("file.read")
         with open(path, "rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, JSON_LIMIT)  # `read` takes memory for all that it is asked for
+            size = min(os.fstat(file.fileno()).st_size, JSON_LIMIT)  # `read` allocates the size it is asked for
             value = json.loads(file.read(size))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
@@ -112,7 +115,7 @@ def sync_directory(path: str) -> None:
 
 
 def storage_error(what: str, path: str, error: OSError) -> WorldError:
-    """An OS error on a state file, in words."""
+    """Return the `WorldError(storage_failed)` for an OS error on a state file."""
     reason = error.strerror or type(error).__name__
     return WorldError(
         f"cannot {what} {path}, because of: {reason}",

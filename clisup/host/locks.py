@@ -1,6 +1,6 @@
-"""POSIX record locks: held for as long as the process lives, and they name their holder.
+"""POSIX record locks: a lock lasts as long as its process and names its holder.
 
-A lock file is opened once by a process and never again: closing any descriptor of it would drop the lock (fcntl(2)).
+A process opens a lock file once and never again: closing any descriptor of it would drop the lock (fcntl(2)).
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of x86-64 and arm64 Linux: typ
 
 
 class FileLock:
-    """An exclusive lock on a file. `acquire` gives None, or the pid of the process that holds it."""
+    """Exclusive lock on a file. `acquire` returns None, or the pid of the process that holds the lock."""
 
     def __init__(self, path: str, inherited: int | None = None) -> None:
-        """`inherited` is the descriptor of a lock that this process held before it executed itself anew: it still does."""
+        """Store the path. `inherited` is the descriptor of a lock that this process already held before a re-execution."""
         self.path = path
         self._fd: int | None = None
         self._inherited = inherited
 
     def acquire(self) -> int | None:
-        """Take the lock without waiting. Raises `WorldError(storage_failed)` where the file cannot be opened."""
+        """Take the lock without waiting. Return None, or the holder's pid if another process holds the lock.
+
+        Raises `WorldError(storage_failed)` if the file cannot be opened.
+        """
         try:
             fd = self._inherited or _open(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -45,7 +48,10 @@ class FileLock:
         return None
 
     def write(self, text: str) -> None:
-        """Say in the file who holds it, for people. Raises `WorldError(storage_failed)` for a file that has another name, too."""
+        """Write the holder into the file, for people.
+
+        Raises `WorldError(storage_failed)`, also for a file with a second name.
+        """
         assert self._fd is not None, "a lock is written while it is held"
         if os.fstat(self._fd).st_nlink > 1:
             error = OSError(errno.EMLINK, "it is a hard link to some other file: remove it")
@@ -54,7 +60,7 @@ class FileLock:
         os.pwrite(self._fd, text.encode(), 0)
 
     def is_in_place(self) -> bool:
-        """Tell whether the file is still the one that is locked: somebody may have removed or replaced it.
+        """Tell whether the file is still the locked file: somebody may have removed or replaced it.
 
         Raises `WorldError(storage_failed)`.
         """
@@ -67,21 +73,21 @@ class FileLock:
             raise storage_error("look at the lock", self.path, error) from None
 
     def fileno(self) -> int:
-        """The descriptor, to be handed on to a successor in this process."""
+        """Return the descriptor, for a successor in this process."""
         assert self._fd is not None, "a lock is handed on while it is held"
         return self._fd
 
     def release(self) -> None:
-        """Give it back. Safe to call twice."""
+        """Release the lock. A second call is safe."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def lock_holder(path: str) -> int | None:
-    """The pid that holds `path`'s lock, None where nobody does. Never call it for a lock of this process (see above)."""
+    """Return the pid that holds `path`'s lock, or None. Never call this for a lock of this process (see above)."""
     try:
-        # To ask needs no right to write: the disk may be read-only by now.
+        # The question needs no right to write: the disk may be read-only by now.
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
@@ -92,7 +98,7 @@ def lock_holder(path: str) -> int | None:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a lock file; refuse what somebody else may have put in its place. Raises `OSError`."""
+    """Open a lock file, and refuse a file that somebody else may have put in its place. Raises `OSError`."""
     strange = OSError(errno.EPERM, "it is no regular file of this user's: remove it", path)
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""Logging: structlog to the journal or to stderr, one line a state change. What leaves here has been redacted and bounded.
+"""Logging: structlog to the journal or to stderr, one line for each change of state. Lines are redacted and bounded.
 
-Set up once in a process, by `configure_logging`. The last lines stay in memory (`LOG.recent`), as everybody else gets them,
-for `daemon/log` and `clisup debug bundle`.
+`configure_logging` sets the log up once in a process. `LOG.recent` keeps the last lines in memory, as all others get
+them, for `daemon/log` and `clisup debug bundle`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_l
 LogForm = Literal["auto", "console", "json", "journald"]
 MAX_LINES = 1000
 MAX_LINES_BYTES = 1024 * 1024
-"""Of the lines that are kept in memory, both."""
+"""Limits of the lines kept in memory: their number, and their bytes."""
 _STDERR = 2
 _LEVELS = logging.getLevelNamesMapping()
 _CODE = {"pathname": "code_file", "lineno": "code_line", "func_name": "code_func"}
@@ -42,7 +42,7 @@ _FIRST = ("timestamp", "level", "event")
 
 
 class Log:
-    """What the log of a process knows: secrets to hide, the last lines, what was held back, the level."""
+    """State of a process's log: secrets to hide, the last lines, the count of held-back lines, and the level."""
 
     def __init__(self) -> None:
         self._secrets: dict[str, Redactor] = {}
@@ -57,32 +57,35 @@ class Log:
     # -- secrets
 
     def hide(self, owner: str, secrets: Redactor) -> None:
-        """From now on no line shows these values, which are the configuration's or the daemon's own. What was a secret stays one."""
+        """Hide these values of the configuration or of the daemon in all further lines. A former secret stays hidden."""
         before = self._secrets.get(owner)
         self._secrets[owner] = secrets if before is None or before is secrets else before.also(secrets)
 
     def hide_brought(self, session: str, values: Collection[str]) -> None:
-        """As `hide`, of what a client brought for its session."""
+        """Hide the values that a client brought for its session, as `hide` does."""
         if values:
             self._brought[session] = Redactor(values)
 
     def forget_brought(self, session: str) -> None:
-        """The session is closed, and with it every line that could hold them."""
+        """Stop hiding the values of a closed session: no further line can hold them."""
         self._brought.pop(session, None)
 
     def redact(self, text: str) -> str:
-        """The text without any secret that is known, and without what has the shape of one."""
+        """Return the text without known secrets, and without text that has the shape of a secret."""
         return redacted(text, (*self._secrets.values(), *self._brought.values()))
 
     def _redact_of(self, session: str) -> Callable[[str], str]:
-        """For a line about one session: a thousand others' secrets cannot be in it, and looking for them takes its time."""
+        """Return the redaction for a line about one session.
+
+        Such a line cannot hold the secrets of a thousand other sessions, and the search for them takes time.
+        """
         brought = self._brought.get(session)
         return partial(redacted, redactors=(*self._secrets.values(), *([brought] if brought else [])))
 
     # -- the last lines
 
     def keep(self, line: bytes) -> None:
-        """One more line; the oldest make room."""
+        """Keep one more line, and drop the oldest lines above the limits."""
         if len(self._lines) == MAX_LINES:
             self._size -= len(self._lines[0])
         self._lines.append(line)
@@ -91,17 +94,17 @@ class Log:
             self._size -= len(self._lines.popleft())
 
     def recent(self, limit: int = MAX_LINES) -> list[dict[str, Any]]:
-        """The last lines, oldest first, as JSON has them."""
+        """Return the last lines, oldest first, as parsed from JSON."""
         return [json.loads(line) for line in list(self._lines)[-limit:]]
 
     def set_level(self, level: str) -> None:
-        """From now on, lines of this level and above."""
+        """Log lines of this level and above from now on."""
         self.level = _LEVELS[level.upper()]
 
     # -- structlog's processors, in their order
 
     def _filter(self, _logger: Any, name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """What is below the level, or too much of one event, ends here."""
+        """Drop a line below the level, or above the rate limit of its event."""
         event = str(record.get("event"))
         if _LEVELS.get(name.upper(), logging.ERROR) < self.level:
             raise structlog.DropEvent
@@ -114,7 +117,7 @@ class Log:
         return record
 
     def _explain(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """`exc_info` becomes the place and class of the exception; its text only at level debug."""
+        """Replace `exc_info` by the place and class of the exception; its text appears only at level debug."""
         info = record.pop("exc_info", None)
         error = info if isinstance(info, BaseException) else sys.exc_info()[1] if info else None
         if error is not None:
@@ -133,13 +136,15 @@ class Log:
 
 
 LOG = Log()
-"""This process's."""
+"""Log of this process."""
 
 
 def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None) -> None:
-    """Set structlog up. `auto` is the journal's own protocol where stderr goes to the journal, console text on a terminal, else JSON.
+    """Set structlog up.
 
-    `env` is the environment that the daemon was started with. Raises `ConfigurationError` where there is no journal to log to.
+    `auto` means the journal's own protocol if stderr goes to the journal, console text on a terminal, and JSON
+    otherwise. `env` is the environment that the daemon was started with. Raises `ConfigurationError` if there is no
+    journal to log to.
     """
     chosen = _chosen(form, env or {})
     LOG.set_level(level)
@@ -157,7 +162,7 @@ def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str]
             LOG._clean,
             LOG._keep,
         ],
-        # `_filter` knows the level, and may learn another; a loggers' class would keep the one that it was used with.
+        # `_filter` knows the level, and the level can change. A logger class would keep the level of its first use.
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=lambda *_: LOG.outlet,
         cache_logger_on_first_use=True,
@@ -190,12 +195,12 @@ def _outlet(form: LogForm, env: Mapping[str, str]) -> Outlet:
 
 
 def _coloured(env: Mapping[str, str]) -> bool:
-    """As the commands have it: on a terminal that is not dumb, and unless NO_COLOR says something."""
+    """Tell whether to use colours, by the rule of the commands: a terminal that is not dumb, and no NO_COLOR."""
     return sys.stderr.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 
 def _plain(record: Record) -> dict[str, Any]:
-    """The record with nothing in it that drives the terminal; only a traceback has lines."""
+    """Return the record without control sequences of terminals; only a traceback has several lines."""
     return {name: plain(value) if name == "exception" else _one_line(value) for name, value in record.items()}
 
 
@@ -210,7 +215,7 @@ def _as_json(record: Record) -> bytes:
 
 
 def _rename(_logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The place of the call by the names that journald knows."""
+    """Rename the place of the call to the names that journald knows."""
     for name, own in _CODE.items():
         record[own] = record.pop(name, None)
     return record

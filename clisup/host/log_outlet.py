@@ -1,4 +1,7 @@
-"""Where log lines go: to the journal or to stderr. Whoever does not take them holds nobody up: they are counted, and told of later."""
+"""Outlet of log lines: the journal or stderr. A reader that takes no lines blocks nobody.
+
+Lines that were not taken are counted and reported later.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,25 @@ from clisup.host import clock
 __all__ = ["LINE_PAUSE_S", "Outlet", "Sender", "StderrSender"]
 
 LINE_PAUSE_S = 0.1
-"""How long a line that is half written may wait for its reader, in all, before its rest is dropped."""
-_PIECE = 4096  # PIPE_BUF: what a pipe that is ready for writing takes without waiting
+"""Total seconds that a half-written line may wait for its reader. The rest of the line is then dropped."""
+_PIECE = 4096  # PIPE_BUF: bytes that a ready pipe takes without waiting
 
 Record = Mapping[str, Any]
 
 
 class Sender(Protocol):
-    """Takes a rendered line. May neither wait nor raise; False where it was not taken."""
+    """Receiver of rendered lines. `send` may neither wait nor raise, and returns False if it did not take the line."""
 
-    def send(self, line: bytes) -> bool: ...
+    def send(self, line: bytes) -> bool:
+        """Send a line, and return whether it was taken."""
+        ...
 
 
 class StderrSender:
-    """Lines on stderr. What is shared with others cannot be made non-blocking for us alone, so it is asked before each piece."""
+    """Writer of lines on stderr.
+
+    A descriptor shared with others cannot be made non-blocking for us alone, so the writer polls it before each piece.
+    """
 
     def __init__(self, fd: int = 2) -> None:
         self._fd = _of_our_own(fd)
@@ -35,7 +43,10 @@ class StderrSender:
         self._ready.register(self._fd, select.POLLOUT)
 
     def send(self, line: bytes) -> bool:
-        """Was it written, whole? After a line that broke off the next one begins on a line of its own."""
+        """Write a line, and return whether all of it was written.
+
+        After a torn line the next starts on a line of its own.
+        """
         view = memoryview((b"\n" if self._torn else b"") + line + b"\n")
         began: float | None = None
         try:
@@ -52,10 +63,10 @@ class StderrSender:
 
 
 def _of_our_own(fd: int) -> int:
-    """The same terminal or pipe, opened once more so that only we do not wait for it; else `fd` itself.
+    """Return the same terminal or pipe, opened again so that only we do not wait for it; else `fd` itself.
 
-    A terminal whose other end does not read says that it is ready for writing as long as it has room for one byte, and then
-    waits with the rest of the line: for ever, where an ssh connection hangs (Linux 6.x, measured with a pty).
+    A terminal whose other end does not read counts as ready while it has room for one byte. It then waits with the rest
+    of the line: forever, if an ssh connection hangs (Linux 6.x, measured with a pty).
     """
     try:
         if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -66,7 +77,7 @@ def _of_our_own(fd: int) -> int:
 
 
 class Outlet:
-    """What structlog calls its logger: every level's method takes the record."""
+    """Logger for structlog: the method of every level takes the record."""
 
     def __init__(self, sender: Sender, render: Callable[[Record], bytes]) -> None:
         self._sender = sender
@@ -75,7 +86,7 @@ class Outlet:
         self._untold = 0
 
     def msg(self, record: Record) -> None:
-        """Send it, and before it how many were lost before it."""
+        """Send the record, preceded by the number of lines lost before it."""
         if self._untold:
             lost = {"event": "log lines dropped", "count": self._untold, "level": "warning"}
             if not self._sender.send(self._render({**lost, "timestamp": record.get("timestamp", "")})):

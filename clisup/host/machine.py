@@ -1,4 +1,4 @@
-"""Facts of the machine for `clisup doctor`: directories, kernel, cgroups. Each answers at once, and changes nothing."""
+"""Facts of the machine for `clisup doctor`: directories, kernel, cgroups. Each answers at once and changes nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "m
 
 
 def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
-    """The directory as this process may use it; no `mode` where it is none, or cannot be looked at.
+    """Return the directory's facts for this process, without a `mode` if the path is no directory or cannot be read.
 
-    With `entries` one of another user in it is a problem, too.
+    With `entries`, an entry of another user in the directory is a problem, too.
     """
     try:
         problem = problem_of(path, entries=entries)
         status = os.stat(path)
     except FileNotFoundError:
-        return DirectoryFacts(path, problem=problem)  # it would be made there
+        return DirectoryFacts(path, problem=problem)  # the directory would be created there
     except (OSError, ValueError):
         return DirectoryFacts(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -41,11 +41,12 @@ def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
 
 
 def is_root() -> bool:
+    """Tell whether this process runs as root."""
     return os.geteuid() == 0
 
 
 def user_name() -> str:
-    """The name of this process's user, or its number where it has none."""
+    """Return the name of this process's user, or the uid if the user has no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -53,13 +54,16 @@ def user_name() -> str:
 
 
 def kernel_version() -> tuple[int, int]:
-    """As `(6, 1)`; `(0, 0)` where it cannot be read."""
+    """Return the version, such as `(6, 1)`, or `(0, 0)` if it cannot be read."""
     match = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def missing_features() -> tuple[str, ...]:
-    """What clisup needs of the kernel and does not get: a sandbox may forbid what the version has."""
+    """Return the kernel features that clisup needs and does not get.
+
+    A sandbox may forbid a feature that the version has.
+    """
     missing = []
     if kernel_version() < NEEDED_KERNEL:
         missing.append("close_range (5.10)")
@@ -74,7 +78,10 @@ def missing_features() -> tuple[str, ...]:
 
 
 def hides_processes() -> bool:
-    """Tell whether /proc keeps processes from this one: mounted with hidepid= (proc(5)), or by ProtectProc= (systemd.exec(5))."""
+    """Tell whether /proc hides processes from this one.
+
+    The cause is a mount with hidepid= (proc(5)), or ProtectProc= (systemd.exec(5)).
+    """
     try:
         with open("/proc/1/stat", "rb"):
             return False
@@ -99,7 +106,7 @@ def _free(path: str) -> int | None:
 
 
 def _file_system(path: str) -> str | None:
-    """The type of the mount that holds the path: the longest mount point above it, and of two the later one."""
+    """Return the type of the mount that holds the path: the longest mount point above it, and of two the later one."""
     wanted = os.path.realpath(path) + "/"
     best, found = "", None
     for point, kind in mounts():

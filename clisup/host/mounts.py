@@ -1,7 +1,8 @@
-"""The mounts that this process sees (proc(5), mountinfo).
+"""Mounts that this process sees (proc(5), mountinfo).
 
-Any user of the machine can mount (fusermount), and so choose the name of a mount point. The kernel escapes space, tab, line feed and
-backslash in it, and nothing else: the table is read as bytes, and split at those bytes alone.
+Any user of the machine can mount (fusermount), and so choose the name of a mount point. The kernel escapes space, tab,
+line feed and backslash in the name, and nothing else. The table is therefore read as bytes and split only at those
+bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A mount: its mount point, and the type of its file system."""
+    """Mount: its mount point, and the type of its file system."""
 
     point: str
     kind: str
 
 
 def mounts() -> list[Mount]:
-    """Return the mounts in the order of the kernel; none where they cannot be read."""
+    """Return the mounts in the order of the kernel, or an empty list if they cannot be read."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             return [mount for line in file if (mount := _mount(line)) is not None]

@@ -1,4 +1,4 @@
-"""Sending spans to a collector by OTLP over HTTP: the one file that knows the OpenTelemetry SDK (the extra `clisup[otel]`)."""
+"""Sender of spans to a collector, by OTLP over HTTP. Only this file knows the OpenTelemetry SDK (extra `clisup[otel]`)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ TRACES_PATH = "/v1/traces"
 
 
 class SpanSender(Protocol):
-    """Who takes spans away. `send` blocks for as long as it takes, so it is called in a thread."""
+    """Receiver of spans. `send` blocks for as long as it takes: call it in a thread."""
 
     def send(self, spans: Sequence[Span]) -> bool:
-        """Have they been taken?"""
+        """Send the spans; return whether they were taken."""
 
     def close(self) -> None:
-        """No more will come; a `send` that waits gives up."""
+        """Close the sender: no more spans will come, and a waiting `send` gives up."""
 
 
 def check_installed(config: TracingConfig) -> None:
-    """Raises `ConfigurationError` where tracing is switched on and its libraries are not there."""
+    """Raise `ConfigurationError` if tracing is switched on and its libraries are missing."""
     if not config.enabled:
         return
     try:
@@ -46,18 +46,21 @@ def check_installed(config: TracingConfig) -> None:
 
 
 def endpoint_of(config: TracingConfig) -> str:
-    """Where the spans go: as with OTEL_EXPORTER_OTLP_ENDPOINT, the path of traces is added to a collector's address."""
+    """Return the URL for the spans.
+
+    As with OTEL_EXPORTER_OTLP_ENDPOINT, the path of traces is added to a collector's address.
+    """
     address = config.endpoint.rstrip("/")
     return address if address.endswith(TRACES_PATH) else address + TRACES_PATH
 
 
 class OtlpSender:
-    """Sends to the collector of the configuration."""
+    """Sender to the collector of the configuration."""
 
     def __init__(self, config: TracingConfig, resource: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        for name in ("opentelemetry", "urllib3"):  # a collector that is away is told once, by the daemon
+        for name in ("opentelemetry", "urllib3"):  # the daemon itself reports an absent collector, once
             logger = logging.getLogger(name)
             logger.addHandler(logging.NullHandler())
             logger.propagate = False
@@ -66,30 +69,30 @@ class OtlpSender:
         self._resource = resource_of(resource)
 
     def send(self, spans: Sequence[Span]) -> bool:
-        """Send them; tries again by itself, for at most `tracing.timeout_s`."""
+        """Send the spans, with retries for at most `tracing.timeout_s`."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         try:
             result = self._exporter.export([readable(span, self._resource) for span in spans])
-        except Exception:  # the library's own, whose failures must cost nothing but these spans
+        except Exception:  # an error of the library may cost nothing but these spans
             logging.getLogger(SCOPE).debug("export failed", exc_info=True)
             return False
         return result is SpanExportResult.SUCCESS
 
     def close(self) -> None:
-        """Give up what is under way."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library's own omission
+        """Cancel a send in progress."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library lacks the annotation
 
 
 def resource_of(attributes: Mapping[str, str]) -> Resource:
-    """Who speaks: `service.name` and the like."""
+    """Return the resource that names the sender: `service.name` and the like."""
     from opentelemetry.sdk.resources import Resource
 
     return Resource(dict(attributes))
 
 
 def readable(span: Span, resource: Resource) -> ReadableSpan:
-    """The span as the SDK's exporters take it: made whole, as nothing of it is ever changed."""
+    """Return the span in the form of the SDK's exporters, complete from the start: a span never changes."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags

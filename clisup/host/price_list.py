@@ -1,4 +1,4 @@
-"""The built-in list of prices: `prices.toml` beside `clisup.policy.prices`, read when a cost is first estimated."""
+"""Built-in list of prices: `prices.toml` beside `clisup.policy.prices`, read when a cost is first estimated."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ PRICE_LIST = Path(prices.__file__).with_name("prices.toml")
 
 @functools.cache
 def built_in_prices() -> Mapping[str, Price]:
-    """By pattern. The file is part of the package: what is wrong with it is a fault of clisup's own, and raises as it comes."""
+    """Return the prices by pattern.
+
+    The file is part of the package. An error in it is a fault of clisup itself and is raised unchanged.
+    """
     raw = tomllib.loads(PRICE_LIST.read_text(encoding="utf-8"))
     return {pattern: Price.model_validate(price) for pattern, price in raw.items()}

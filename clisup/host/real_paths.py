@@ -1,4 +1,4 @@
-"""Where paths really lead: links followed, as far as the files are there."""
+"""Real paths: links followed, as far as the files exist."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ __all__ = ["real_paths"]
 
 
 def real_paths(paths: Sequence[str], cwd: str) -> tuple[list[str], str]:
-    """Each path, relative ones below `cwd`, with all links followed; and where `cwd` itself is. It may wait for a slow disk.
+    """Return each path, relative ones below `cwd`, with all links followed, and the real path of `cwd`.
 
-    What is not there yet has the real path of the directory that it would be in. A link may be changed after this was read.
+    The function may wait for a slow disk. A missing file gets the real path of the directory it would be in. A link may
+    change after the read.
     """
     return [os.path.realpath(os.path.join(cwd, path)) for path in paths], os.path.realpath(cwd)

@@ -1,8 +1,8 @@
-"""The rule for the files and directories that the daemon trusts: nobody but this user and root can change what a path leads to.
+"""Rule for the files and directories that the daemon trusts: only this user and root can change where a path leads.
 
-The daemon runs code and takes locks from its state directory, and clients send prompts to its socket. So each directory on the way
-there, and each symbolic link met on it, must belong to this user or to root, and nobody else may write to it. A sticky
-directory (/tmp) may be writable, because there only the owner of an entry can replace it. `clisup doctor` asks the same rule.
+The daemon runs code and takes locks from its state directory, and clients send prompts to its socket. So each directory
+and symbolic link on the way must belong to this user or root, and nobody else may write to it. A sticky directory
+(/tmp) may be writable, because there only the owner of an entry can replace it. `clisup doctor` uses the same rule.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from clisup.host.files import storage_error
 __all__ = ["UnsafePath", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of"]
 
 LINKS_LIMIT = 40
-"""The kernel follows no more links in one path (path_resolution(7))."""
+"""The kernel follows no more links in a path (path_resolution(7))."""
 
 _ELSEWHERE = "use another directory (--state-dir, --socket)"
 _ACL = "system.posix_acl_access"
 
 
 class UnsafePath(NamedTuple):
-    """A reason why a path cannot be trusted, and the way out."""
+    """Reason why a path cannot be trusted, and the fix."""
 
     what: str
     fix: str
 
 
 class _Step(NamedTuple):
-    """A directory, a symbolic link on the way, or a file at its end. `last` marks what the path leads to."""
+    """Step on a path: a directory, a symbolic link, or a file at the end. `last` marks the target of the path."""
 
     place: str
     info: os.stat_result
@@ -41,11 +41,12 @@ class _Step(NamedTuple):
 
 
 def make_safe_dir(path: str, use: str, *, check: str = "state directory") -> None:
-    """Check the way to `path`, and make what is missing of it as 0700. `use` begins the error: "listen in".
+    """Check the way to `path`, and create its missing parts as 0700. `use` begins the error: "listen in".
 
-    `check` is what `clisup doctor` calls its look at the same path.
+    `check` is the name of the same check in `clisup doctor`.
 
-    Raises `ConfigurationError` for a path that others can change, `WorldError(storage_failed)` where the system refuses.
+    Raises `ConfigurationError` for a path that others can change, and `WorldError(storage_failed)` if the system
+    refuses.
     """
     try:
         problem = _first_problem(path, make=True)
@@ -55,19 +56,20 @@ def make_safe_dir(path: str, use: str, *, check: str = "state directory") -> Non
 
 
 def check_safe_dir(path: str, use: str, *, entries: bool = False, check: str = "state directory") -> None:
-    """Check it as `make_safe_dir` does, and make nothing. With `entries` one of another user in it is refused, too.
+    """Check a directory as `make_safe_dir` does, and create nothing. Raises `ConfigurationError`.
 
-    Such an entry was put there while the directory was open. Raises `ConfigurationError`.
+    With `entries`, an entry of another user in the directory is refused, too. Such an entry was put there while the
+    directory was open.
     """
     _refuse(use, path, problem_of(path, entries=entries), check)
 
 
 def check_safe_file(path: str, use: str) -> None:
-    """Check the way to a file, and the file. One that is not there is safe. Raises `ConfigurationError`."""
+    """Check the way to a file, and the file. A missing file is safe. Raises `ConfigurationError`."""
     try:
         problem = _first_problem(path, make=False, file=True)
     except OSError:
-        return  # whoever opens it says why that cannot be
+        return  # the caller that opens the file reports the reason
     _refuse(use, path, problem, "configuration")
 
 
@@ -77,9 +79,11 @@ def _refuse(use: str, path: str, problem: UnsafePath | None, check: str) -> None
 
 
 def problem_of(path: str, *, entries: bool = False) -> UnsafePath | None:
-    """Return what makes the path unsafe, as far as it exists; None where nothing does, or where it cannot be looked at.
+    """Return the problem that makes the path unsafe, as far as the path exists.
 
-    With `entries` those of the directory count, too.
+    Return None if the path is safe or cannot be checked.
+
+    With `entries`, the entries of the directory count, too.
     """
     try:
         return _first_problem(path, make=False) or (_entry_problem(path) if entries else None)
@@ -104,7 +108,7 @@ def _first_problem(path: str, *, make: bool, file: bool = False) -> UnsafePath |
     trusted = {os.geteuid(), 0}
     for place, info, last in _steps(path, make=make, file=file):
         if place == "/":
-            # Whoever owns / decides over every path. In a user namespace that is root of the machine, with the uid 65534.
+            # The owner of / decides over every path. In a user namespace that is the machine's root, as uid 65534.
             above = trusted | {info.st_uid}
         if info.st_uid not in (trusted if last else above):
             return UnsafePath(f"{place} belongs to uid {info.st_uid}", _ELSEWHERE)
@@ -116,9 +120,9 @@ def _first_problem(path: str, *, make: bool, file: bool = False) -> UnsafePath |
 
 
 def _steps(path: str, *, make: bool, file: bool) -> Iterator[_Step]:
-    """Follow an absolute path as the kernel does. What is missing is made, or ends the walk.
+    """Follow an absolute path as the kernel does. A missing part is created, or ends the walk.
 
-    A step is taken only after the one before it was yielded: by then nobody else can change what it is about to look at.
+    A step is taken only after the previous step was yielded. By then nobody else can change what the step will look at.
     """
     at, left, links = "/", _names(path), 0
     yield _Step(at, os.lstat(at), not left)
@@ -145,7 +149,7 @@ def _steps(path: str, *, make: bool, file: bool) -> Iterator[_Step]:
 
 
 def _names(path: str) -> list[str]:
-    """Return the components, the first one at the end."""
+    """Return the components, the first component at the end."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -158,14 +162,14 @@ def _look(place: str, *, make: bool) -> os.stat_result | None:
     try:
         os.mkdir(place, 0o700)  # `os.makedirs` leaves the mode of the parents to the umask
     except FileExistsError:
-        pass  # another process made it just now; whose it is, is seen next
+        pass  # another process made it just now; the next step checks its owner
     return os.lstat(place)
 
 
 def _others_may_write(place: str, info: os.stat_result) -> bool:
     if info.st_mode & stat.S_IWOTH:
         return True
-    # With an ACL the bits of the group are its mask: users that it names may write.
+    # With an ACL the bits of the group are its mask: users named in the ACL may write.
     return bool(info.st_mode & stat.S_IWGRP) and (_has_acl(place) or not _is_private_group(info.st_gid))
 
 
@@ -178,7 +182,10 @@ def _has_acl(place: str) -> bool:
 
 
 def _is_private_group(gid: int) -> bool:
-    """Is it the group of this user alone? With a umask of 002 many distributions let it write (adduser, USERGROUPS_ENAB)."""
+    """Tell whether this user is the only member of the group.
+
+    With a umask of 002 many distributions let that group write (adduser, USERGROUPS_ENAB).
+    """
     import grp
     import pwd
 

@@ -1,8 +1,8 @@
-"""Finds and reads the scrub lists. No list, no start: nothing here falls back to an empty list.
+"""Search and reader of the scrub lists. The daemon does not start without lists: there is no fallback to an empty list.
 
-The directories are tried in this order; the first that is there decides, whole: lists of two directories never mix.
+The directories are tried in this order. The first existing directory decides alone: lists of two directories never mix.
 
-1. the one that the configuration names (`[daemon] scrub_lists`); then no other is looked at
+1. the directory in the configuration (`[daemon] scrub_lists`); then no other is tried
 2. `/etc/clisup/scrub_lists`, the administrator's
 3. `scrub_lists` inside the installed package
 4. `scrub_lists` beside the package in a checkout (an editable install has no copy inside the package)
@@ -31,17 +31,17 @@ _HINT = "reinstall clisup, or name a directory with complete lists as scrub_list
 
 
 def search_path() -> tuple[Path, ...]:
-    """Where lists are looked for when the configuration names no directory, in order."""
+    """Return the directories to search in order, if the configuration names no directory."""
     return (SYSTEM_DIRECTORY, _PACKAGE / "scrub_lists", _PACKAGE.parent / "scrub_lists")
 
 
 def load_rules(
     kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None, known: Known | None = None
 ) -> RuleSet:
-    """The rules for one backend kind: the common lists and its own, with what they include.
+    """Return the rules for one backend kind: the common lists and its own, with their includes.
 
-    `known` are the files that have been read for other kinds: each is read once, and what is read now is put there.
-    Raises `ConfigurationError` that names the directories, the file or the line, and the way out.
+    `known` are the files already read for other kinds: each file is read once, and new files are added. Raises
+    `ConfigurationError` that names the directories, the file or the line, and the fix.
     """
     directory = lists_directory(kind, override, search=search)
     read = {} if known is None else known
@@ -54,10 +54,11 @@ def load_rules(
 
 
 def lists_directory(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> Path:
-    """The directory whose lists decide for this kind. Raises `ConfigurationError` where there is none, or where it is incomplete.
+    """Return the directory whose lists decide for this kind.
 
-    A directory that holds some lists but not all is an error rather than a reason to look further: an administrator's
-    stricter lists must not be passed over because one file is missing.
+    A directory that holds some lists but not all is an error, and the search does not go on. An administrator's
+    stricter lists must not be skipped because one file is missing. Raises `ConfigurationError` if there is no
+    directory, or if the directory is incomplete.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", kind) or kind == "common":
         raise ConfigurationError("cannot load scrub lists, because the kind is no list name", hint="correct `kind`")
@@ -75,12 +76,15 @@ def lists_directory(kind: str, override: Path | None = None, *, search: Sequence
 
 
 def list_names(kind: str) -> tuple[str, ...]:
-    """The six files that a directory must hold for this kind."""
+    """Return the names of the six files that a directory must hold for this kind."""
     return tuple(f"{name}.{rule_kind}" for name in ("common", kind) for rule_kind in KINDS)
 
 
 def _lists_in(directory: Path) -> set[str]:
-    """The names of the lists there; none where there is no such directory. What cannot be read is not passed over."""
+    """Return the names of the lists in a directory, empty if the directory is missing.
+
+    An unreadable directory is an error.
+    """
     try:
         return {path.name for path in directory.iterdir() if path.suffix[1:] in KINDS}
     except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +95,7 @@ def _lists_in(directory: Path) -> set[str]:
 
 
 def _read(directory: Path, name: str, kind: RuleKind, known: Known, *, included: bool = False) -> list[ScrubList]:
-    """One file, after what it includes: a list's own lines win over included ones."""
+    """Return one file, after its includes: a list's own lines win over included lines."""
     path = directory / f"{name}.{kind}"
     if (parsed := known.get(path)) is None:
         parsed = known[path] = parse_list(name, kind, _text(path), origin=str(path))

@@ -1,4 +1,4 @@
-"""What clisup needs of the system, checked before anything is touched."""
+"""Check of the system's requirements, before anything is touched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_KERNEL = (5, 10)  # pidfd_open and close_range
 
 
 def check_system(*, system: str | None = None, release: str | None = None) -> None:
-    """Raises `ConfigurationError(unsupported_system)` that says what is missing. The arguments are for tests."""
+    """Raise `ConfigurationError(unsupported_system)` that names a missing requirement. The arguments are for tests."""
     system = system or sys.platform
     if not system.startswith("linux"):
         raise _refusal(f"this system is {system!r}, and clisup needs Linux (pidfd, /proc, POSIX locks)")

@@ -1,7 +1,7 @@
 """Durable cursors by name: `<state_dir>/cursors/<name>.jsonl`, a head and one short line for each acknowledgement.
 
-An acknowledgement survives a `kill -9` at once. It is not synced: after a power loss a cursor may be an older one, and what
-was acknowledged since is given again.
+An acknowledgement survives a `kill -9` at once. The file is not synced: after a power loss a cursor may be an older
+one. The daemon then sends again the events acknowledged since.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from clisup.policy.cursors import encode_head, encode_move, read_cursors
 
 __all__ = ["Cursor", "CursorStore"]
 
-COMPACT_BYTES = 256 * 1024  # of moves after the head; then the file is written anew
+COMPACT_BYTES = 256 * 1024  # of moves after the head; a longer file is rewritten
 
 
 class Cursor:
-    """One name: a seq for each session that was acknowledged under it."""
+    """Cursor of one name: a seq for each session that was acknowledged under the name."""
 
     def __init__(self, path: str, cursors: dict[str, int], *, all_known: bool) -> None:
         self._path = path
@@ -30,7 +30,10 @@ class Cursor:
         self.all_known = all_known
 
     def move(self, session_id: str, seq: int) -> int:
-        """Go on to `seq`, never back; give where it stands. Raises `WorldError(storage_failed)`; then nothing happened."""
+        """Advance to `seq`, never back, and return the cursor's seq.
+
+        Raises `WorldError(storage_failed)`; the cursor is then unchanged.
+        """
         if seq > self.seqs.get(session_id, -1):
             line = encode_move(session_id, seq)
             try:
@@ -46,11 +49,11 @@ class Cursor:
         return self.seqs[session_id]
 
     def begin(self, new: Mapping[str, int], *, all_known: bool) -> None:
-        """Know these sessions, too. Raises `WorldError(storage_failed)`; then nothing happened."""
+        """Add these sessions. Raises `WorldError(storage_failed)`; the cursor is then unchanged."""
         self._change({**self.seqs, **new}, all_known)
 
     def drop(self, session_ids: Collection[str]) -> None:
-        """Know these sessions no more. Raises `WorldError(storage_failed)`; then nothing happened."""
+        """Remove these sessions. Raises `WorldError(storage_failed)`; the cursor is then unchanged."""
         if not self.seqs.keys().isdisjoint(session_ids):
             self._change({id_: seq for id_, seq in self.seqs.items() if id_ not in session_ids}, self.all_known)
 
@@ -64,13 +67,13 @@ class Cursor:
             raise
 
     def save(self) -> None:
-        """Write the whole file anew. Raises `WorldError(storage_failed)`."""
+        """Rewrite the whole file. Raises `WorldError(storage_failed)`."""
         write_atomic(self._path, encode_head(self.seqs, all_known=self.all_known), sync=False)
         self._tail = 0
 
 
 class CursorStore:
-    """All names of one state directory, at most `limit`. Each file is read once, when its name is first used."""
+    """All cursors of one state directory, at most `limit`. Each file is read once, when its name is first used."""
 
     def __init__(self, state_dir: str, *, limit: int) -> None:
         self._dir = os.path.join(state_dir, "cursors")
@@ -78,20 +81,23 @@ class CursorStore:
         self._loaded: dict[str, Cursor] = {}
 
     def names(self) -> list[str]:
-        """Every name that is kept."""
+        """Return the name of every stored cursor, sorted."""
         try:
             return sorted(name.removesuffix(".jsonl") for name in os.listdir(self._dir) if name.endswith(".jsonl"))
         except FileNotFoundError:
             return []
 
     def get(self, name: str) -> Cursor | None:
-        """The cursor of this name; None where there is none. Raises `WorldError(storage_failed)` for a damaged one."""
+        """Return the cursor of this name, or None if there is no such cursor.
+
+        Raises `WorldError(storage_failed)` for a damaged file.
+        """
         if name not in self._loaded and (cursor := self._load(name)) is not None:
             self._loaded[name] = cursor
         return self._loaded.get(name)
 
     def make(self, name: str) -> Cursor:
-        """A new one. Raises `UsageError(limit_exceeded)`, `WorldError(storage_failed)`."""
+        """Create and return a new cursor. Raises `UsageError(limit_exceeded)`, `WorldError(storage_failed)`."""
         if len(self.names()) >= self.limit:
             raise UsageError(
                 f"cannot keep one more durable cursor, because there are {self.limit}",
@@ -107,7 +113,7 @@ class CursorStore:
         return cursor
 
     def forget(self, name: str) -> None:
-        """Remove a name; none is no error. Raises `WorldError(storage_failed)`; then it is kept."""
+        """Remove a cursor; a missing cursor is no error. Raises `WorldError(storage_failed)`; the cursor is then kept."""
         path = self._path(name)
         try:
             os.unlink(path)
@@ -118,10 +124,11 @@ class CursorStore:
         self._loaded.pop(name, None)
 
     def drop_sessions(self, session_ids: Collection[str]) -> None:
-        """These are about to be deleted: nothing is kept of them. Raises `WorldError(storage_failed)`.
+        """Remove sessions that are about to be deleted from every cursor. Raises `WorldError(storage_failed)`.
 
-        Before they are, for a place in a session that is gone would be one in the next session of its id, whose first events
-        nobody would get. A damaged file is left: whoever uses its name is told.
+        Call this before the deletion. A seq left over from a deleted session would apply to the next session of the
+        same id. A reader would then miss the first events of the new session. A damaged file is left alone: the next
+        use of its name raises the error.
         """
         for name in self.names():
             try:
@@ -162,7 +169,7 @@ def _append(path: str, line: bytes) -> None:
     size = os.fstat(fd).st_size
     try:
         if os.write(fd, line) != len(line):
-            os.ftruncate(fd, size)  # half a line would spoil the one after it
+            os.ftruncate(fd, size)  # half a line would spoil the next line
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Drift on the disk: what was unknown in the CLIs' output, which names their files held, and the fields that are known."""
+"""Drift on disk: unknown parts of the CLIs' output, names found in the CLIs' files, and the known fields."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _FIELDS = Path(__file__).resolve().parent.parent / "backends" / "known_fields"
 
 
 def drift_file(state_dir: str) -> str:
-    """Where the counts of unknown frames and fields are kept: some 10 KB for a version of a CLI, at the very most."""
+    """Return the path of the counts of unknown frames and fields: at most some 10 KB for each version of a CLI."""
     return os.path.join(state_dir, "drift.json")
 
 
 def load_drift(state_dir: str) -> DriftBook:
-    """What was counted so far; a file that cannot be read counts as none, for it is only statistics."""
+    """Return the stored counts. An unreadable file counts as empty, because the counts are only statistics."""
     return DriftBook(_object_in(drift_file(state_dir)))
 
 
 def save_drift(state_dir: str, book: DriftBook) -> None:
-    """Raises `WorldError(storage_failed)`."""
+    """Store the counts. Raises `WorldError(storage_failed)`."""
     write_json(drift_file(state_dir), book.dump(), sync=False)
 
 
 def known_fields(kind: str) -> KnownFields | None:
-    """The fields that frames of this kind have in our recordings; None where there are none."""
+    """Return the fields that frames of this kind have in our recordings, or None if there are no recordings."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
         return None
     stored = _object_in(str(_FIELDS / f"{kind}.json"))
@@ -40,7 +40,10 @@ def known_fields(kind: str) -> KnownFields | None:
 
 
 def _object_in(path: str) -> dict[str, Any] | None:
-    """None where there is no such thing: no turn and no start waits for a disk because of statistics."""
+    """Return the JSON object in the file, or None on any failure.
+
+    No turn and no start may wait for a disk because of statistics.
+    """
     try:
         with open(path, "rb") as file:
             value = json.load(file)

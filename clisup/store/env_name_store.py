@@ -1,4 +1,4 @@
-"""The names that were found in a CLI's files at the last checks, in the state directory."""
+"""Store of the names that the last checks found in a CLI's files, in the state directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["last_check", "load_checks", "save_checks"]
 
 
 def load_checks(state_dir: str, kind: str) -> list[NameCheck]:
-    """The checks that are remembered, the last one at the end; none where nothing can be read."""
+    """Return the remembered checks, the last check at the end. Return an empty list if the file cannot be read."""
     try:
         return restored(read_json(_file(state_dir, kind)))
     except WorldError:
@@ -23,14 +23,17 @@ def load_checks(state_dir: str, kind: str) -> list[NameCheck]:
 
 
 def save_checks(state_dir: str, kind: str, checks: Sequence[NameCheck]) -> None:
-    """Raises `WorldError(storage_failed)`, `ConfigurationError` for a state directory that others can change."""
+    """Store the checks.
+
+    Raises `WorldError(storage_failed)`, or `ConfigurationError` for a state directory that others can change.
+    """
     make_safe_dir(state_dir, "keep state in")
     make_private_dir(os.path.dirname(_file(state_dir, kind)))
     write_json(_file(state_dir, kind), {"checks": [dataclasses.asdict(check) for check in checks]})
 
 
 def last_check(state_dir: str, kind: str) -> str | None:
-    """The version whose names were looked at last; None where none was."""
+    """Return the version whose names were checked last, or None if no version was checked."""
     checks = load_checks(state_dir, kind)
     return checks[-1].version if checks else None
 

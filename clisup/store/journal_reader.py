@@ -1,4 +1,4 @@
-"""Reading a journal at one's own pace, from any seq: what is damaged or gone is stepped over, and told."""
+"""Reader of a journal, at its own pace and from any seq. Damaged or removed events are skipped and reported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from clisup.model.journal import stored_event, whole_lines
 
 __all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
 
-READ_CHUNK = 64 * 1024  # what one piece of work may take: others wait for it
-SEARCHED = 64 * 1024  # bytes that are read through rather than searched
+READ_CHUNK = 64 * 1024  # limit of one piece of work: other tasks wait for it
+SEARCHED = 64 * 1024  # a span of this many bytes is read through, not searched
 
 
 class StoredEvent(NamedTuple):
-    """An event as it lies in the journal: `line` holds `src` too, for readers that want the CLI's own line."""
+    """Event as stored in the journal. `line` also holds `src`, for readers that want the CLI's own line."""
 
     seq: int
     event: bytes
@@ -26,7 +26,7 @@ class StoredEvent(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Events that a reader cannot have: they are `damaged`, or `retention` has removed them."""
+    """Gap of events that a reader cannot get: the events are `damaged`, or `retention` has removed them."""
 
     from_seq: int
     to_seq: int
@@ -34,7 +34,10 @@ class Gap(NamedTuple):
 
 
 class Segments:
-    """The files of a journal, as a reader goes through them: of the daemon that writes it, or at rest. `next_seq` follows the newest."""
+    """Segment files of a journal, as a reader sees them. `next_seq` follows the newest event.
+
+    A daemon may be writing the journal, or the journal may be at rest.
+    """
 
     def __init__(self, directory: str) -> None:
         self._dir = directory
@@ -43,41 +46,46 @@ class Segments:
 
     @property
     def first_seq(self) -> int:
-        """The oldest seq that is kept."""
+        """Return the oldest seq that is kept."""
         return self._segments[0] if self._segments else self.next_seq
 
     def path_of(self, first_seq: int) -> str:
+        """Return the path of the segment that begins with `first_seq`."""
         return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
 
     def locate(self, seq: int) -> tuple[int, int | None]:
-        """(segment, offset) at or before the line of `seq`: where a reader that wants `seq` starts; without an offset it has to search."""
+        """Return the (segment, offset) where a reader of `seq` starts, at or before the line of `seq`.
+
+        An offset of None means that the reader has to search the segment.
+        """
         at = max(0, bisect.bisect_right(self._segments, seq) - 1)
         return (self._segments[at] if self._segments else 0), None
 
     def next_segment(self, segment: int) -> int | None:
-        """The segment after `segment`, or None where that is the last."""
+        """Return the segment after `segment`, or None if `segment` is the last."""
         at = bisect.bisect_right(self._segments, segment)
         return self._segments[at] if at < len(self._segments) else None
 
     def end_of(self, segment: int) -> int | None:
-        """Where its events end; None where that is the end of its file, but for a torn line."""
+        """Return the end of the events in `segment`. None means the end of the file, except for a torn line."""
         return None
 
     def reader(self, after_seq: int) -> JournalReader:
-        """A reader of all events above `after_seq`."""
+        """Return a reader of all events above `after_seq`."""
         return JournalReader(self, after_seq)
 
     @staticmethod
     def listed(directory: str) -> list[int]:
-        """The first seqs of the segments that lie there, oldest first. Raises `OSError`."""
+        """Return the first seqs of the segments in `directory`, oldest first. Raises `OSError`."""
         names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))
         return sorted(int(name) for name in names if name.isdecimal())
 
 
 class JournalReader:
-    """Reads stored events at its own pace; nothing is queued for it, and it holds no one up.
+    """Reader of stored events, at its own pace. Nothing is queued for the reader, and the reader delays nobody else.
 
-    What is damaged or gone is passed over, and `take_gap` says so: a hole in the numbers is all that it takes to know.
+    The reader skips damaged and removed events, and `take_gap` reports them. A hole in the seqs is enough to detect
+    them.
     """
 
     def __init__(self, store: Segments, after_seq: int) -> None:
@@ -86,30 +94,35 @@ class JournalReader:
         self._fd: int | None = None
         self._segment = 0
         self._offset = 0
-        self._chunks = 1  # more where a line is longer than one
+        self._chunks = 1  # more if a line is longer than a chunk
         self._gap: Gap | None = None
-        self._removed = False  # a segment that should be there is not
+        self._removed = False  # an expected segment is missing
 
     @property
     def position(self) -> int:
-        """The next seq that it will give."""
+        """Return the seq of the next event to read."""
         return self._next
 
     def seek(self, seq: int) -> None:
-        """Give `seq` next: all before it was had from elsewhere."""
+        """Continue at `seq`: the caller already has all earlier events."""
         if seq != self._next:
             self._next = seq
             self.close()
 
     def take_gap(self) -> Gap | None:
-        """What is missing before the events that `read` has just given (or, where it gave none, at the journal's end)."""
+        """Return and clear the gap before the events of the last `read`.
+
+        After an empty `read`, the gap is at the journal's end.
+        """
         gap, self._gap = self._gap, None
         return gap
 
     def read(self) -> list[StoredEvent]:
-        """The next events, in order and without a hole, about 64 KiB of them; empty at the journal's end.
+        """Return about 64 KiB of the next events, in order and without a hole.
 
-        Raises `WorldError(storage_failed)` where the disk cannot be read; the next call tries that again.
+        Return an empty list at the journal's end.
+
+        Raises `WorldError(storage_failed)` if the disk cannot be read; the next call tries again.
         """
         while self._next < self._store.next_seq:
             if self._fd is None:
@@ -119,7 +132,7 @@ class JournalReader:
             data = self._pread(self._fd, wanted)
             whole = whole_lines(data)
             if whole == 0 and len(data) == wanted:
-                self._chunks *= 2  # one line longer than the chunk
+                self._chunks *= 2  # one line is longer than the chunk
                 continue
             self._chunks = 1
             if whole == 0:
@@ -130,13 +143,16 @@ class JournalReader:
 
     @property
     def _wanted(self) -> int:
-        """Up to a multiple of the chunk: so readers of one journal come to the same places, wherever each began."""
+        """Return the number of bytes to the next multiple of the chunk.
+
+        Readers of one journal thereby read the same chunks, even if they began at different offsets.
+        """
         size = self._chunks * READ_CHUNK - self._offset % READ_CHUNK
         return size if size >= READ_CHUNK // 8 else size + READ_CHUNK
 
     def _pread(self, fd: int, wanted: int) -> bytes:
         if (end := self._store.end_of(self._segment)) is not None:
-            wanted = min(wanted, max(0, end - self._offset))  # beyond it lies what a failed write has left
+            wanted = min(wanted, max(0, end - self._offset))  # a failed write may have left bytes after the end
         try:
             failpoint("journal.read")
             return os.pread(fd, wanted, self._offset)
@@ -147,7 +163,7 @@ class JournalReader:
                 raise storage_error("read the journal", self._store.path_of(self._segment), error) from None
             self._offset = min(
                 size, self._offset + READ_CHUNK
-            )  # a bad sector: what is cut by this has a wrong checksum
+            )  # a bad sector: a line that this cuts has a wrong checksum
             self._chunks = 1
             return self._pread(fd, READ_CHUNK)
 
@@ -159,7 +175,7 @@ class JournalReader:
             if event is not None and self._next <= event.seq < limit:
                 if event.seq > self._next:
                     if events:
-                        break  # it is told before the events that come after it: by the next read
+                        break  # the next read reports the gap, before the events after it
                     self._miss(event.seq)
                 events.append(event)
                 self._next += 1
@@ -167,7 +183,10 @@ class JournalReader:
         return events
 
     def _miss(self, seq: int) -> None:
-        """There is nothing below `seq`. Segments are removed from the oldest on, so what lies after one is damage."""
+        """Record that no event below `seq` can be read.
+
+        Segments are removed from the oldest on, so a gap after an existing segment is damage.
+        """
         if seq > self._next:
             removed = self._removed or self._next < self._store.first_seq
             self._gap = Gap(self._next, seq - 1, "retention" if removed else "damaged")
@@ -175,7 +194,7 @@ class JournalReader:
         self._removed = False
 
     def _open(self, segment: int | None, offset: int | None) -> None:
-        """Go on in `segment`, or in the next one that is there. After the last, nothing readable is left."""
+        """Continue in `segment`, or in the next existing segment. After the last segment, nothing readable is left."""
         self.close()
         while segment is not None:
             path = self._store.path_of(segment)
@@ -193,20 +212,20 @@ class JournalReader:
         self._miss(self._store.next_seq)
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
+        """Close the file. A second call is safe."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def _stored(line: bytes) -> StoredEvent | None:
-    """The event in a line; None for a snapshot, and for what is damaged."""
+    """Return the event of a line, or None for a snapshot and for a damaged line."""
     found = stored_event(line)
     return None if found is None else StoredEvent(*found, line)
 
 
 def near(fd: int, seq: int) -> int:
-    """An offset at or before the line of `seq` in a segment: by halves, as its seqs only grow."""
+    """Return an offset at or before the line of `seq` in a segment, by binary search: the seqs of a segment only grow."""
     with open(fd, "rb", closefd=False) as file:
         low, high = 0, os.fstat(fd).st_size
         while high - low > SEARCHED:
@@ -218,5 +237,5 @@ def near(fd: int, seq: int) -> int:
             if at < high and event is not None and event.seq <= seq:
                 low = at
             else:
-                high = middle  # too far, or damaged there: then the reader begins before it, and steps over
+                high = middle  # too far, or damaged: the reader begins before the damage and skips it
     return low

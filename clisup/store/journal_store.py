@@ -1,9 +1,9 @@
-"""A session's journal on disk: append-only segments, one writer, any number of readers at their own pace.
+"""Journal of one session on disk: append-only segments, one writer, any number of readers at their own pace.
 
-A segment is `<first_seq>.jsonl`; its first line is a snapshot. A write that the disk refuses is taken back whole, so a
-segment holds whole lines and at most one torn tail: that of a crash in mid-write, cut at the next start. What was not synced
-is not trusted after a failed sync (the kernel gives such pages up): the next append begins a segment, whose snapshot says
-all that the old one should have said.
+A segment is `<first_seq>.jsonl`; its first line is a snapshot. A write that the disk refuses is undone completely. A
+segment therefore holds whole lines and at most one torn tail. A crash in the middle of a write leaves a torn tail, and
+the next start cuts it. After a failed sync the store does not trust unsynced bytes, because the kernel drops such
+pages. The next append then begins a segment. Its snapshot holds everything that the old segment should hold.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ __all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
-MAX_UNSYNCED = 4  # segments that are full and wait for the next sync; one more is synced at once
+MAX_UNSYNCED = 4  # full segments that wait for the next sync; one more is synced at once
 
 
 class JournalStore(Segments):
-    """The writer's side. `load` once, then `append`; `first_seq` and `next_seq` bound what a reader can get.
+    """Journal for its writer. Call `load` once, then `append`.
 
-    `durable` says that `sync` is going to be called: a segment that is full then waits for it.
+    A reader can get the events from `first_seq` up to `next_seq`. `durable` means that `sync` will be called: a full
+    segment then waits for the sync.
     """
 
     def __init__(self, directory: str, *, segment_bytes: int, durable: bool = True) -> None:
@@ -47,17 +48,17 @@ class JournalStore(Segments):
         self._segment_bytes = segment_bytes
         self._durable = durable
         self._unsynced: list[int] = []  # descriptors of full segments
-        self._unlisted = False  # the first segment's name waits for the next sync, too
+        self._unlisted = False  # the name of the first segment waits for the next sync, too
         self._distrusted = False  # a sync failed, and no segment was begun since
-        self._torn = False  # half a line at the end, that the disk did not let us take back
-        self._debris: str | None = None  # so for half a segment
+        self._torn = False  # half a line at the end that the disk did not let us undo
+        self._debris: str | None = None  # path of half a segment that the disk did not let us remove
         self._fd: int | None = None
         self._size = 0
         self._head = 0  # bytes of the last segment's snapshot
         self._index: list[tuple[int, int]] = []  # (seq, offset) in the last segment
 
     def renew(self, *, segment_bytes: int, durable: bool) -> None:
-        """Other settings, from the next append on. What only waited for a sync that will not come is let go."""
+        """Use other settings from the next append on. Without `durable`, close the full segments: no sync will come."""
         self._segment_bytes = segment_bytes
         self._durable = durable
         if not durable:
@@ -67,14 +68,14 @@ class JournalStore(Segments):
 
     @property
     def head_seq(self) -> int:
-        """The seq that the last segment begins with: its snapshot holds all before it."""
+        """Return the first seq of the last segment: its snapshot holds everything before."""
         return self._segments[-1] if self._segments else self.next_seq
 
     def load(self, wanted: Collection[str] | None = None) -> Iterator[Record]:
-        """Open the journal, cut a torn tail, give the last segment's records (its snapshot first). `wanted` is as in `read_lines`.
+        """Open the journal, cut a torn tail, and yield the records of the last segment, its snapshot first.
 
-        Raises `WorldError(storage_failed)` for a segment that is damaged in the middle and `UsageError(unsupported)` for one
-        of a later version: nothing is changed then.
+        `wanted` has the meaning it has in `read_lines`. Raises `WorldError(storage_failed)` for a segment that is
+        damaged in the middle, and `UsageError(unsupported)` for a segment of a later version; nothing is then changed.
         """
         try:
             yield from self._load(wanted)
@@ -93,7 +94,10 @@ class JournalStore(Segments):
         yield from self._read_segment(path, wanted)
 
     def _drop_empty_tail(self) -> None:
-        """A crash between making a segment and writing its first line leaves half of that: the one before it is the last."""
+        """Remove last segments without a whole first line. The segment before is then the last.
+
+        A crash between creating a segment and writing its first line leaves such a file.
+        """
         while self._segments:
             path = self.path_of(self._segments[-1])
             with open(path, "rb") as file:
@@ -123,9 +127,10 @@ class JournalStore(Segments):
         self._size = offset
 
     def append(self, lines: list[bytes], count: int, snapshot: dict[str, Any] | None = None) -> None:
-        """Write `lines`, which hold `count` events from `next_seq` on: all of them or none.
+        """Write all of `lines` or none. The lines hold `count` events from `next_seq` on.
 
-        `snapshot` is the state before them; it heads a new segment where one is due. Raises `WorldError(storage_failed)`.
+        `snapshot` is the state before the lines; it becomes the head of a new segment if one is due. Raises
+        `WorldError(storage_failed)`.
         """
         self._mend()
         data = b"".join(lines)
@@ -138,10 +143,10 @@ class JournalStore(Segments):
         self.next_seq += count
 
     def wants_snapshot(self, more: int) -> bool:
-        """The next append of `more` bytes should bring a snapshot, because a new segment is due."""
+        """Tell whether the next append of `more` bytes should bring a snapshot, because a new segment is due."""
         if self._fd is None:
             return True
-        # Not before the segment holds events, and not for a snapshot alone that is larger than a segment should be.
+        # No segment is due before this one holds events, or because its snapshot alone exceeds the segment size.
         due = self._distrusted or self._size + more > max(self._segment_bytes, 4 * self._head)
         return due and self.next_seq > self._segments[-1]
 
@@ -163,8 +168,10 @@ class JournalStore(Segments):
         failpoint("journal.after")
 
     def _mend(self) -> None:
-        """Take back what a failed write has left: half a line would be a torn tail in the middle of a living journal, and
-        half a segment would be taken for the last one at the next start. Nothing is appended before that has worked.
+        """Remove the remains of a failed write. Nothing is appended before this has worked.
+
+        Half a line would be a torn tail in the middle of a live journal. The next start would take half a segment for
+        the last segment.
         """
         try:
             if self._torn and self._fd is not None:
@@ -206,7 +213,10 @@ class JournalStore(Segments):
             self._segments.append(self.next_seq)
 
     def _make_durable(self, fd: int) -> None:
-        """A new segment takes the place of those before it. The first takes none's: it has time until its first event is synced."""
+        """Sync a new segment, which replaces the segments before it.
+
+        The first segment replaces none: its sync may wait until its first event is synced.
+        """
         self._unlisted = self._durable and not self._segments
         if self._unlisted:
             return
@@ -215,9 +225,9 @@ class JournalStore(Segments):
         sync_directory(self._dir)
 
     def release(self, upto: int, snapshot: dict[str, Any]) -> list[str]:
-        """Give up the segments that hold no event above `upto`; their paths, for the caller to unlink, oldest first.
+        """Drop the segments without an event above `upto`. Return their paths, oldest first, for the caller to unlink.
 
-        Where that is all there is, a new segment is begun with `snapshot`. Raises `WorldError(storage_failed)`.
+        If no other segment is left, begin a new segment with `snapshot`. Raises `WorldError(storage_failed)`.
         """
         if self._segments and self._segments[-1] < self.next_seq <= upto + 1:
             self._roll(snapshot)
@@ -227,17 +237,20 @@ class JournalStore(Segments):
         return [self.path_of(segment) for segment in gone]
 
     def _retire(self, fd: int) -> None:
-        """The end of a full segment has still to be synced: only a few of them wait for that."""
+        """Keep a full segment until its end is synced. Only a few segments wait for that."""
         if not self._durable:
             os.close(fd)
             return
         self._unsynced.append(fd)
         if len(self._unsynced) > MAX_UNSYNCED:
-            with suppress(WorldError):  # the sync that counts on it says so
+            with suppress(WorldError):  # the next sync that needs this one fails and reports the error
                 self.sync([self._unsynced.pop(0)])
 
     def unsynced(self) -> list[int]:
-        """Descriptors of all that a sync has to reach, for one call of `sync`; it closes them."""
+        """Return descriptors of everything that a sync has to reach, for one call of `sync`, which closes them.
+
+        Raises `WorldError(storage_failed)`.
+        """
         own: list[int] = []
         try:
             if self._fd is not None:
@@ -252,9 +265,10 @@ class JournalStore(Segments):
         return fds
 
     def sync(self, fds: list[int]) -> None:
-        """Make what was appended survive a power loss. Blocks: call it in a thread. Raises `WorldError(storage_failed)`.
+        """Make the appended lines survive a power loss. Raises `WorldError(storage_failed)`.
 
-        After a failure every further call fails until an append has begun a segment.
+        The function blocks: call it in a thread. After a failure every further call fails until an append has begun a
+        segment.
         """
         try:
             failpoint("sync.before")
@@ -270,7 +284,7 @@ class JournalStore(Segments):
                 os.close(fd)
 
     def close(self) -> None:
-        """Close the files; safe to call twice."""
+        """Close the files. A second call is safe."""
         while self._unsynced:
             os.close(self._unsynced.pop())
         if self._fd is not None:
@@ -278,7 +292,7 @@ class JournalStore(Segments):
             self._fd = None
 
     def locate(self, seq: int) -> tuple[int, int | None]:
-        """The last segment has an index."""
+        """Return the (segment, offset) where a reader of `seq` starts. The last segment has an index."""
         segment, _ = super().locate(seq)
         if self._segments and segment != self._segments[-1]:
             return segment, None
@@ -286,12 +300,15 @@ class JournalStore(Segments):
         return segment, self._index[entry][1] if entry >= 0 else 0
 
     def end_of(self, segment: int) -> int | None:
-        """Of the last segment, how much of it is written and told; what a failed write has left behind that is not."""
+        """Return the end of the written and reported bytes of the last segment, or None for an earlier segment.
+
+        The remains of a failed write lie after this end.
+        """
         return self._size if self._segments and segment == self._segments[-1] else None
 
 
 def check_version(path: str, head: bytes) -> None:
-    """Raises `UsageError(unsupported)` where a segment's first line is of a later format than this code knows."""
+    """Raise `UsageError(unsupported)` if the first line of a segment has a later format than this code knows."""
     version = version_of(head)
     if version > JOURNAL_VERSION:
         raise UsageError(
@@ -302,9 +319,9 @@ def check_version(path: str, head: bytes) -> None:
 
 
 def read_records(data: bytes, path: str, offset: int, wanted: Collection[str] | None) -> list[Record]:
-    """The records of whole lines, which stand at `offset` in the segment `path`; `wanted` as in `read_lines`.
+    """Return the records of whole lines, which stand at `offset` in the segment `path`.
 
-    Raises `WorldError(storage_failed)` for one that is damaged.
+    `wanted` has the meaning it has in `read_lines`. Raises `WorldError(storage_failed)` for a damaged record.
     """
     try:
         return read_lines(data, wanted)
@@ -313,7 +330,7 @@ def read_records(data: bytes, path: str, offset: int, wanted: Collection[str] | 
 
 
 def _damaged(path: str, offset: int, why: str) -> WorldError:
-    """A segment that is not as it was written, with the way out."""
+    """Return the error of a damaged segment, with a hint that says how to repair it."""
     return WorldError(
         f"cannot read the journal {path}, because it is damaged at byte {offset}: {why}",
         kind="storage_failed",

@@ -1,4 +1,4 @@
-"""The CLI's own line of an event, as it lies in a spool."""
+"""Lines of the CLI itself that belong to events, read from a spool."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["native_parts", "with_parts"]
 
 
 def native_parts(line: bytes, directory: SessionDir) -> Iterator[bytes]:
-    """The inside of a JSON string, slice by slice: what the CLI said for the event of this journal line.
+    """Yield the CLI's own line of this journal line's event, in slices, as the inside of a JSON string.
 
-    Nothing for the daemon's own events, and for lines that are gone. What is no UTF-8 becomes U+FFFD, wherever it is cut.
+    Yield nothing for the daemon's own events and for lines that are gone. Bytes that are not UTF-8 become U+FFFD,
+    wherever a slice is cut.
     """
     source = read_lines(line + b"\n")[0].src
     if source is None:
@@ -27,10 +28,10 @@ def native_parts(line: bytes, directory: SessionDir) -> Iterator[bytes]:
     decoder, start = codecs.getincrementaldecoder("utf-8")("replace"), source.start
     while start < source.end:
         data = read_range(path, start, min(SLICE, source.end - start))
-        start = start + len(data) if data else source.end  # what is gone is gone
+        start = start + len(data) if data else source.end  # the rest of a removed line is gone
         yield json.dumps(decoder.decode(data.rstrip(b"\n"), final=start >= source.end))[1:-1].encode()
 
 
 def with_parts(event: bytes, parts: Sequence[bytes]) -> bytes:
-    """The envelope with `native`."""
+    """Return the envelope with `native`."""
     return b"".join((event[:-1], b',"native":"', *parts, b'"}')) if any(parts) else event

@@ -1,4 +1,4 @@
-"""The files of one session, by name: the layout that docs/operations.md shows. Directories are 0700, files 0600."""
+"""Files of one session, by name: the layout that docs/operations.md shows. Directories are 0700, files 0600."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "li
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 SCRATCH = "scratch"
-"""The directory of a run in which its CLI finds what was written for it, and may write what it likes."""
+"""Directory of a run for its CLI: it holds the files written for the CLI, and the CLI may write there freely."""
 
 
 class BroughtTools(NamedTuple):
-    """The tools that a session's client runs, as the request brought them, and the token by which the session's MCP bridge is known.
+    """Tools that a session's client runs, as in the request, and the token that identifies the session's MCP bridge.
 
-    Both are the same for as long as the session is open.
+    Both stay the same as long as the session is open.
     """
 
     definitions: list[dict[str, Any]]
@@ -37,7 +37,7 @@ class BroughtTools(NamedTuple):
 
 
 class SessionDir:
-    """`<state_dir>/sessions/<session_id>/`."""
+    """Directory of one session: `<state_dir>/sessions/<session_id>/`."""
 
     __slots__ = ("id", "path")
 
@@ -47,18 +47,20 @@ class SessionDir:
 
     @property
     def journal(self) -> str:
+        """Return the directory of the journal."""
         return os.path.join(self.path, "journal")
 
     @property
     def runs(self) -> str:
+        """Return the directory that holds the run directories."""
         return os.path.join(self.path, "runs")
 
     def run(self, number: int) -> RunDir:
-        """The directory of one run."""
+        """Return the directory of one run."""
         return RunDir(os.path.join(self.runs, str(number)))
 
     def run_numbers(self) -> list[int]:
-        """All runs that have a directory, in order."""
+        """Return the numbers of all runs that have a directory, in order."""
         try:
             names = os.listdir(self.runs)
         except OSError:
@@ -66,16 +68,16 @@ class SessionDir:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def next_run(self, after: int) -> int:
-        """The number for a new run: one that no keeper has used, also where the journal of such runs was cut away."""
+        """Return the number for a new run, which no keeper has used. The journal of such runs may have been cut away."""
         number = after + 1
         while any(os.path.exists(os.path.join(self.run(number).path, name)) for name in ("start.json", "exit.json")):
             number += 1
         return number
 
     def load_spec(self) -> SessionSpec | None:
-        """What the session was opened with; None where the directory holds no whole session.
+        """Return the spec that the session was opened with, or None if the directory holds no whole session.
 
-        Raises `WorldError(storage_failed)` for a file that is no session's.
+        Raises `WorldError(storage_failed)` for a file that is not a session's.
         """
         raw = read_json(os.path.join(self.path, "session.json"))
         return SessionSpec.read(self.id, raw) if raw else None
@@ -88,9 +90,12 @@ class SessionDir:
         mcp_config: bytes | None,
         tools: list[dict[str, Any]] | None = None,
     ) -> None:
-        """Write everything, `session.json` last: without it there is no session. Raises `WorldError(storage_failed)`."""
+        """Write all files of the session, `session.json` last. Raises `WorldError(storage_failed)`.
+
+        Without `session.json` no session exists.
+        """
         make_private_dir(self.path)
-        for name in ("private", "journal", "prompts"):  # their names are on disk with the session's
+        for name in ("private", "journal", "prompts"):  # the sync of session.json covers these names
             make_private_dir(os.path.join(self.path, name))
         if variables:
             write_json(self._secrets, dict(variables))
@@ -103,7 +108,7 @@ class SessionDir:
         write_json(os.path.join(self.path, "session.json"), spec.model_dump())
 
     def remove(self) -> None:
-        """A session that did not come to be: its directory goes."""
+        """Remove the directory of a session that was not created."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     @property
@@ -112,10 +117,12 @@ class SessionDir:
 
     @property
     def system_prompt(self) -> str:
+        """Return the path of the stored system prompt."""
         return os.path.join(self.path, "private", "system_prompt.txt")
 
     @property
     def mcp_config(self) -> str:
+        """Return the path of the stored MCP configuration."""
         return os.path.join(self.path, "private", "mcp.json")
 
     @property
@@ -123,7 +130,7 @@ class SessionDir:
         return os.path.join(self.path, "private", "tools.json")
 
     def read_tools(self) -> BroughtTools | None:
-        """What the request brought of tools; None for a session without any, and after its close."""
+        """Return the tools of the request. Return None for a session without tools, and after the session is closed."""
         match read_json(self._tools):
             case {"tools": list(definitions), "token": str(token)}:
                 return BroughtTools(definitions, token)
@@ -131,14 +138,15 @@ class SessionDir:
 
     @property
     def bridge_config(self) -> str:
+        """Return the path of the MCP configuration that includes our server."""
         return os.path.join(self.path, "private", "bridge.json")
 
     def write_bridge_config(self, config: Mapping[str, Any]) -> None:
-        """The MCP configuration with our server in it, for the CLI to read."""
+        """Write the MCP configuration that includes our server, for the CLI to read."""
         write_json(self.bridge_config, dict(config))
 
     def read_system_prompt(self) -> str | None:
-        """The system prompt that the request brought."""
+        """Return the system prompt of the request, or None."""
         try:
             with open(self.system_prompt, encoding="utf-8") as file:
                 return file.read()
@@ -146,7 +154,7 @@ class SessionDir:
             return None
 
     def read_mcp_config(self) -> bytes | None:
-        """The MCP configuration that the request brought, as it was stored."""
+        """Return the MCP configuration of the request, as stored, or None."""
         try:
             with open(self.mcp_config, "rb") as file:
                 return file.read()
@@ -154,36 +162,36 @@ class SessionDir:
             return None
 
     def read_mcp(self) -> dict[str, Any]:
-        """The MCP configuration that the request brought; empty where it brought none."""
+        """Return the MCP configuration of the request as a dict, empty if the request had none."""
         return read_json(self.mcp_config) or {}
 
     def read_mcp_servers(self) -> dict[str, Any] | None:
-        """The `mcpServers` of the MCP configuration that the request brought."""
+        """Return the `mcpServers` of the request's MCP configuration, or None."""
         servers = self.read_mcp().get("mcpServers")
         return servers if isinstance(servers, dict) else None
 
     def secrets(self) -> dict[str, str]:
-        """The values of variables that the request brought."""
+        """Return the variables of the request, with their values."""
         return {str(k): str(v) for k, v in (read_json(self._secrets) or {}).items()}
 
     def brought_secrets(self, spec: SessionSpec | None = None) -> list[str]:
-        """Values that may be secret beside the variables that the request brought: of its MCP servers, and the bridge's token.
+        """Return values that may be secret besides the request's variables: of its MCP servers, and the bridge's token.
 
-        Without the `spec` it is looked for everywhere.
+        Without the `spec`, the function looks in all files.
         """
         servers = self.server_secrets() if spec is None or spec.has_mcp_config else []
         return [*servers, *(self.bridge_secrets() if spec is None or spec.tools else [])]
 
     def server_secrets(self) -> list[str]:
-        """Those of the MCP servers that the request brought, alone."""
+        """Return the values that may be secret in the request's MCP servers."""
         return [str(value) for server in (self.read_mcp_servers() or {}).values() for value in _secret_values(server)]
 
     def bridge_secrets(self) -> list[str]:
-        """The bridge's token, alone."""
+        """Return the bridge's token in a list, empty if the session has no tools."""
         return [] if (tools := self.read_tools()) is None else [tools.token]
 
     def forget_secrets(self) -> None:
-        """Remove what is private and the messages to CLIs, at close. The record of events stays."""
+        """Remove the private files, the prompts and the messages to CLIs at close. The journal stays."""
         shutil.rmtree(os.path.join(self.path, "private"), ignore_errors=True)
         shutil.rmtree(os.path.join(self.path, "prompts"), ignore_errors=True)
         for number in self.run_numbers():
@@ -193,24 +201,27 @@ class SessionDir:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
 
     def save_prompt(self, turn_id: str, prompt: dict[str, Any]) -> None:
-        """Make a prompt durable before it is accepted."""
+        """Make a prompt durable before the daemon accepts it."""
         make_private_dir(os.path.join(self.path, "prompts"))
-        data = msgspec.json.encode(prompt)  # of 16 MiB `json` takes ten times as long
+        data = msgspec.json.encode(prompt)  # for 16 MiB the module `json` takes ten times as long
         write_atomic(self._prompt(turn_id), data + b"\n")
 
     def load_prompt(self, turn_id: str) -> dict[str, Any] | None:
-        """An accepted prompt; None where it is gone."""
+        """Return an accepted prompt, or None if it is gone."""
         return read_json(self._prompt(turn_id))
 
     def drop_prompt(self, turn_id: str) -> None:
-        """The turn is over: its prompt lives on in the CLI's own transcript. One that a bad disk keeps goes at close."""
+        """Remove the prompt of a finished turn: the CLI's own transcript has the prompt.
+
+        The close of the session removes a prompt that a bad disk keeps.
+        """
         with suppress(OSError):
             os.unlink(self._prompt(turn_id))
 
     def throw_away(self) -> str:
-        """Take the whole session out of the way, in one step; give the path that `shutil.rmtree` may then take its time for.
+        """Move the whole session away in one step, and return the path for a slow `shutil.rmtree`.
 
-        One that somebody has removed is no error. Raises `WorldError(storage_failed)`.
+        A session that somebody has already removed is no error. Raises `WorldError(storage_failed)`.
         """
         trash = os.path.join(os.path.dirname(os.path.dirname(self.path)), "trash")
         make_private_dir(trash)
@@ -225,7 +236,10 @@ class SessionDir:
         return path
 
     def keep_prompts(self, turn_ids: Collection[str]) -> None:
-        """Remove all prompts but these: a crash between a turn's end and `drop_prompt`, or in mid-write, leaves one behind."""
+        """Remove all prompts but those of `turn_ids`. Raises `WorldError(storage_failed)`.
+
+        A crash between a turn's end and `drop_prompt`, or in the middle of a write, leaves a prompt behind.
+        """
         directory = os.path.join(self.path, "prompts")
         wanted = {f"{turn_id}.json" for turn_id in turn_ids}
         try:
@@ -238,13 +252,13 @@ class SessionDir:
 
 
 def _secret_values(server: Any) -> list[Any]:
-    """The values of an MCP server's variables and headers."""
+    """Return the values of an MCP server's variables and headers."""
     parts = [server.get(name) for name in ("env", "headers")] if isinstance(server, dict) else []
     return [value for part in parts if isinstance(part, dict) for value in part.values()]
 
 
 class RunDir:
-    """`runs/<k>/`: one CLI process, owned by its keeper."""
+    """Directory `runs/<k>/`: one CLI process, owned by its keeper."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -256,9 +270,9 @@ class RunDir:
         self.scratch = f"{path}/{SCRATCH}"
 
     def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
-        """Make the directory and say what is about to be run (argv and names: no prompt, no value of a variable).
+        """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
 
-        `files` are written for the CLI to read; they may hold secrets and go with `drop_scratch`.
+        `files` are written for the CLI to read. They may hold secrets, and `drop_scratch` removes them.
         """
         make_private_dir(self.path)
         if files:
@@ -269,38 +283,47 @@ class RunDir:
         write_json(os.path.join(self.path, "intent.json"), intent)
 
     def drop_scratch(self) -> None:
-        """The run is over: what was written for its CLI goes."""
+        """Remove the files written for the CLI: the run is over."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def intent(self) -> dict[str, Any]:
-        """What `create` was told; empty where that is gone."""
+        """Return the intent that `create` recorded, or an empty dict if it is gone."""
         return read_json(os.path.join(self.path, "intent.json")) or {}
 
     def amend_intent(self, **changed: Any) -> None:
-        """Another value for a part of it. Raises `WorldError(storage_failed)`."""
+        """Replace parts of the intent. Raises `WorldError(storage_failed)`."""
         write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed})
 
     @property
     def started(self) -> str:
+        """Return the path of start.json."""
         return os.path.join(self.path, "start.json")
 
     def start_record(self) -> dict[str, Any] | None:
+        """Return the content of start.json, or None."""
         return read_json(self.started)
 
     def exit_record(self) -> dict[str, Any] | None:
+        """Return the content of exit.json, or None."""
         return read_json(os.path.join(self.path, "exit.json"))
 
     def declare_dead(self, record: dict[str, Any]) -> None:
-        """Write exit.json in the keeper's place. Only under keeper.lock: a late keeper that finds it leaves."""
+        """Write exit.json in place of the keeper.
+
+        Call this only under keeper.lock: a late keeper that finds exit.json exits.
+        """
         write_json(os.path.join(self.path, "exit.json"), record)
 
     def save_said(self, token: str, text: str) -> None:
-        """Keep a message to the CLI's stdin until it is heard, before it is journaled. Raises `WorldError(storage_failed)`."""
+        """Keep a message to the CLI's stdin until it is acknowledged. Raises `WorldError(storage_failed)`.
+
+        The message is kept before it is journaled.
+        """
         make_private_dir(os.path.join(self.path, "said"))
         write_atomic(os.path.join(self.path, "said", token), text.encode(), sync=False)
 
     def load_said(self, token: str) -> str | None:
-        """A message that `save_said` kept; None where it was heard. Raises `WorldError(storage_failed)`."""
+        """Return a message that `save_said` kept, or None if it was acknowledged. Raises `WorldError(storage_failed)`."""
         path = os.path.join(self.path, "said", token)
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -311,30 +334,34 @@ class RunDir:
             raise storage_error("read", path, error) from None
 
     def drop_said(self, token: str) -> None:
-        """It was heard. One that a bad disk keeps goes with the run's directory."""
+        """Remove an acknowledged message. A message that a bad disk keeps goes with the run's directory."""
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
 
     def drop_all_said(self) -> None:
-        """Remove what was kept for the CLI's stdin: the run is over. A kill in mid-word leaves a file that nobody knows."""
+        """Remove the messages kept for the CLI's stdin: the run is over.
+
+        A kill in the middle of `save_said` leaves a file that no record names.
+        """
         shutil.rmtree(os.path.join(self.path, "said"), ignore_errors=True)
 
     def save_blob(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        """Keep a payload, before its event is journaled. The same name always has the same bytes."""
+        """Keep a payload before its event is journaled. The same name always has the same bytes."""
         make_private_dir(os.path.join(self.path, "blobs"))
         write_atomic(os.path.join(self.path, "blobs", name), data, sync=False)
 
     def blob_path(self, name: str) -> str:
+        """Return the path of a payload."""
         return os.path.join(self.path, "blobs", name)
 
 
 def empty_trash(state_dir: str) -> None:
-    """What a daemon threw away and had no time to remove."""
+    """Remove the sessions that a daemon moved to the trash and had no time to remove."""
     shutil.rmtree(os.path.join(state_dir, "trash"), ignore_errors=True)
 
 
 def list_sessions(state_dir: str) -> list[str]:
-    """The ids of all session directories. What has another name is not ours and is left alone."""
+    """Return the ids of all session directories. A directory of another name is not ours and is left alone."""
     try:
         return sorted(name for name in os.listdir(os.path.join(state_dir, "sessions")) if _ID.fullmatch(name))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading a spool: the bytes a CLI said, written by its keeper alone. Reads never block and never run past the end."""
+"""Reader of a spool: the bytes that a CLI wrote, stored by its keeper alone. Reads never block or pass the end."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from clisup.host.files import storage_error
 
 __all__ = ["SpoolReader", "ends_text", "read_range", "spool_size", "tail_text"]
 
-READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: others wait for it
+READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: other tasks wait for it
 
 
 class SpoolReader:
-    """Reads on from an offset. A spool that is not there yet is empty."""
+    """Reader of a spool from an offset on. A missing spool counts as empty."""
 
     def __init__(self, path: str, offset: int = 0) -> None:
         self._path = path
         self._fd: int | None = None
         self.offset = offset
         self.at_end = True
-        """The last read came to the end of what was there. What is written after it, its keeper tells of."""
+        """True if the last read reached the end of the spool. The keeper announces bytes written after that."""
 
     def read(self) -> bytes:
-        """The next bytes, up to `READ_CHUNK`; empty where there are none now. Raises `WorldError(storage_failed)`."""
+        """Return the next bytes, up to `READ_CHUNK`, or b"" if there are none now. Raises `WorldError(storage_failed)`."""
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -39,14 +39,14 @@ class SpoolReader:
         return chunk
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
+        """Close the file. A second call is safe."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def spool_size(path: str) -> int:
-    """Its size in bytes; 0 where it is missing."""
+    """Return the size of the spool in bytes, or 0 if the spool is missing."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -54,7 +54,10 @@ def spool_size(path: str) -> int:
 
 
 def read_range(path: str, start: int, length: int) -> bytes:
-    """`length` bytes from `start`, less at the end; empty where the file is gone. Raises `WorldError(storage_failed)`."""
+    """Return `length` bytes from `start`, fewer at the end, or b"" if the file is gone.
+
+    Raises `WorldError(storage_failed)`.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -69,7 +72,7 @@ def read_range(path: str, start: int, length: int) -> bytes:
 
 
 def tail_text(path: str, limit: int = 4096) -> str:
-    """The last `limit` bytes as text, from a line's beginning where possible; empty where they cannot be read."""
+    """Return the last `limit` bytes as text, from the start of a line if possible. Return "" if they cannot be read."""
     try:
         size = spool_size(path)
         data = read_range(path, max(0, size - limit), limit)
@@ -79,9 +82,9 @@ def tail_text(path: str, limit: int = 4096) -> str:
 
 
 def ends_text(path: str, begin: int = 0, end: int | None = None, *, head: int = 1024, tail: int = 4096) -> str:
-    """The first `head` and the last `tail` bytes of a range as text, whole lines where possible.
+    """Return the first `head` and the last `tail` bytes of a range as text, whole lines if possible.
 
-    All of a range that is not longer. Empty where it cannot be read.
+    A range that is not longer is returned completely. Return "" if the range cannot be read.
     """
     try:
         end = spool_size(path) if end is None else end
@@ -96,6 +99,6 @@ def ends_text(path: str, begin: int = 0, end: int | None = None, *, head: int = 
 
 
 def _from_line(data: bytes) -> bytes:
-    """Without the end of a line that began before. A last line that is longer than the data is cut, not dropped."""
+    """Drop the end of a line that began earlier. A last line longer than the data is cut, not dropped."""
     first = data.find(b"\n") + 1
     return data[first:] if 0 < first < len(data) else data

@@ -1,4 +1,4 @@
-"""What lies in the state directory: names, sizes, modes and times, never contents."""
+"""Listing of the state directory: names, sizes, modes and times, never contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_ENTRIES = 5000
 
 
 def state_listing(state_dir: str) -> str:
-    """A line for each file and directory, as `mode uid bytes time path`, up to `MAX_ENTRIES`. A link is not followed."""
+    """Return a line for each file and directory:
+
+    `mode uid bytes time path`, up to `MAX_ENTRIES`. Links are not followed.
+    """
     lines = []
     for number, path in enumerate(_walk(state_dir)):
         if number >= MAX_ENTRIES:

@@ -1,4 +1,4 @@
-"""A journal that nobody writes, to be read as it lies there: nothing is locked, cut or made."""
+"""Journal without a writer, read as it is on disk: nothing is locked, cut or created."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ TAIL = 64 * 1024
 
 
 class StoredJournal(Segments):
-    """What lies there, up to its last whole event."""
+    """Segments of a journal on disk, up to the last whole event."""
 
     def __init__(self, directory: str) -> None:
-        """Raises `WorldError(storage_failed)` where it cannot be read, `UsageError(unsupported)` where a newer clisup wrote it."""
+        """Find the segments and the last event.
+
+        Raises `WorldError(storage_failed)` if the journal cannot be read, and `UsageError(unsupported)` if a newer
+        clisup wrote it.
+        """
         super().__init__(directory)
         try:
             self._segments = self.listed(directory)
             self._find_end()
         except FileNotFoundError:
-            pass  # of a session that was being made
+            pass  # the session was still being created
         except OSError as error:
             raise storage_error("read the journal in", directory, error) from None
 
@@ -38,11 +42,14 @@ class StoredJournal(Segments):
                     check_version(path, head)
                     self.next_seq = (_last_seq(file) or self._segments[-1] - 1) + 1
                     return
-            self._segments.pop()  # a crash in the middle of its first line: the one before it is the last
+            self._segments.pop()  # a crash in the middle of its first line: the segment before is the last
 
 
 def _last_seq(file: BinaryIO) -> int | None:
-    """Of the last event that is whole: behind it there may be a torn line. None where there is none."""
+    """Return the seq of the last whole event, or None if there is no event.
+
+    A torn line may follow the last whole event.
+    """
     end, wanted = file.seek(0, os.SEEK_END), TAIL
     while True:
         file.seek(max(0, end - wanted))

@@ -1,4 +1,4 @@
-"""Reading a whole journal without being its daemon: nothing is opened for writing, nothing is cut or mended."""
+"""Reader of a whole journal outside its daemon: nothing is opened for writing, cut or repaired."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ __all__ = ["stored_records"]
 
 
 def stored_records(directory: str) -> Iterator[Record]:
-    """Every record of every segment, snapshots too, from the oldest on. Damaged lines and a torn tail are stepped over.
+    """Yield every record of every segment, snapshots too, from the oldest on.
 
-    Raises `WorldError(storage_failed)` where a segment cannot be read, `UsageError(unsupported)` for one of a later format.
+    Damaged lines and a torn tail are skipped.
+
+    Raises `WorldError(storage_failed)` if a segment cannot be read, and `UsageError(unsupported)` for a segment of a
+    later format.
     """
     try:
         names = (name.removesuffix(".jsonl") for name in os.listdir(directory) if name.endswith(".jsonl"))

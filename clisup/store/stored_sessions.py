@@ -1,7 +1,7 @@
-"""A session as its files tell of it, for who looks while no daemon runs: nothing is locked, cut, made or mended.
+"""Sessions read from their files while no daemon runs: nothing is locked, cut, created or repaired.
 
-What a daemon does at its start, this does without a hand: it folds the last segment of the journal. It reads past the events
-that the ledger does not fold, which are most of them, with no more than their checksum.
+The reader folds the last segment of the journal, as a daemon does at its start, but changes nothing. The ledger does
+not fold most events: of these, the reader checks only the checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAST_EVENTS = 20
 
 @dataclass
 class StoredSession:
-    """What one session's files say. `keeper` is the pid of the keeper that still holds its process, without any daemon."""
+    """State of one session from its files. `keeper` is the pid of the keeper that still holds the session's process."""
 
     spec: SessionSpec
     ledger: Ledger = field(default_factory=Ledger)
@@ -40,19 +40,22 @@ class StoredSession:
 
     @property
     def closed(self) -> bool:
+        """Tell whether the session is closed."""
         return self.ledger.closed
 
     @property
     def last_events(self) -> list[dict[str, Any]]:
-        """The newest events, oldest first."""
+        """Return the newest events, oldest first."""
         return [json.loads(event) for line in self.lines if (event := event_slice(line)) is not None]
 
 
 def read_session(state_dir: str, session_id: str) -> StoredSession | None:
-    """Read one session; None where its directory holds none (a crash while it was being opened).
+    """Read one session.
 
-    Raises as a daemon would refuse it: `WorldError(storage_failed)` for what is damaged, `UsageError(unsupported)` for what a
-    newer clisup wrote.
+    Return None if the directory holds no session, after a crash while the session was being opened.
+
+    Raises the errors with which a daemon refuses the session: `WorldError(storage_failed)` for damage, and
+    `UsageError(unsupported)` for files of a newer clisup.
     """
     directory = SessionDir(state_dir, session_id)
     spec = check_spec(directory)
@@ -70,7 +73,10 @@ def read_session(state_dir: str, session_id: str) -> StoredSession | None:
 
 
 def _has_journal(directory: SessionDir) -> bool:
-    """An empty one is of a session that was being made: its `session.json` comes before its first event."""
+    """Tell whether the journal holds a segment.
+
+    An empty journal belongs to a session that was being created: its `session.json` comes before its first event.
+    """
     try:
         return bool(os.listdir(directory.journal))
     except FileNotFoundError:
@@ -78,7 +84,7 @@ def _has_journal(directory: SessionDir) -> bool:
 
 
 def check_spec(directory: SessionDir) -> SessionSpec | None:
-    """What the session was opened with; None where there is no session. Raises as `read_session` does."""
+    """Return the spec that the session was opened with, or None if there is no session. Raises as `read_session` does."""
     spec = directory.load_spec()
     if spec is None and not _has_journal(directory):
         return None
@@ -112,7 +118,7 @@ def _fold(found: StoredSession, journal: str) -> None:
                 file.seek(0)
                 _fold_segment(found, path, file)
                 return
-        segments.pop()  # a crash in the middle of its first line: the one before it is the last
+        segments.pop()  # a crash in the middle of its first line: the segment before is the last
 
 
 def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:

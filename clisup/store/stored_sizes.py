@@ -1,4 +1,4 @@
-"""What one session takes on the disk, by journal segment and by run: what retention reckons with."""
+"""Disk usage of one session, by journal segment and by run, as retention counts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ __all__ = ["Segment", "Stored", "look_at"]
 
 
 class Segment(NamedTuple):
-    """One file of a journal. `runs` had been started at its head, of which `running` still ran: at work, or a live process at rest."""
+    """One file of a journal.
+
+    `runs` is the number of runs started before the head of the file. `running` is the number of the run that was still
+    running at the head: a run at work, or a live process at rest.
+    """
 
     first_seq: int
     size: int
@@ -22,16 +26,17 @@ class Segment(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A session's segments, in order, and the bytes of each of its runs that is still there."""
+    """Segments of a session, in order, and the bytes of each run that is still on disk."""
 
     segments: list[Segment]
     runs: dict[int, int]
 
 
 def look_at(directory: SessionDir) -> Stored:
-    """Read names, sizes and the head of each segment but the first. Blocks: call it in a thread. Raises `OSError`.
+    """Read names, sizes and the head of each segment but the first. Raises `OSError`.
 
-    What is removed meanwhile, by a client or by another pass, is not there.
+    The function blocks: call it in a thread. The result leaves out files that a client or another pass removes
+    meanwhile.
     """
     names = sorted(name for name in _names(directory.journal) if name.removesuffix(".jsonl").isdecimal())
     paths = (os.path.join(directory.journal, name) for name in names)
@@ -64,7 +69,7 @@ def _snapshot(path: str) -> dict[str, Any]:
     try:
         return read_lines(line)[0].snapshot or {}
     except (IndexError, ValueError):
-        return {}  # damaged: then no run is known to have ended before it
+        return {}  # a damaged head: no run is known to have ended before this segment
 
 
 def _tree_size(path: str) -> int:

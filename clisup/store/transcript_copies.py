@@ -1,8 +1,9 @@
-"""A new transcript for a CLI, a copy or one of our own making: whole or not there, never over another file. A source is only read.
+"""New transcripts for a CLI, copied or made by clisup. A transcript appears whole or not at all; a source is only read.
 
-It belongs to a session that is being made. `CopyInProgress` keeps in that session's directory which file that is, so that
-a daemon killed in between leaves none behind: the file has a second name until the session is there, and a file of the final
-name is ours only if it is that same file.
+A new transcript never replaces another file. The transcript belongs to a session that is being created.
+`CopyInProgress` records the path of the transcript in the directory of that session. A daemon killed in between
+therefore leaves no transcript behind. The file has a second name until the session exists. A file of the final name is
+ours only if both names lead to the same file.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from clisup.store.session_dir import SessionDir
 
 __all__ = ["CopyInProgress", "parts_of", "read_lines", "write_new", "write_session"]
 
-LINE_LIMIT = 64 * 1024 * 1024  # a longer line comes in pieces, which are no lines to whoever reads them
+LINE_LIMIT = 64 * 1024 * 1024  # a longer line is read in pieces, and a reader ignores the pieces
 _SUFFIX = ".clisup-fork"  # no CLI takes a file of this name for a transcript
 
 
 def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
-    """The lines of a transcript as they stand in its first `size` bytes, newlines included. Raises `WorldError(storage_failed)`."""
+    """Yield the lines in the first `size` bytes of a transcript, newlines included.
+
+    Raises `WorldError(storage_failed)`.
+    """
     left = size
     try:
         with open(path, "rb") as file:
@@ -35,7 +39,10 @@ def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
 
 
 def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """The parts of `source`, each a line, rewritten. Raises `WorldError(storage_failed)` where it cannot be read."""
+    """Yield the parts of `source`, each a line, rewritten.
+
+    Raises `WorldError(storage_failed)` if `source` cannot be read.
+    """
     try:
         with open(source, "rb") as file:
             for start, end in parts:
@@ -46,7 +53,10 @@ def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[b
 
 
 def write_new(lines: Iterable[bytes], path: str) -> None:
-    """Write lines to a new file of ours (0600), synced. Raises `WorldError(storage_failed)`, and what the lines raise."""
+    """Write lines to a new file of mode 0600 and sync it.
+
+    Raises `WorldError(storage_failed)` and every error of `lines`.
+    """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as target:
@@ -61,10 +71,13 @@ def write_new(lines: Iterable[bytes], path: str) -> None:
 def write_session(
     directory: SessionDir, folder: str, lines: Iterable[bytes], record: Callable[[], None]
 ) -> CopyInProgress:
-    """A transcript in `folder`, then the record of the session in `directory`: without that there is no session.
+    """Write a transcript in `folder`, then the record of the session in `directory`.
 
-    The caller settles what it gets when the session has begun, or undoes it and removes the record. Raises
-    `UsageError(session_exists)`, `WorldError(storage_failed)`: then nothing is left of it.
+    Without the record no session exists.
+
+    The caller settles the returned copy when the session has begun. A caller that gives up undoes the copy and removes
+    the record. Raises `UsageError(session_exists)` or `WorldError(storage_failed)`; nothing of the session is then
+    left.
     """
     copy = CopyInProgress(directory)
     try:
@@ -82,7 +95,7 @@ def write_session(
 
 
 class CopyInProgress:
-    """The transcript of one session that is being made, from its first byte to the session's own record."""
+    """Transcript of one session that is being created, from the first byte to the record of the session."""
 
     def __init__(self, directory: SessionDir) -> None:
         self._dir = directory.path
@@ -90,7 +103,10 @@ class CopyInProgress:
         self._name = f"{directory.id}.jsonl"
 
     def begin(self, folder: str) -> str:
-        """Say what is about to be written there; gives the path for it. A missing folder is made. Raises `WorldError(storage_failed)`."""
+        """Record the planned transcript and return the path to write. Raises `WorldError(storage_failed)`.
+
+        A missing folder is created.
+        """
         make_private_dir(self._dir)
         target = os.path.join(folder, self._name)
         write_json(self._note, {"transcript": target, "made_folder": not os.path.isdir(folder)})
@@ -99,7 +115,10 @@ class CopyInProgress:
         return target + _SUFFIX
 
     def publish(self) -> None:
-        """Give the transcript its name. Raises `UsageError(session_exists)` where there is a file of it, `WorldError(storage_failed)`."""
+        """Give the transcript its final name.
+
+        Raises `UsageError(session_exists)` if a file of that name exists, and `WorldError(storage_failed)`.
+        """
         target = self._target()
         assert target is not None, "begin comes first"
         try:
@@ -116,13 +135,13 @@ class CopyInProgress:
         failpoint("fork.published")
 
     def settle(self) -> None:
-        """The session is there: the transcript is its own, under its one name."""
+        """Remove the second name of the transcript: the session exists now and owns the transcript."""
         if (target := self._target()) is not None:
             _unlink(target + _SUFFIX)
             _unlink(self._note)
 
     def undo(self) -> None:
-        """The session did not come to be: nothing of the transcript stays."""
+        """Remove the transcript and its record: the session was not created."""
         if (target := self._target()) is None:
             return
         made = (read_json(self._note) or {}).get("made_folder") is True
@@ -136,7 +155,10 @@ class CopyInProgress:
         _unlink(self._note)
 
     def _target(self) -> str | None:
-        """None where nothing is in progress. What names another file than ours is no word of ours."""
+        """Return the path of the transcript in progress, or None if there is none.
+
+        A record that names a file of another session is ignored: clisup did not write that record.
+        """
         with suppress(WorldError):
             target = (read_json(self._note) or {}).get("transcript")
             if isinstance(target, str) and os.path.basename(target) == self._name:

@@ -1,4 +1,4 @@
-"""The CLI's own transcript of a session: is it there, how long is it, what was appended. Read only, never written."""
+"""Transcript of a session, written by the CLI: existence, size and appended bytes. clisup only reads the file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
 ]
 
 READ_LIMIT = 8 * 1024 * 1024
-"""Of what one run appended: a prompt stands at its beginning."""
+"""Limit of bytes read of one run's appended part: the prompt is at the beginning of that part."""
 
 
 class Mark(NamedTuple):
-    """By what a transcript is known to be as it was."""
+    """Marks of a transcript: equal marks mean an unchanged file."""
 
     size: int
     mtime_ns: int
@@ -29,12 +29,12 @@ class Mark(NamedTuple):
 
 
 def transcript_exists(pattern: str | None) -> bool:
-    """Is there a file that matches the adapter's pattern? False where the adapter has none."""
+    """Tell whether a file matches the adapter's pattern. Return False if the adapter has no pattern."""
     return find_transcript(pattern) is not None
 
 
 def transcript_mark(pattern: str | None) -> Mark | None:
-    """What it is now; None where there is none."""
+    """Return the current mark of the transcript, or None if there is no transcript."""
     path = find_transcript(pattern)
     try:
         found = os.stat(path) if path is not None else None
@@ -44,7 +44,7 @@ def transcript_mark(pattern: str | None) -> Mark | None:
 
 
 def transcript_size(pattern: str | None) -> int:
-    """Its bytes; 0 where there is none yet."""
+    """Return the size of the transcript in bytes, or 0 if there is no transcript yet."""
     path = find_transcript(pattern)
     try:
         return os.stat(path).st_size if path is not None else 0
@@ -53,7 +53,7 @@ def transcript_size(pattern: str | None) -> int:
 
 
 def appended(pattern: str | None, after: int) -> bytes | None:
-    """What stands after the byte `after`, at most `READ_LIMIT` of it; None where there is no transcript. Raises `OSError`."""
+    """Return at most `READ_LIMIT` bytes after the byte `after`, or None if there is no transcript. Raises `OSError`."""
     path = find_transcript(pattern)
     if path is None:
         return None
@@ -63,5 +63,5 @@ def appended(pattern: str | None, after: int) -> bytes | None:
 
 
 def find_transcript(pattern: str | None) -> str | None:
-    """The path of the first file that matches the adapter's pattern."""
+    """Return the path of the first file that matches the adapter's pattern, or None."""
     return None if pattern is None else next(glob.iglob(pattern), None)

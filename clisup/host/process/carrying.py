@@ -1,7 +1,8 @@
-"""What a daemon executes itself with: a clean environment in /proc, and the real one in a memory file.
+"""Environment carried across a re-execution: /proc shows a clean one, and a memory file holds the real one.
 
-A child of the same uid can read `/proc/<daemon>/environ`, so the daemon starts itself once more with almost nothing in it.
-Light, even without `typing`: what the first process imports, the second one imports again.
+A child of the same uid can read `/proc/<daemon>/environ`. The daemon therefore executes itself once more with almost
+nothing in its environment. The module stays light, even without `typing`: the second process repeats every import of
+the first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 
 try:
     from _json import encode_basestring_ascii as _quoted
-except ImportError:  # a Python that has it elsewhere
+except ImportError:  # a Python that has the function elsewhere
     from json.encoder import encode_basestring_ascii as _quoted
 
 TYPE_CHECKING = False
@@ -37,11 +38,12 @@ _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
 _LIMIT = "CLISUP_FIRST_LIMIT"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR")
-_SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # no other package is looked for that would see what is validated
+# Pydantic then looks for no plug-in package that could see validated values.
+_SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 class Carried:
-    """What travels from process image to process image in memory alone: the environment, and systemd's credentials by name."""
+    """Environment and systemd's credentials by name, which pass from process image to process image in memory alone."""
 
     def __init__(self, env: Mapping[str, str], credentials: Mapping[str, str] | None = None) -> None:
         self.env = env
@@ -49,19 +51,22 @@ class Carried:
 
 
 def can_carry() -> bool:
-    """Does this system know memory files? Where it does not, `check_system` has the words for it."""
+    """Tell whether this system has memory files. `check_system` reports a system without them."""
     return hasattr(os, "memfd_create")
 
 
 def carry_environment_over(argv: list[str]) -> None:
-    """Execute the daemon anew with a clean environment; returns only where that has been done already."""
+    """Execute the daemon again with a clean environment. Return only if that has already been done."""
     if _FD_VARIABLE not in os.environ:
-        os.environ.pop(_LIMIT, None)  # only this program's own word counts
+        os.environ.pop(_LIMIT, None)  # only the value that this program sets counts
         execute_anew(argv, Carried(os.environ), {})
 
 
 def carried_file(carried: Carried) -> int:
-    """A memory file with it, for a process that gets the descriptor and `clean_environment`; /proc shows nothing of it."""
+    """Return a memory file that holds `carried`, for a process that gets the descriptor and `clean_environment`.
+
+    /proc shows nothing of its contents.
+    """
     fd = os.memfd_create("clisup-environment", os.MFD_CLOEXEC)
     words = {"env": carried.env, "credentials": carried.credentials}
     data = _object({name: _object({key: _quoted(word) for key, word in of.items()}) for name, of in words.items()})
@@ -72,19 +77,22 @@ def carried_file(carried: Carried) -> int:
 
 
 def _object(members: Mapping[str, str]) -> str:
-    """A JSON object; the values are JSON already. `json` takes regular expressions along, half as long again as a Python needs to start."""
+    """Return a JSON object; the values are already JSON.
+
+    The module `json` imports regular expressions, which add half of the time that a Python needs to start.
+    """
     return "{" + ", ".join(f"{_quoted(name)}: {value}" for name, value in members.items()) + "}"
 
 
 def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
-    """The almost empty environment beside a `carried_file`."""
+    """Return the almost empty environment that goes with a `carried_file`."""
     return {**{name: env[name] for name in _KEPT if name in env}, **_SET, _FD_VARIABLE: str(fd)}
 
 
 def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, int]) -> NoReturn:
-    """Execute `clisup` with these arguments in this very process: same pid, same locks, and the named descriptors stay open.
+    """Execute `clisup` with these arguments in this process: same pid, same locks, and the named descriptors stay open.
 
-    `carried` is what the daemon's own successor will take for its environment.
+    The daemon's successor will use `carried` as its environment.
     """
     fd = carried_file(carried)
     for number in (fd, *descriptors.values()):
@@ -97,44 +105,45 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
 
     pthread_sigmask(
         SIG_BLOCK, (SIGHUP,)
-    )  # it would end a daemon that has no handler yet; the daemon takes it up when it has
-    # -P: else `-m` would import from the directory that the daemon is started in, and that may be anybody's repository.
+    )  # SIGHUP would end a daemon without a handler; the daemon unblocks the signal once it has one
+    # Without -P, `-m` would import from the directory in which the daemon is started, and anybody may own that
+    # repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
 
 
 def first_limit() -> int:
-    """Return the hard limit RLIMIT_RTTIME that the daemon was started with, however often it has executed itself anew.
+    """Return the hard limit RLIMIT_RTTIME that the daemon was first started with, before any re-execution.
 
-    A lower limit marks what its CLIs have started (`clisup.host.sockets.peers`). So the daemon must not ask for its present one, which a
-    tool of the same user may have lowered to that of its own.
+    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets.peers`). The daemon must not use
+    its present limit: a tool of the same user may have lowered that limit to the tool's own.
     """
     carried = os.environ.get(_LIMIT)
     return resource.getrlimit(resource.RLIMIT_RTTIME)[1] if carried is None else int(carried)
 
 
 def taken() -> Carried:
-    """What was carried to this process. Reads the memory file once, then closes it."""
+    """Return what was carried to this process. Read the memory file once, then close it."""
     number = os.environ.pop(_FD_VARIABLE, None)
     if number is None:
         return Carried(dict(os.environ))
-    import json  # this process needs it anyway; the first one does not
+    import json  # this process needs `json` anyway; the first process does not
 
     with open(int(number), "rb") as file:
         file.seek(0)
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
     if isinstance(found.get("env"), dict):
         return Carried(found["env"], found.get("credentials", {}))
-    # A clisup before the credentials, upgraded by a restart in place, carried its variables alone.
+    # An older clisup, which knew no credentials, carried only its variables. A restart in place can upgrade it.
     return Carried(found)
 
 
 def taken_environment() -> Mapping[str, str]:
-    """The environment alone, for a command that does without a daemon."""
+    """Return only the environment, for a command that needs no daemon."""
     return taken().env
 
 
 def taken_descriptors() -> dict[str, int]:
-    """What a daemon before this one, in this very process, left open for it. They are not handed on to any child."""
+    """Return the descriptors that the previous daemon of this process left open. No child inherits them."""
     import json
 
     descriptors: dict[str, int] = json.loads(os.environ.pop(_KEPT_FDS, "{}"))

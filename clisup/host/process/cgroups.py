@@ -1,8 +1,9 @@
-"""A cgroup for each run, where one can be made: then `cgroup.kill` reaches every process of the tree, whatever it did.
+"""Cgroups for runs, where the daemon may create them. `cgroup.kill` then reaches every process of the tree.
 
-cgroup v2 only (kernel 5.14 for `cgroup.kill`). A child cgroup can be made by root, by a user whose subtree was delegated
-(`Delegate=yes` in the unit), and nowhere else: then runs go without. No controller is ever enabled: with subtree controllers
-and keepers alive systemd 252 cannot start the service again.
+A process cannot escape that kill, whatever it did. The module uses cgroup v2 only (kernel 5.14 for `cgroup.kill`). Root
+can create a child cgroup, and so can a user whose subtree was delegated (`Delegate=yes` in the unit). Elsewhere runs
+have no cgroup. The daemon never enables a controller: with subtree controllers and live keepers, systemd 252 cannot
+start the service again.
 """
 
 from __future__ import annotations
@@ -19,48 +20,52 @@ _OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
 
 
 class CgroupHome:
-    """Where this daemon makes its runs' cgroups: below its own. `available` is false where that cannot be."""
+    """Cgroups of this daemon's runs, below the daemon's own cgroup.
+
+    `available` is false if the daemon cannot create any.
+    """
 
     def __init__(self, base: str | None) -> None:
         self._base = base
 
     @classmethod
     def find(cls) -> CgroupHome:
-        """The daemon's own cgroup, if it is one of v2 and lets us make, use and remove a child."""
+        """Find the daemon's own cgroup. It must be a v2 cgroup in which the daemon can create, use and remove a child."""
         base = _own_cgroup()
         return cls(base if base and _works(base) else None)
 
     @property
     def available(self) -> bool:
+        """Tell whether the daemon can create cgroups."""
         return self._base is not None
 
     @property
     def path(self) -> str | None:
-        """The directory, for status and doctor."""
+        """Return the directory, for status and doctor."""
         return self._base
 
     def make(self, session_id: str, run: int) -> str | None:
-        """A fresh cgroup for a run, or None where none can be made."""
+        """Create the cgroup of a run and return its path, or None if that fails."""
         if self._base is None:
             return None
         path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
-            pass  # a daemon before this one died between here and the run's start
+            pass  # a previous daemon died between here and the run's start
         except OSError:
             return None
         return path
 
     def of(self, session_id: str, run: int) -> str | None:
-        """The cgroup of a run that was made before, by this daemon or one before it; None where there is none."""
+        """Return the existing cgroup of a run, created by this daemon or a previous daemon, or None."""
         if self._base is None:
             return None
         path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
         return path if os.path.isdir(path) else None
 
     def leftovers(self) -> list[tuple[str, int]]:
-        """(session, run) of every run's cgroup that still exists."""
+        """Return the (session, run) of every run's cgroup that still exists."""
         if self._base is None:
             return []
         found = [_OURS.fullmatch(name) for name in os.listdir(self._base)]
@@ -68,7 +73,7 @@ class CgroupHome:
 
 
 def members(path: str) -> list[int]:
-    """The pids in a cgroup and below it."""
+    """Return the pids in a cgroup and below it."""
     pids: list[int] = []
     for directory, _, files in os.walk(path):
         if "cgroup.procs" in files:
@@ -77,12 +82,12 @@ def members(path: str) -> list[int]:
 
 
 def kill(path: str) -> bool:
-    """SIGKILL for every process in the cgroup, those it forks meanwhile included. False where the kernel cannot."""
+    """Send SIGKILL to every process in the cgroup, including forks made meanwhile. Return False if the kernel cannot."""
     return _write(os.path.join(path, "cgroup.kill"), "1")
 
 
 def populated(path: str) -> bool:
-    """Does a process live in it? `False` is the death certificate of the whole tree."""
+    """Tell whether a process lives in the cgroup. False proves that the whole tree is dead."""
     try:
         with open(os.path.join(path, "cgroup.events"), encoding="ascii") as file:
             return "populated 1" in file.read()
@@ -91,16 +96,17 @@ def populated(path: str) -> bool:
 
 
 def limit(path: str, *, memory: int, pids: int) -> list[str]:
-    """Set what the cgroup's controllers offer (0: no limit); gives the names of the files that were set.
+    """Set the limits that the cgroup's controllers offer, and return the names of the files that were set.
 
-    Nothing is enabled for it: the files are there only where whoever delegated the subtree has enabled the controllers.
+    A limit of 0 means no limit. The function enables no controller. The files exist only if the owner of the delegated subtree enabled the
+    controllers.
     """
     wanted = {"memory.max": memory, "pids.max": pids}
     return [name for name, value in wanted.items() if value and _write(os.path.join(path, name), str(value))]
 
 
 def oom_kills(path: str) -> int:
-    """How often the kernel killed in it for want of memory; 0 where the memory controller is not there."""
+    """Return the number of kills in the cgroup for lack of memory, or 0 without the memory controller."""
     try:
         with open(os.path.join(path, "memory.events"), encoding="ascii") as file:
             counts = dict(line.split() for line in file)
@@ -110,7 +116,7 @@ def oom_kills(path: str) -> int:
 
 
 def remove(path: str) -> bool:
-    """Remove an empty cgroup and what the tree made below it; False while something lives in it."""
+    """Remove an empty cgroup and the cgroups that the tree created below it. Return False while a process lives in it."""
     try:
         for directory, _, _ in os.walk(path, topdown=False):
             os.rmdir(directory)
@@ -120,7 +126,7 @@ def remove(path: str) -> bool:
 
 
 def _write(path: str, text: str) -> bool:
-    """Write to a file of the kernel's; False where it is not there or refuses. Never makes one."""
+    """Write to a file of the kernel, and never create one. Return False if the file is missing or the kernel refuses."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -156,14 +162,15 @@ def _own_cgroup() -> str | None:
 
 
 def _works(base: str) -> bool:
-    """Can a child be made, does it take a kill, and can it be removed?"""
+    """Tell whether a child can be created, killed and removed."""
     path = os.path.join(base, f"{_PREFIX}probe-{os.getpid()}")
     try:
         os.mkdir(path, 0o755)
     except OSError:
         return False
     try:
-        # To move a process down, the common ancestor's list has to be writable, too (cgroups(7), delegation).
+        # To move a process down, the daemon must also be able to write the list of the common ancestor (cgroups(7),
+        # delegation).
         needed = (os.path.join(path, "cgroup.kill"), os.path.join(base, "cgroup.procs"))
         return all(os.access(file, os.W_OK) for file in needed)
     finally:

@@ -1,4 +1,7 @@
-"""What a process tree did lately, by psutil: the look before a silent tool is ended, and the scale for memory and pids."""
+"""Evidence of recent work of a process tree, from psutil. The daemon looks before it ends a silent tool.
+
+The same look measures memory and the number of processes.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "Work", "look"]
 
-CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that wakes to poll is no sign of work
+CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that wakes to poll shows no work
 
 
 class Work(NamedTuple):
-    """What one process has done since it began."""
+    """Work of one process since it began."""
 
     cpu_s: float
     io_bytes: int
@@ -29,7 +32,7 @@ _NONE = Work(0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One look at a tree: the processes that live now, by pid and start. CPU and I/O are sums over them."""
+    """Evidence of one look at a tree: the live processes, by pid and start. CPU and I/O are sums over these processes."""
 
     rss_bytes: int
     at: float
@@ -37,20 +40,24 @@ class Evidence:
 
     @property
     def processes(self) -> int:
+        """Return the number of live processes."""
         return len(self.members)
 
     @property
     def cpu_s(self) -> float:
+        """Return the CPU time of all live processes, in seconds."""
         return sum(work.cpu_s for work in self.members.values())
 
     @property
     def io_bytes(self) -> int:
+        """Return the bytes read and written by all live processes."""
         return sum(work.io_bytes for work in self.members.values())
 
     def grew_since(self, earlier: Evidence) -> bool:
-        """Has the tree worked since: CPU beyond noise, any I/O, or a process that was not there before?
+        """Tell whether the tree has worked since `earlier`: CPU beyond noise, any I/O, or a new process.
 
-        Process by process: one that has left takes all that it ever did out of the sums, and would hide what the others do.
+        Processes are compared one by one. A process that has left takes all its work out of the sums, and would hide
+        the work of the others.
         """
         pairs = [(work, earlier.members.get(name)) for name, work in self.members.items()]
         if any(before is None or work.io_bytes > before.io_bytes for work, before in pairs):
@@ -58,15 +65,16 @@ class Evidence:
         return sum(work.cpu_s - before.cpu_s for work, before in pairs if before is not None) > CPU_NOISE_S
 
     def words(self) -> dict[str, Any]:
-        """For an event and for status."""
+        """Return the sums as fields of an event and of status."""
         return {"processes": self.processes, "cpu_s": round(self.cpu_s, 2), "io_bytes": self.io_bytes}
 
 
 def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
-    """Look at everything below a keeper, which is the subreaper of its tree. Blocks for some milliseconds: use a thread.
+    """Look at everything below a keeper, which is the subreaper of its tree.
 
-    The CPU and I/O of `cli_pid` are left out: claude's own event loop reads and writes a little for ever, also while the
-    tool that it waits for is hung (2.1.329).
+    The look blocks for some milliseconds: call the function in a thread. The CPU and I/O of `cli_pid` are left out.
+    Claude's own event loop reads and writes a little all the time, even while the tool that it waits for hangs
+    (2.1.329).
     """
     import psutil
 
@@ -81,12 +89,12 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
                 work = Work(times.user + times.system, _io_bytes(process)) if pid != cli_pid else _NONE
             members[pid, started] = work
         except psutil.Error:
-            continue  # it left while we looked
+            continue  # the process left during the look
     return Evidence(rss, clock.monotonic(), members)
 
 
 def _io_bytes(process: psutil.Process) -> int:
-    """Characters read and written, so that pipes and sockets count too; 0 where /proc does not tell us."""
+    """Return the characters read and written, so that pipes and sockets count too. Return 0 if /proc does not tell."""
     import psutil
 
     try:

@@ -1,4 +1,4 @@
-"""Finding a CLI and its version. Answers are cached by the file's identity, so that an updated binary is noticed."""
+"""Executables of CLIs and their versions. Answers are cached by the identity of the file, so an update is noticed."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from clisup.host import clock
 __all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
 
 PROBE_LIMIT_S = (
-    30.0  # gemini 0.61.0 takes 1.7 s of processor time to tell its version: 10 s are not enough on a machine at load 10
+    30.0  # gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few on a machine at load 10
 )
 PROBE_OUTPUT_LIMIT = 4096
-FAILED_PROBE_S = 30.0  # for so long, who is in a hurry takes a probe's failure for an answer
-PIPE_GRACE_S = 0.25  # for the rest of the output, where a child of the command still holds its stdout
+FAILED_PROBE_S = 30.0  # for so long, a caller with `patience_s` accepts the failure of an earlier probe
+PIPE_GRACE_S = 0.25  # for the rest of the output, if a child of the command still holds its stdout
 
 
 class Executable(NamedTuple):
-    """A file that can be run, and what tells it from another one that may take its place."""
+    """Executable file, and the identity that distinguishes it from a file that may replace it."""
 
     path: str
     identity: tuple[str, int, int, int, int]
 
     @property
     def real(self) -> str:
-        """The path without a link in it."""
+        """Return the path with all links resolved."""
         return self.identity[0]
 
 
 _real: dict[str, str] = {}
-"""The real path of each path that was found: what a stat shows to be still the same file is not looked up again."""
+"""Real path of each path that was found. A path is not resolved again while stat shows the same file."""
 
 
 def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
-    """Find `name` on `search_path`, or take it as a path. Raises `WorldError(backend_unavailable)` that says which and why."""
+    """Find `name` on `search_path`, or use it as a path. Raises `WorldError(backend_unavailable)` with name and reason."""
     found = shutil.which(name, path=search_path)
     if found is None:
         exists = os.path.exists(name) and os.sep in name
@@ -69,15 +69,16 @@ def _real_path(path: str, now: os.stat_result) -> str:
         if real is not None and os.path.samestat(os.lstat(real), now):
             return real
     except OSError:
-        pass  # it has moved
+        pass  # the file has moved
     real = _real[path] = os.path.realpath(path)
     return real
 
 
 def find_worker(candidates: Sequence[Sequence[str]], *, search_path: str) -> tuple[str, ...] | None:
-    """The first argv prefix that is there whole: an element with a slash is a glob of files, another a command or a flag.
+    """Return the first argv prefix that exists completely.
 
-    The first element must be executable; only it is looked up on `search_path`.
+    An element with a slash is a glob of files; another element is a command or a flag. The first element must be
+    executable, and only the first element is looked up on `search_path`.
     """
     for candidate in candidates:
         parts = [_part(part, search_path, first=at == 0) for at, part in enumerate(candidate)]
@@ -94,19 +95,22 @@ def _part(part: str, search_path: str, *, first: bool) -> str | None:
 
 
 def missing_packages(names: Sequence[str]) -> list[str]:
-    """Return those of these Python packages that are not installed beside clisup. Nothing is imported."""
+    """Return the Python packages of `names` that are not installed beside clisup. Nothing is imported."""
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 class Answer(NamedTuple):
-    """What a short command said on stdout and stderr, and its exit code: negative for a signal, None where it did not leave."""
+    """Answer of a short command: its output and its exit code.
+
+    The code is negative for a signal, and None if the command did not exit.
+    """
 
     output: str
     exit_code: int | None
 
 
 class VersionProbe:
-    """Runs `command --version` once for each binary that it meets; who asks while it runs waits for the same answer."""
+    """Probe that runs `command --version` once for each binary. Callers during a run wait for the same answer."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], str | None] = {}
@@ -114,7 +118,7 @@ class VersionProbe:
         self._failed: dict[tuple[object, ...], float] = {}
 
     def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
-        """What it has told before; None where it has to be asked."""
+        """Return the version from an earlier probe, or None if the command has to be run."""
         return self._known.get((executable.identity, argv))
 
     async def version(
@@ -126,10 +130,12 @@ class VersionProbe:
         *,
         patience_s: float | None = None,
     ) -> str | None:
-        """The version, or None where the command gave none within `PROBE_LIMIT_S`. A failed probe is tried again next time.
+        """Return the version, or None if the command printed none within `PROBE_LIMIT_S`.
 
-        With `patience_s` it waits no longer than that, while the probe goes on for whoever asks later, and a probe that
-        failed in the last `FAILED_PROBE_S` is not waited for again.
+        The next call repeats a failed probe.
+
+        With `patience_s`, the call waits no longer than that, and the probe goes on for later callers. The call then
+        also does not wait for a probe that failed in the last `FAILED_PROBE_S`.
         """
         key = (executable.identity, argv)
         if key in self._known:
@@ -140,7 +146,7 @@ class VersionProbe:
         asking = self._asking.get(key)
         if asking is None:
             asking = self._asking[key] = _Asking()
-            # Nobody's child: it outlives the request that began it, is bounded by its own limit, and ends with the daemon.
+            # A system task: the probe outlives the request that began it, has its own limit, and ends with the daemon.
             trio.lowlevel.spawn_system_task(self._ask, key, argv, dict(env), parse, asking)
         with trio.move_on_after(inf if patience_s is None else patience_s):
             await asking.done.wait()
@@ -158,7 +164,7 @@ class VersionProbe:
     ) -> None:
         try:
             asking.version = parse(await _output(argv, env))
-        except Exception as error:  # an adapter's code may raise anything: that is for whoever asked
+        except Exception as error:  # an adapter's code may raise anything: the callers get the error
             asking.error = error
         finally:
             del self._asking[key]
@@ -171,7 +177,7 @@ class VersionProbe:
 
 
 class _Asking:
-    """A probe under way."""
+    """Probe in progress."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -186,12 +192,12 @@ async def ask(
     limit_s: float = PROBE_LIMIT_S,
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
 ) -> Answer:
-    """Run a short command in `/` and give what it says, at most `limit_bytes` of stdout and stderr together."""
+    """Run a short command in `/` and return its output, at most `limit_bytes` of stdout and stderr together."""
     return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s, limit_bytes=limit_bytes)
 
 
 async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    """What the command says on stdout."""
+    """Return the command's output on stdout."""
     return (await _run(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)).output
 
 
@@ -203,7 +209,10 @@ async def _run(
     limit_s: float,
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
 ) -> Answer:
-    """At most `limit_bytes` of output. A command that does not leave is killed with its children."""
+    """Run a command and return at most `limit_bytes` of output.
+
+    A command that does not exit is killed with its children.
+    """
     try:
         process = await trio.lowlevel.open_process(
             list(argv),
@@ -235,7 +244,7 @@ async def _run(
 
 
 async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> None:
-    """Read to the end of the output. A command that floods is no `--version`: it is ended."""
+    """Read to the end of the output. A command that prints too much is not a `--version` and is killed."""
     assert process.stdout is not None
     async for chunk in process.stdout:
         said += chunk
@@ -245,6 +254,9 @@ async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> 
 
 
 def _kill_group(process: trio.Process) -> None:
-    """SIGKILL to the command's process group while it is not reaped: its number is nobody else's then."""
+    """Send SIGKILL to the command's process group, unless the command is reaped.
+
+    Until then no other group has its number.
+    """
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,8 @@
-"""The daemon's own process: a child of the same uid can read nothing of it in /proc, no core dump, no inherited oddities.
+"""Hardening of the daemon's own process: /proc is closed to children of the same uid, and core dumps are off.
 
-PR_SET_DUMPABLE=0 closes /proc/<daemon>/{environ,mem,fd} to all but root; what /proc showed before that, `clisup.host.process.carrying`
-has emptied.
+The process also drops inherited settings, such as signal masks. PR_SET_DUMPABLE=0 closes
+/proc/<daemon>/{environ,mem,fd} to all but root. `clisup.host.process.carrying` has emptied the environment that /proc
+showed before.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ NOFILE_WANTED = 65_536  # four descriptors a running session, one a subscriber
 
 
 def harden() -> None:
-    """Undumpable, a subreaper, no core, private files, ordinary signals, enough descriptors.
+    """Harden this process: undumpable, no core, private files.
 
-    A SIGABRT, which is what a watchdog sends, leaves a traceback on stderr.
+    The process also becomes a subreaper with ordinary signals and enough descriptors. A SIGABRT, which a watchdog
+    sends, leaves a traceback on stderr.
     """
     faulthandler.enable(2)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # clisup.daemon.runs.orphans says what for
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # clisup.daemon.runs.orphans gives the reason
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
     os.chdir("/")
@@ -42,5 +44,8 @@ def harden() -> None:
 
 
 def let_hangups_in() -> None:
-    """Call once there is a handler for SIGHUP. One that came before the handler comes now, and ends no daemon."""
+    """Unblock SIGHUP.
+
+    Call this once SIGHUP has a handler: a SIGHUP sent earlier then arrives and does not end the daemon.
+    """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -1,6 +1,6 @@
-"""Starting keepers and talking to them. The launch spec goes through the keeper's stdin: never argv, never disk.
+"""Start of keepers, and the connection to them. The launch spec goes through the keeper's stdin: never argv or disk.
 
-A keeper outlives the daemon, so nothing here ends one by accident: closing a link only ends the conversation.
+A keeper outlives the daemon, so this module ends no keeper by accident: closing a link only ends the conversation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ __all__ = [
 
 KEEPER_PROTO = 1
 GREW_WINDOW = 64
-"""Pushes of `grew` that a keeper may have outstanding: to confirm each would wake it for each line of its CLI."""
-READY_LIMIT_S = 20.0  # a loaded machine: 15 ms is what an idle one takes
+"""Limit of unacknowledged `grew` pushes of a keeper.
+
+An acknowledgement of each push would wake the keeper for each line of its CLI.
+"""
+READY_LIMIT_S = 20.0  # for a loaded machine: an idle machine takes 15 ms
 CONNECT_LIMIT_S = 10.0
 _UNCHECKED_HASH = (1).to_bytes(4, "little")
 _MESSAGE_LIMIT = 8 * 1024 * 1024
@@ -45,16 +48,17 @@ _KEEPER_FILE = str(Path(clisup.keeper.__file__).with_name("keeper.py"))
 
 
 class KeeperPipes:
-    """The daemon's ends of the two pipes to a keeper that is being started: in goes its spec, out comes its first word.
+    """The daemon's ends of two pipes to a keeper that is being started: one for its spec, one for its first message.
 
-    Whether there is a keeper is told by them alone: as long as somebody has the other end of the second one, there may be.
+    Only the pipes tell whether a keeper exists. A keeper may exist as long as some process has the other end of the
+    second pipe.
     """
 
     theirs: tuple[int, int]
-    """The keeper's stdin and stdout, until `close_theirs`."""
+    """Stdin and stdout of the keeper, until `close_theirs`."""
 
     def __init__(self) -> None:
-        """Raises `OSError`."""
+        """Create the pipes. Raises `OSError`."""
         spec, ours = os.pipe2(os.O_CLOEXEC)
         try:
             word, said = os.pipe2(os.O_CLOEXEC)
@@ -66,15 +70,15 @@ class KeeperPipes:
         self._spec, self._word = trio.lowlevel.FdStream(ours), trio.lowlevel.FdStream(word)
 
     def close_theirs(self) -> None:
-        """The keeper has its own by now, or there will be none."""
+        """Close the keeper's ends: the keeper has its own by now, or will not start."""
         for fd in self.theirs:
             os.close(fd)
 
     async def hand_over(self, spec: bytes) -> dict[str, Any] | None:
-        """Give the keeper its spec, wait for its first line: `{"ready": ...}` or `{"error": ...}`.
+        """Send the keeper its spec, and return its first line: `{"ready": ...}` or `{"error": ...}`.
 
-        Empty where none came within `READY_LIMIT_S`: the run's directory then tells what became of it. None where it never will:
-        nobody is there any more who could say it.
+        Return an empty dict if no line came within `READY_LIMIT_S`: the run's directory then shows what happened.
+        Return None if no line can come any more, because no process holds the other end.
         """
         line, ended = b"", False
         with trio.move_on_after(READY_LIMIT_S):
@@ -82,7 +86,7 @@ class KeeperPipes:
                 try:
                     await self._spec.send_all(spec)
                 except trio.BrokenResourceError:
-                    pass  # it left early: its word on stdout says why
+                    pass  # the keeper exited early: its message on stdout gives the reason
                 await self._spec.aclose()
                 async for chunk in self._word:
                     line += chunk
@@ -96,7 +100,7 @@ class KeeperPipes:
 
 
 class KeeperProcess:
-    """A keeper that this process has started itself: its pipes, and its zombie."""
+    """Keeper that this process has started itself: its pipes, and its zombie to reap."""
 
     def __init__(self, popen: subprocess.Popen[bytes], pipes: KeeperPipes) -> None:
         self._popen = popen
@@ -104,13 +108,13 @@ class KeeperProcess:
         self.pipes = pipes
 
     async def reap(self) -> None:
-        """Wait for its end, so that no zombie stays."""
+        """Wait for the keeper's end and reap it, so that no zombie stays."""
         await end_of(self.pid)
         self._popen.wait()
 
 
 async def end_of(pid: int) -> None:
-    """Wait for the end of a child that nobody has reaped yet."""
+    """Wait for the end of a child that is not reaped yet."""
     fd = os.pidfd_open(pid)
     try:
         await trio.lowlevel.wait_readable(fd)
@@ -119,11 +123,11 @@ async def end_of(pid: int) -> None:
 
 
 def compile_keeper(directory: str) -> str:
-    """Byte-compile the keeper into `directory` and give the path; at the daemon's start.
+    """Byte-compile the keeper into `directory` at the daemon's start, and return the path.
 
-    A script named on the command line is compiled at each start, which takes longer (25 ms) than all the rest of it.
-    Where a daemon before this one has left it there, nothing is done. What else lies there is replaced, and never followed.
-    Raises `WorldError(storage_failed)`.
+    Python compiles a script of the command line at each start. That takes 25 ms, longer than the rest of the keeper's
+    start. A file that a previous daemon has compiled is reused. Any other file at the path is replaced, and a link is
+    never followed. Raises `WorldError(storage_failed)`.
     """
     path = os.path.join(directory, f"keeper-{__version__}.pyc")
     try:
@@ -138,16 +142,17 @@ def compile_keeper(directory: str) -> str:
             optimize=2,  # without docstrings and assertions: 2.9 instead of 7.2 MB private
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-        os.chmod(path, 0o600)  # it has got the mode of the source
+        os.chmod(path, 0o600)  # py_compile copies the mode of the source
     except OSError as error:
         raise storage_error("write", path, error) from None
     return path
 
 
 def _is_compiled(path: str) -> bool:
-    """Is it what this interpreter made of this very source? It says so itself (PEP 552): magic number, flags, the source's hash.
+    """Tell whether this interpreter compiled the file from this very source.
 
-    Anybody can write these bytes before code of their own, so the file has to be one that only this user or root can have written.
+    The file's header says so (PEP 552): magic number, flags, hash of the source. Anybody can write such a header before
+    code of their own. Therefore only this user or root may be able to write the file.
     """
     with open(_KEEPER_FILE, "rb") as file:
         wanted = MAGIC_NUMBER + _UNCHECKED_HASH + source_hash(file.read())
@@ -161,7 +166,10 @@ def _is_compiled(path: str) -> bool:
 
 
 def start_keeper(keeper_file: str) -> KeeperProcess:
-    """Start a keeper by itself, on the calling thread; `clisup.host.process.zygote` has a faster way. Raises `OSError`."""
+    """Start a keeper without the zygote, on the calling thread. Raises `OSError`.
+
+    `clisup.host.process.zygote` has a faster way.
+    """
     pipes = KeeperPipes()
     try:
         return KeeperProcess(spawn(keeper_file, "keeper", *pipes.theirs), pipes)
@@ -170,9 +178,10 @@ def start_keeper(keeper_file: str) -> KeeperProcess:
 
 
 def spawn(keeper_file: str, role: str, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
-    """The keeper's file as a process: vfork takes 0.3 ms, and no preexec_fn (20 times slower, measured) is needed.
+    """Start the keeper's file as a process. Raises `OSError`.
 
-    `-I -S`: nothing beside the one file is importable and no site-packages are read. Its environment is empty.
+    vfork takes 0.3 ms, and no preexec_fn (20 times slower, measured) is needed. With `-I -S` the process can import
+    nothing beside the one file and reads no site-packages. Its environment is empty.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", keeper_file, role],
@@ -187,7 +196,7 @@ def spawn(keeper_file: str, role: str, stdin: int, stdout: int) -> subprocess.Po
 
 
 class KeeperLink:
-    """The control connection to one keeper: JSON lines both ways."""
+    """Control connection to one keeper: JSON lines both ways."""
 
     def __init__(self, stream: trio.SocketStream, hello: dict[str, Any]) -> None:
         self._stream = stream
@@ -198,7 +207,11 @@ class KeeperLink:
         self._unseen = 0
 
     async def seen(self) -> None:
-        """A `grew` was heeded. The keeper hears of it when half of its window is used up, of each where it has told no window."""
+        """Record that a `grew` was handled.
+
+        The keeper gets an acknowledgement when half of its window is used up, or for each `grew` if it announced no
+        window.
+        """
         self._unseen += 1
         if self._unseen > int(self.hello.get("window", 1)) // 2:
             self._unseen = 0
@@ -206,11 +219,14 @@ class KeeperLink:
 
     @classmethod
     async def connect(cls, run_dir: str) -> KeeperLink:
-        """Connect and exchange hello. Raises `OSError` where no keeper listens, `WorldError` where it does not answer."""
+        """Connect and exchange hello.
+
+        Raises `OSError` if no keeper listens, and `WorldError` if the keeper does not answer.
+        """
         sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
         directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Through the descriptor, because a state directory may lie deeper than a socket path may be long.
+            # Connect through the descriptor, because the path of a state directory may be too long for a socket.
             await sock.connect(f"/proc/self/fd/{directory}/ctl.sock")
         except BaseException:
             sock.close()
@@ -231,7 +247,7 @@ class KeeperLink:
         )
 
     async def send(self, message: dict[str, Any]) -> bool:
-        """Send one message whole; False where the keeper is gone."""
+        """Send one message whole. Return False if the keeper is gone."""
         async with self._lock:
             try:
                 await self._stream.send_all(json.dumps(message).encode() + b"\n")
@@ -240,17 +256,17 @@ class KeeperLink:
         return True
 
     async def receive(self) -> list[dict[str, Any]]:
-        """The keeper's next messages; none once it has closed the connection."""
+        """Return the keeper's next messages, or an empty list once the keeper has closed the connection."""
         if early := self._early:
             self._early = []
             return early
         while len(self._buffer) <= _MESSAGE_LIMIT:
-            try:  # there is hardly ever something yet: `receive_some` would try that first
+            try:  # data is rarely ready: `receive_some` would try to read first
                 await trio.lowlevel.wait_readable(self._stream.socket)
                 chunk = os.read(self._stream.socket.fileno(), 65536)
             except BlockingIOError:
                 continue
-            except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: closed here, in this very moment
+            except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: closed here at that moment
                 break
             if not chunk:
                 break

@@ -1,7 +1,7 @@
-"""Looking for a process that has a CLI's session open and is none of ours. Looks only: it signals nothing and writes nothing.
+"""Search for a foreign process that has a CLI's session open. The search sends no signals and writes nothing.
 
-What lies in the CLI's directory may have been written by anybody of this user, so every read is bounded, and only what /proc
-confirms is believed: a living process of this user, of this PID namespace, with the start time that its file says.
+Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded, and only
+facts that /proc confirms count: a live process of this user and PID namespace, with the start time in its file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
 
 class OwnProcesses(NamedTuple):
-    """By what a process is known as one of the session's own: its marker, or its keeper among its ancestors."""
+    """Signs of a session's own processes: the session's marker, or the session's keeper among the ancestors."""
 
     session_id: str
     keeper_pid: int | None = None
 
 
 class Question(NamedTuple):
-    """Who has this native session open, beside the session's own processes?"""
+    """Question about one native session: a search for foreign processes that have it open."""
 
     rules: PresenceRules
     directory: str | None
@@ -42,11 +42,11 @@ class Question(NamedTuple):
 
 
 def find_writers(questions: Sequence[Question], launched: frozenset[int] = frozenset()) -> list[int | None]:
-    """For each question the pid of a living process that has its native session open; None where none is seen. Blocks shortly.
+    """Return the pid of a live process for each question, or None if no process is seen. Blocks for a short time.
 
-    However many ask, the processes are looked at once. `launched` are the daemon's keepers and CLIs, of all its sessions:
-    their command lines are its own work, and no two of its sessions write the same native one. To read them for each start
-    would cost the more the more of them run.
+    The process has the question's native session open. One look at the processes answers all questions. `launched` are
+    the keepers and CLIs of all sessions of the daemon. Their command lines are the daemon's own work, and no two of its
+    sessions write the same native session. To read them at each start would cost more the more of them run.
     """
     found: list[int | None] = [None] * len(questions)
     groups: dict[tuple[PresenceRules, str | None], list[int]] = {}
@@ -63,7 +63,10 @@ def find_writers(questions: Sequence[Question], launched: frozenset[int] = froze
 def _seen(
     rules: PresenceRules, directory: str | None, natives: set[str], launched: frozenset[int]
 ) -> dict[str, list[int]]:
-    """The living processes that have one of these native sessions open, by their own word or, where they have none, by their flags."""
+    """Return the live processes that have one of these native sessions open.
+
+    The files of the processes tell this, or else their flags.
+    """
     namespace = _namespace()
     seen: dict[str, list[int]] = {}
     known: set[int] = set()
@@ -92,7 +95,7 @@ def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence
 
 
 def _read(path: str) -> bytes | None:
-    """A small regular file of our own: no link is followed, and a pipe holds nobody up."""
+    """Return the content of a small regular file of our own. No link is followed, and a pipe cannot block the read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
@@ -111,7 +114,10 @@ def _read(path: str) -> bytes | None:
 def _by_command_line(
     rules: PresenceRules, natives: set[str], known: frozenset[int] | set[int]
 ) -> Iterator[tuple[int, str]]:
-    """Processes that name one of the sessions in their flags and have no file: just started, or of an older version."""
+    """Yield processes that name one of the sessions in their flags and have no file.
+
+    Such a process is just started, or of an older version.
+    """
     wanted = [native.encode() for native in natives]
     for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - known:
         words = _proc(pid, "cmdline", CMDLINE_BYTES)
@@ -148,14 +154,16 @@ def _is_ours(pid: int, own: OwnProcesses) -> bool:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """The fields after the name; None for a process that is not there, or is a zombie."""
+    """Return the fields after the name, or None for a process that is missing or a zombie."""
     fields = _proc(pid, "stat", 4096).rpartition(b")")[2].split()
     return fields if len(fields) > _START and fields[_STATE] not in (b"Z", b"X") else None
 
 
 def _is_of_this_user(pid: int) -> bool:
-    """Is it this user's by its real, effective and saved uid? /proc belongs to the effective one alone, so a set-uid program
-    that another user has started would pass for root's.
+    """Tell whether the process has this user's id as its real, effective and saved uid.
+
+    The owner of /proc/<pid> is the effective uid alone. A set-uid program that another user started would pass for
+    root's.
     """
     uids = _UIDS.search(_proc(pid, "status", 4096))
     return uids is not None and set(map(int, uids[1].split())) == {os.geteuid()}
@@ -169,7 +177,10 @@ def _namespace() -> str:
 
 
 def _proc(pid: int, name: str, limit: int) -> bytes:
-    """Empty where it cannot be read. These files fill what is offered to them: a piece that is not full is the last."""
+    """Return up to `limit` bytes of a file in /proc, or b"" if the file cannot be read.
+
+    These files fill the buffer that is offered to them: a piece that is not full is the last.
+    """
     data = b""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What this process takes and what the machine has, from /proc: psutil, which can tell it too, takes 30 ms to import."""
+"""Resources of this process and of the machine, from /proc. psutil can report them too, but takes 30 ms to import."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that are in memory."""
+    """Return the bytes of this process that are in memory."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split(None, 2)[1]) * _PAGE
 
 
 def open_descriptors() -> int:
-    """How many file descriptors this process has open."""
-    return len(os.listdir("/proc/self/fd")) - 1  # without the one that reads it
+    """Return the number of open file descriptors of this process."""
+    return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor that reads the directory
 
 
 def give_back_memory() -> None:
-    """Give back to the system what is free on the heap; the C library keeps what lies below the last block in use.
+    """Return free heap memory to the system. The C library otherwise keeps free memory below the last block in use.
 
-    Takes 0.4 ms for the 3 MB of a start. Does nothing where the C library has no such call (musl).
+    The call takes 0.4 ms for the 3 MB of a start. It does nothing if the C library lacks `malloc_trim` (musl).
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -32,5 +32,5 @@ def give_back_memory() -> None:
 
 
 def machine_memory() -> int:
-    """Bytes of memory that the machine has."""
+    """Return the memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * _PAGE

@@ -1,4 +1,4 @@
-"""The files that a CLI consists of, and reading them in bounded pieces."""
+"""Files that a CLI consists of, and a reader of these files in bounded pieces."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_S = 120.0
 PIECE_BYTES = 16 * 1024 * 1024
 _SOURCES = (".js", ".mjs", ".cjs", ".py")
 _INTERPRETER = re.compile(r"(?:node|bun|deno|python)[0-9.]*")
-_ABOVE = 4  # directories above a script in which its package.json is looked for
+_ABOVE = 4  # directories above a script in which its package.json is searched
 
 
 class Read(NamedTuple):
-    """What was read, and whether that was all: `MAX_FILES`, `MAX_BYTES` and `MAX_S` end it."""
+    """Amount read, and whether that was everything: `MAX_FILES`, `MAX_BYTES` and `MAX_S` end a read."""
 
     files: int
     bytes: int
@@ -30,9 +30,10 @@ class Read(NamedTuple):
 
 
 def program_files(argv: Sequence[str]) -> list[str]:
-    """The files behind a command's argv prefix: a native program is one file, a script brings its whole package.
+    """Return the files behind a command's argv prefix: one file for a native program, the whole package for a script.
 
-    An interpreter is left out where a script follows. Raises `WorldError(backend_unavailable)` where there is none to read.
+    An interpreter is left out if a script follows. Raises `WorldError(backend_unavailable)` if there is no file to
+    read.
     """
     real = [os.path.realpath(part) for part in argv if os.sep in part and os.path.isfile(part)]
     own = [path for path in real if not _INTERPRETER.fullmatch(os.path.basename(path))] or real[:1]
@@ -51,7 +52,7 @@ def program_files(argv: Sequence[str]) -> list[str]:
 def read_pieces(
     files: Sequence[str], take: Callable[[bytes], None], *, overlap: int, progress: Callable[[int, int], None]
 ) -> Read:
-    """Give every file to `take`, in pieces that overlap. `progress` gets the bytes read and the bytes to read."""
+    """Pass every file to `take`, in pieces that overlap. `progress` gets the bytes read and the bytes to read."""
     sizes = [_size(path) for path in files[:MAX_FILES]]
     total = min(sum(sizes), MAX_BYTES)
     until = clock.monotonic() + MAX_S
@@ -67,7 +68,10 @@ def read_pieces(
 
 
 def _pieces(path: str, overlap: int) -> Iterator[tuple[bytes, int]]:
-    """Pieces with how much of each is new. A file that cannot be read gives none: it is not one the CLI could read either."""
+    """Yield pieces, each with the number of its new bytes.
+
+    A file that cannot be read yields nothing: the CLI could not read it either.
+    """
     try:
         with open(path, "rb") as file:
             rest = b""
@@ -79,7 +83,7 @@ def _pieces(path: str, overlap: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _package(script: str) -> list[str]:
-    """The sources beside and below a script: of its npm package, or of its folder where it is a Python package's `__main__`."""
+    """Return the sources beside and below a script: its npm package, or the folder of a Python package's `__main__`."""
     root = os.path.dirname(script)
     if os.path.basename(script) != "__main__.py":
         above = [os.path.normpath(os.path.join(root, *[".."] * steps)) for steps in range(_ABOVE)]

@@ -1,7 +1,7 @@
-"""Removing locks that a CLI has left behind, so that its next start does not wait for them to grow old.
+"""Removal of locks that a CLI has left behind, so that the CLI's next start does not wait for them to expire.
 
-The rule: a lock goes only where it belongs to this user and no living process of this user can hold it, that is, none that
-runs the lock's program with the same home. A lock that changes while the processes are being looked at is somebody's.
+A lock is removed only if it belongs to this user and no live process of this user can hold it. A possible holder runs
+the lock's program with the same home. A lock that changes during the look at the processes is in use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _log = structlog.get_logger()
 
 
 def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> list[str]:
-    """Remove those of `locks` that nobody can hold; `env` is what the CLI is about to get. Gives the paths removed.
+    """Remove the `locks` without a possible holder, and return the removed paths. `env` is the environment for the CLI.
 
-    Never raises: a lock that stays costs the CLI its own waiting time, no more. Reads /proc only where there is a lock.
+    The function never raises: a remaining lock only costs the CLI its own waiting time. It reads /proc only if a lock
+    exists.
     """
     removed = []
     for lock in locks:
@@ -34,19 +35,22 @@ def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> li
 
 
 def _remove(lock: StaleLock, home: str, path: str) -> bool:
-    """Look, look who lives, look again: a lock that is still the same was there before everybody who lives."""
+    """Look at the lock, look for holders, look at the lock again. An unchanged lock is older than every live process."""
     try:
         before = _identity(path)
         if before is None or _holders(lock, home) or _identity(path) != before:
             return False
-        os.rmdir(path)  # refuses what is not empty: that is another lock than we know
+        os.rmdir(path)  # rmdir refuses a directory that is not empty: that is a lock of another kind
         return True
     except OSError:
         return False
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:
-    """What tells this lock from a later one of the same name; None where it is no directory of ours."""
+    """Return the identity that distinguishes this lock from a later lock of the same name.
+
+    Return None if the path is not a directory of ours.
+    """
     stat = os.lstat(path)
     ours = os.path.isdir(path) and not os.path.islink(path) and stat.st_uid == os.geteuid()
     return (stat.st_dev, stat.st_ino, stat.st_mtime_ns) if ours else None
@@ -60,7 +64,7 @@ def _holders(lock: StaleLock, home: str) -> bool:
 
 
 def _runs(pid: int, program: str) -> bool:
-    """Is one of its first arguments the program, or a script of that name? Node's scripts come after node and its flags."""
+    """Tell whether an argument is the program, or a script of that name. Node's scripts come after node and its flags."""
     arguments = _read(pid, "cmdline").split("\0")
     names = {os.path.basename(argument) for argument in arguments}
     return bool(names & {program, f"{program}.js", f"{program}.mjs"})
@@ -76,12 +80,12 @@ def _home(lock: StaleLock, env: Mapping[str, str]) -> str | None:
 
 
 def _same(one: str | None, other: str) -> bool:
-    """One that tells no home might have this one."""
+    """Tell whether two homes may be the same. A process without a known home might have this one."""
     return one is None or os.path.realpath(one) == os.path.realpath(other)
 
 
 def _read(pid: int, name: str) -> str:
-    """Empty for a process that is gone, and for another user's environment."""
+    """Return the content, or "" for a process that is gone and for another user's environment."""
     try:
         with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
             return file.read()

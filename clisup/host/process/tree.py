@@ -1,8 +1,8 @@
-"""Finding and ending the processes of a run whose keeper is gone, by the marker in their environment.
+"""Search and kill of the processes of a run whose keeper is gone, by the marker in their environment.
 
-A process that cleared its environment is not found this way: by its cgroup, where there is one, or by `clisup.daemon.runs.orphans`.
-Every signal goes through a pidfd that was opened before the marker was read: a reused pid is
-never hit.
+A process that cleared its environment is not found this way. Its cgroup finds it, if there is a cgroup, or
+`clisup.daemon.runs.orphans`. Every signal goes through a pidfd that was opened before the marker was read. The signal
+therefore never hits a reused pid.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ __all__ = ["KILL_LIMIT_S", "KILL_PAUSE_S", "marked_processes", "marked_runs", "n
 
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
-EMPTY_LOOKS = 8  # in a row: a tree that re-forks is between two processes at the moment of many a look
+EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks
 _SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
 _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 
 
 def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
-    """(pid, comm) of every living process that carries this run's markers."""
+    """Return the (pid, comm) of every live process that carries this run's markers."""
     wanted = {f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()}
     return [(pid, name_of(pid)) for pid in _pids() if wanted <= _environ(pid)]
 
 
 def marked_runs() -> set[tuple[str, int]]:
-    """(session, run) of every living process that carries markers, whoever's they are.
+    """Return the (session, run) of every live process that carries markers, of any user.
 
-    Any process can carry what it likes: only what a run of clisup can be called is taken, for paths are made of it.
+    A process can carry any text as a marker. Only valid names of clisup's runs count, because paths are built from
+    them.
     """
     return {run for pid in _pids() if (run := run_of(pid)) is not None}
 
 
 def run_of(pid: int) -> tuple[str, int] | None:
-    """Return (session, run) by the markers in a process's environment; None without both of them."""
+    """Return the (session, run) of the markers in a process's environment, or None without both markers."""
     environ = _environ(pid)
     sessions = [match[1].decode() for entry in environ if (match := _SESSION_MARK.fullmatch(entry))]
     runs = [int(match[1]) for entry in environ if (match := _RUN_MARK.fullmatch(entry))]
@@ -50,10 +51,11 @@ def run_of(pid: int) -> tuple[str, int] | None:
 async def sweep(
     session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None
 ) -> list[dict[str, Any]]:
-    """SIGKILL what is left of a run, until many looks found nothing or `KILL_LIMIT_S` is over. Gives what was killed.
+    """Send SIGKILL to the remains of a run and return the killed processes.
 
-    `keeper` is a keeper that hangs: it goes first, and takes its CLI with it (PR_SET_PDEATHSIG). `cgroup` is the run's own:
-    nothing in it escapes; without one a process that cleared its environment does.
+    The sweep ends when many looks found nothing, or after `KILL_LIMIT_S`. `keeper` is a keeper that hangs: the sweep
+    kills it first, and its CLI dies with it (PR_SET_PDEATHSIG). `cgroup` is the run's own cgroup, from which nothing
+    escapes. Without a cgroup, a process that cleared its environment escapes.
     """
     killed: dict[int, str] = {}
     if keeper is not None:
@@ -72,7 +74,7 @@ async def sweep(
 
 
 async def _empty(cgroup: str) -> dict[int, str]:
-    """Kill a cgroup until the kernel says that nobody lives in it. Gives those seen there."""
+    """Kill a cgroup until the kernel reports it empty. Return the processes seen there."""
     seen: dict[int, str] = {}
     while cgroups.populated(cgroup):
         seen |= {pid: name_of(pid) for pid in cgroups.members(cgroup)}
@@ -103,7 +105,10 @@ def _pids() -> list[int]:
 
 
 def _environ(pid: int) -> set[bytes]:
-    """The variables a process was started with; empty for a zombie, a kernel thread or another user's process."""
+    """Return the variables a process was started with.
+
+    The set is empty for a zombie, a kernel thread or another user's process.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(file.read().split(b"\0"))
@@ -112,7 +117,7 @@ def _environ(pid: int) -> set[bytes]:
 
 
 def name_of(pid: int) -> str:
-    """Return the kernel's name of a process, "?" where it has ended."""
+    """Return the kernel's name of a process, or "?" if it has ended."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

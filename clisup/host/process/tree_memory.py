@@ -1,7 +1,7 @@
-"""The resident memory of many process trees, by one pass over /proc: what `clisup status` shows as MEM.
+"""Resident memory of many process trees, by one pass over /proc: the column MEM of `clisup status`.
 
-`psutil.Process.children()` reads all of /proc for each tree, which for 500 sessions is a million reads; this reads each process
-once, and the memory only of those that belong to a tree. The numbers are those of psutil's `memory_info().rss`.
+`psutil.Process.children()` reads all of /proc for each tree: a million reads for 500 sessions. This module reads each
+process once, and the memory only of processes in a tree. The numbers equal psutil's `memory_info().rss`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def tree_memory(roots: Iterable[int]) -> dict[int, int]:
-    """Bytes resident below each root, the root itself left out; 0 for one that has no child. Blocks: call it in a thread.
+    """Return the resident bytes below each root, without the root itself; 0 for a root without a child.
 
-    The roots are keepers: each is the subreaper of its tree, so whatever its CLI has started is below it. Pages that several
-    processes share are counted for each of them, as `ps` and `top` do.
+    The function blocks: call it in a thread. The roots are keepers. Each is the subreaper of its tree, so every process
+    that its CLI has started is below it. Pages that several processes share count for each of them, as in `ps` and
+    `top`.
     """
     below = _children()
     return {root: sum(_resident(pid) for pid in _descendants(root, below)) for root in roots}
 
 
 def below(root: int) -> list[int]:
-    """Return the pids below `root`, itself left out. `root` need not be visible: with hidepid= (proc(5)) no keeper is."""
+    """Return the pids below `root`, without `root`. With hidepid= (proc(5)) no keeper is visible: `root` need not be."""
     return _descendants(root, _children())
 
 
@@ -39,7 +40,7 @@ def _children() -> dict[int, list[int]]:
         try:
             parent = parent_of(int(name))
         except (OSError, ValueError, IndexError):
-            continue  # it left while we looked
+            continue  # the process left during the look
         found.setdefault(parent, []).append(int(name))
     return found
 

@@ -1,4 +1,4 @@
-"""Would a daemon of the code and the configuration that are installed now start? Asked of a process of its own."""
+"""Trial start: a process of its own checks whether a daemon with the present code and configuration would start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from clisup.host.process.carrying import Carried, carried_file, clean_environmen
 __all__ = ["Refusal", "refusal", "try_start"]
 
 TRIAL_LIMIT_S = 30.0
-_WORDS = 2000  # of what it says
+_WORDS = 2000  # limit of characters kept from the output
 
 
 class Refusal(NamedTuple):
-    """Why it would not start: what it said (its words without their frame, and its hint), and its exit code; None where it hung."""
+    """Reason why a daemon would not start: its message without the frame, its hint, and its exit code, None if it hung."""
 
     reason: str
     hint: str
@@ -27,7 +27,7 @@ class Refusal(NamedTuple):
 
 
 async def try_start(argv: Sequence[str], carried: Carried) -> Refusal | None:
-    """None where `clisup ARGV --check` says yes, with what a successor would be given."""
+    """Return None if `clisup ARGV --check` succeeds, with the environment that a successor would get."""
     command = [sys.executable, "-P", "-m", "clisup", *argv, "--check"]
     fd = carried_file(carried)
     try:
@@ -48,6 +48,9 @@ async def try_start(argv: Sequence[str], carried: Carried) -> Refusal | None:
 
 
 def refusal(said: bytes, code: int) -> Refusal:
-    """The words of a command that failed, as `clisup.cli.failure` puts them: one line, and perhaps one line of hint."""
+    """Return the refusal of a failed command.
+
+    `clisup.cli.failure` prints one line, and perhaps one line of hint.
+    """
     text, _, hint = said[-_WORDS:].decode("utf-8", "replace").strip().partition("\n  hint: ")
     return Refusal(text.removeprefix("clisup: ") or f"it ended with status {code}", hint, code)

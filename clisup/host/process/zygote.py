@@ -1,9 +1,9 @@
-"""The keeper zygote: one process of the daemon's that has loaded the keeper's code, and forks keepers.
+"""Keeper zygote: a process of the daemon that has loaded the keeper's code and forks keepers.
 
-A keeper that is started by itself starts an interpreter first; a forked one is at its CLI in a quarter of the time, and
-shares most of its memory with the others (docs/decisions/0041 has the figures). The zygote gets descriptors and gives
-numbers: no launch spec ever passes through it, and what it forks is no child of the daemon's. It leaves when the daemon's
-end of its socket is closed, however that came about; its keepers go on. It is `be_zygote` in clisup/keeper/keeper.py.
+A keeper started by itself starts an interpreter first. A forked keeper reaches its CLI in a quarter of the time, and
+shares most of its memory with the others (docs/decisions/0041 has the figures). The zygote gets descriptors and returns
+numbers: no launch spec ever passes through it, and its forks are not children of the daemon. It exits when the daemon's
+end of its socket is closed, for whatever reason; its keepers go on. Its code is `be_zygote` in clisup/keeper/keeper.py.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from clisup.host.process.keepers import KeeperPipes, end_of, spawn
 
 __all__ = ["ForkedKeeper", "KeeperZygote"]
 
-END_LIMIT_S = 1.0  # to leave once its socket is closed; then it is killed, which its keepers do not notice
+END_LIMIT_S = 1.0  # time to exit once its socket is closed; a kill follows, which its keepers do not notice
 _ANSWER_BYTES = 32
 
 
 class ForkedKeeper:
-    """A keeper that was asked for. `answered` is set when the zygote has forked it, or says that it cannot: `error`, an errno."""
+    """Keeper that was requested.
+
+    `answered` is set when the zygote has forked it or reports a failure in `error`, an errno.
+    """
 
     def __init__(self, pipes: KeeperPipes, give_up: Callable[[], None]) -> None:
-        """`give_up` ends a zygote that does not answer: its questions are lost with it, and their pipes say so."""
+        """Store the pipes and `give_up`, which kills a zygote that does not answer.
+
+        The requests of a killed zygote are lost with it, and their pipes show that.
+        """
         self.pipes = pipes
         self.give_up = give_up
         self.answered = trio.Event()
@@ -35,7 +41,7 @@ class ForkedKeeper:
         self.error: int | None = None
 
     def take(self, number: int) -> None:
-        """The zygote's answer."""
+        """Store the zygote's answer."""
         if number > 0:
             self.pid = number
         else:
@@ -44,10 +50,10 @@ class ForkedKeeper:
 
 
 class KeeperZygote:
-    """One zygote. `up` before the first `fork`; `heed` takes its answers; `end` is called whatever happened."""
+    """Process that forks keepers. Wait for `up` before the first `fork`; `heed` takes its answers; always call `end`."""
 
     def __init__(self, keeper_file: str) -> None:
-        """Start it, on the calling thread. Raises `OSError`."""
+        """Start the zygote, on the calling thread. Raises `OSError`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -62,16 +68,19 @@ class KeeperZygote:
 
     @property
     def pid(self) -> int:
+        """Return the pid of the zygote."""
         return self._popen.pid
 
     async def up(self) -> bool:
-        """Wait for its first word; False where it left instead."""
+        """Wait for the zygote's first message. Return False if the zygote exited instead."""
         return bool(await self._receive())
 
     def fork(self) -> ForkedKeeper | None:
-        """Ask for a keeper, without waiting. None where it cannot be asked: it is gone, or has too much to do.
+        """Request a keeper, without waiting.
 
-        What was asked is done or not done; which of the two, the keeper's pipes tell. Raises `OSError` where there is no pipe.
+        Return None if the zygote cannot be asked: it is gone, or has too much to do.
+
+        A request is carried out or not; the keeper's pipes tell which. Raises `OSError` if no pipe can be created.
         """
         pipes = KeeperPipes()
         try:
@@ -85,18 +94,18 @@ class KeeperZygote:
         return keeper
 
     async def heed(self) -> None:
-        """Take its answers, which come in the order of the questions, until it is gone."""
+        """Take the zygote's answers, which come in the order of the requests, until the zygote is gone."""
         while answer := await self._receive():
             self._asked.popleft().take(int(answer))
 
     async def _receive(self) -> bytes:
         try:
             return await self._answers.recv(_ANSWER_BYTES)
-        except OSError:  # it was killed with questions unread
+        except OSError:  # the zygote was killed with requests unread
             return b""
 
     async def end(self) -> None:
-        """Let it leave, and reap it."""
+        """Let the zygote exit, and reap it."""
         self._answers.close()
         with trio.move_on_after(END_LIMIT_S):
             await end_of(self.pid)

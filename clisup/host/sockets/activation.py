@@ -12,7 +12,7 @@ from clisup.errors import ConfigurationError
 __all__ = ["ACTIVATED", "activated_descriptors", "activated_path", "without_activation"]
 
 ACTIVATED = "activated"
-"""The name of that socket among the descriptors which a restart in place hands on."""
+"""Name of the activated socket among the descriptors that a restart in place hands on."""
 
 FIRST_FD = 3
 _NAMES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
@@ -20,9 +20,10 @@ _UNIT = "see clisup.socket: one ListenStream= with a path, SocketMode=0600"
 
 
 def activated_descriptors(env: Mapping[str, str]) -> dict[str, int]:
-    """`{"activated": 3}` where systemd passed a socket to this very process, else nothing. It is not handed on to any child.
+    """Return `{"activated": 3}` if systemd passed a socket to this very process, else an empty dict.
 
-    The pid is that of before a re-execution too: it stays. Raises `ConfigurationError` for more than one.
+    No child inherits the socket. The pid stays the same across a re-execution. Raises `ConfigurationError` for more
+    than one socket.
     """
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return {}
@@ -35,12 +36,12 @@ def activated_descriptors(env: Mapping[str, str]) -> dict[str, int]:
 
 
 def without_activation(env: Mapping[str, str]) -> dict[str, str]:
-    """The same environment for a successor in this process, which gets the descriptor by its name."""
+    """Return the environment for a successor in this process, which gets the descriptor by its name."""
     return {name: value for name, value in env.items() if name not in _NAMES}
 
 
 def activated_path(fd: int) -> str:
-    """Where the socket that was passed lies. Raises `ConfigurationError` for one that others than its owner may reach."""
+    """Return the path of the passed socket. Raises `ConfigurationError` if others than its owner may reach it."""
     path = _path_of(fd)
     try:
         node, directory = os.lstat(path), os.stat(os.path.dirname(path))
@@ -64,7 +65,7 @@ def activated_path(fd: int) -> str:
 
 
 def _path_of(fd: int) -> str:
-    """Raises `ConfigurationError` for what is no listening Unix stream socket with a path."""
+    """Return the path of a listening Unix stream socket. Raises `ConfigurationError` for any other descriptor."""
     try:
         with socket.socket(fileno=os.dup(fd)) as sock:
             kind = (sock.family, sock.type, sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))

@@ -1,4 +1,4 @@
-"""The daemon's socket: in a private directory, 0600 from its first moment, one daemon for each."""
+"""The daemon's socket: in a private directory, 0600 from its first moment, one daemon for each socket."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = ["BACKLOG", "bind_listener", "claim_socket", "take_lock"]
 
-BACKLOG = 1024  # a restart in place takes a second or two, and who connects then waits here
+BACKLOG = 1024  # a restart in place takes a second or two, and new clients then wait here
 
 
 def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
-    """Take a lock for as long as the daemon lives. Raises `WorldError(daemon_already_running)` that names the holder."""
+    """Take a lock for as long as the daemon lives. Raises `WorldError(daemon_already_running)` with the holder's pid."""
     lock = FileLock(path, inherited)
     holder = lock.acquire()
     if holder is not None:
@@ -35,10 +35,10 @@ def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
 
 
 def claim_socket(path: str, inherited: int | None = None) -> FileLock:
-    """The socket's directory, made where it is not there, and the lock beside the socket.
+    """Create the socket's directory if it is missing, and take the lock beside the socket.
 
-    Raises `WorldError(daemon_already_running)`, and `ConfigurationError` where nothing can be made at this place: it is not the
-    state directory's, which a failure of storage would blame.
+    Raises `WorldError(daemon_already_running)`. Raises `ConfigurationError` if nothing can be created there: an error
+    of storage would blame the state directory, which is another place.
     """
     _check_length(path)
     try:
@@ -55,11 +55,11 @@ def claim_socket(path: str, inherited: int | None = None) -> FileLock:
 
 
 def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
-    """Bind and listen. Call it under the socket's lock: then a socket file that is there already is a stale one.
+    """Bind and listen. Call this under the socket's lock: an existing socket file is then stale.
 
-    `inherited` is the listening descriptor of the daemon that was this process before, or systemd's: who connected meanwhile
-    waits there.
-    Raises `ConfigurationError` for a path that cannot be used, `WorldError(storage_failed)` where the system refuses.
+    `inherited` is the listening descriptor of the daemon that was this process before, or systemd's. Clients that
+    connected meanwhile wait there. Raises `ConfigurationError` for an unusable path, and `WorldError(storage_failed)`
+    if the system refuses.
     """
     _check_length(path)
     if inherited is not None:
@@ -79,7 +79,7 @@ def bind_listener(path: str, inherited: int | None = None) -> socket.socket:
             os.umask(old)
         sock.listen(BACKLOG)
         if scratch != path:
-            os.rename(scratch, path)  # a client finds the old socket or one that is served, never none
+            os.rename(scratch, path)  # a client finds the old socket or a served one, never none
     except OSError as error:
         sock.close()
         try:
@@ -100,7 +100,10 @@ def _check_length(path: str) -> None:
 
 
 def _check_place(path: str) -> None:
-    """What is there already may be a stale socket; anything else is somebody's file, and would be replaced."""
+    """Refuse a path at which something other than a socket exists: binding would replace somebody's file.
+
+    An existing socket may be stale.
+    """
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -114,10 +117,12 @@ def _check_place(path: str) -> None:
 
 
 def _check_nobody_listens(path: str) -> None:
-    """Under the lock no other clisup listens here; but systemd may, for a socket unit, and would be cut off from its clients.
+    """Refuse a path at which another process listens.
 
-    The answer of connect(2) is about this very socket. (/proc/net/unix holds names that any user of the machine chooses.)
-    The connection wakes a socket unit: its service starts, ends with 75 if it finds a lock of ours, and is started again.
+    Under the lock no other clisup listens here. But systemd may listen, for a socket unit, and would lose its clients.
+    The answer of connect(2) is about this very socket. (/proc/net/unix holds names that any user of the machine
+    chooses.) The connection wakes a socket unit. Its service starts, exits with 75 if it finds our lock, and is started
+    again.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
         answer = sock.connect_ex(path)
@@ -125,7 +130,7 @@ def _check_nobody_listens(path: str) -> None:
             return
         peer = peer_of(sock) if answer == 0 else None
     if peer is not None and is_gone(peer.pid):
-        return  # a daemon that was killed; a child of it has the socket until it executes its own program
+        return  # a killed daemon: its child holds the socket until the child executes its own program
     who = "" if peer is None else f", pid {peer.pid} of uid {peer.uid}"
     raise ConfigurationError(
         f"cannot listen on {path}, because another process does (systemd, for clisup.socket?){who}",

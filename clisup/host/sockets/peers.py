@@ -1,9 +1,9 @@
-"""Peer of a connection: its credentials by the kernel's word (SO_PEERCRED, unix(7)), and whether a CLI of ours started it.
+"""Peers of connections: credentials from the kernel (SO_PEERCRED, unix(7)), and whether a CLI of ours started the peer.
 
-Two signs tell that a keeper started a process. Its parents lead to a keeper. Or its hard limit RLIMIT_RTTIME is below this
-process's own: a keeper lowers that limit by a hair for its CLI, every descendant inherits it, and only a process with
-CAP_SYS_RESOURCE can raise it again. The parents hold for root's tools, the limit for tools that have lost their keeper or
-that /proc does not show (docs/decisions/0056).
+Two signs show that a keeper started a process. First, its parents lead to a keeper. Second, its hard limit
+RLIMIT_RTTIME is below this process's own. A keeper lowers that limit slightly for its CLI, and every descendant
+inherits the limit. Only a process with CAP_SYS_RESOURCE can raise it again. The parents identify root's tools. The
+limit identifies tools that have lost their keeper or that /proc does not show (docs/decisions/0056).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from clisup.host.process.carrying import first_limit
 __all__ = ["Peer", "comes_from", "is_gone", "is_marked", "own_uids", "parent_of", "peer_of"]
 
 MAX_DEPTH = 1000
-"""Parents that are looked at. A deeper process counts as started by a keeper: no honest client is nested so deep."""
-WALKS = 5  # up a process tree that changes
+"""Limit of parents to look at. A deeper process counts as started by a keeper: no honest client is nested so deep."""
+WALKS = 5  # up a process tree that changes meanwhile
 _UCRED = struct.Struct("3i")
 _ENDLESS = resource.RLIM_INFINITY
 _OWN_LIMIT = first_limit()
 
 
 class Peer(NamedTuple):
-    """Credentials as they were when the peer connected."""
+    """Credentials of a peer at the time it connected."""
 
     pid: int
     uid: int
@@ -36,7 +36,7 @@ class Peer(NamedTuple):
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    """Return the credentials of a connected Unix socket's other end."""
+    """Return the credentials of the other end of a connected Unix socket."""
     return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
@@ -46,21 +46,25 @@ def own_uids() -> tuple[int, ...]:
 
 
 def comes_from(pid: int, keepers: Collection[int], reaper: int = 0) -> bool:
-    """Tell whether a CLI below one of `keepers`, or below one that is gone by now, may have started `pid`.
+    """Tell whether a CLI below one of `keepers`, or below a keeper that is gone, may have started `pid`.
 
-    `reaper` is the daemon's pid where it is the subreaper of its tree: what a killed keeper leaves is its child.
+    `reaper` is the daemon's pid if the daemon is the subreaper of its tree: the orphans of a killed keeper are its
+    children.
 
-    The answer is yes wherever that cannot be told, with one exception: a pid of 0 belongs to a process of a pid namespace that
-    cannot be seen from here, and a keeper starts none of these. Raises `OSError` where no descriptor is left to look with.
+    An unknown origin counts as yes, with one exception. A pid of 0 belongs to a process of an invisible pid namespace,
+    and a keeper starts no such process. Raises `OSError` if no descriptor is left for the look.
     """
     for _ in range(WALKS):
         if (found := _walk(pid, keepers, reaper)) is not None:
             return found
-    return bool(keepers)  # a process that connects for its child and leaves is no stranger
+    return bool(keepers)  # a process that connects for its child and exits is no stranger
 
 
 def _walk(pid: int, keepers: Collection[int], reaper: int) -> bool | None:
-    """Go from `pid` to its parents. None where one of them left meanwhile: its children have a new parent by now."""
+    """Walk from `pid` to its parents.
+
+    Return None if a parent left meanwhile, because its children then have a new parent.
+    """
     for _ in range(MAX_DEPTH):
         if pid <= 1:
             return False
@@ -80,8 +84,8 @@ def _walk(pid: int, keepers: Collection[int], reaper: int) -> bool | None:
 def _unseen(pid: int, marked: bool | None) -> bool | None:
     """Judge a process that /proc does not show: it has ended, or /proc is mounted with hidepid= (proc(5)).
 
-    With hidepid= another user's processes are hidden, where the own tree of a daemon ends, and those of the same user that
-    cannot be dumped: sshd's for each login, and whatever a tool makes so.
+    hidepid= hides the processes of other users, where the daemon's own tree ends. It also hides undumpable processes of
+    the same user: sshd's for each login, and those that a tool makes undumpable.
     """
     try:
         os.kill(pid, 0)
@@ -93,7 +97,10 @@ def _unseen(pid: int, marked: bool | None) -> bool | None:
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether there is no such process. /proc would say so, too, of one that hidepid= hides. 0 stands for one that lives."""
+    """Tell whether no process has this pid. A pid of 0 counts as alive.
+
+    /proc is no proof, because hidepid= hides live processes.
+    """
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):  # a number that is too large comes from the name of a file
@@ -104,7 +111,10 @@ def is_gone(pid: int) -> bool:
 
 
 def is_marked(pid: int) -> bool | None:
-    """Tell whether a keeper has lowered the limit of this process. None where the kernel does not tell: another user's, or gone."""
+    """Tell whether a keeper has lowered the limit of this process.
+
+    Return None if the kernel does not tell: the process belongs to another user, or is gone.
+    """
     try:
         limit = resource.prlimit(pid, resource.RLIMIT_RTTIME)[1]
     except OSError:
@@ -113,7 +123,7 @@ def is_marked(pid: int) -> bool | None:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent's pid, 0 where it has none here. Raises `OSError` where /proc does not show the process."""
+    """Return the parent's pid, or 0 if the parent is not visible. Raises `OSError` if /proc does not show the process."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read()
     return int(fields[fields.rindex(b")") + 2 :].split()[1])  # the name before it is in brackets and may hold anything

@@ -1,4 +1,4 @@
-"""The last lines of the daemon in systemd's journal, where a daemon that is down cannot be asked for them."""
+"""Last lines of the daemon in systemd's journal, for the case that the daemon is down and cannot be asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PASSED = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 
 def journal_tail(env: Mapping[str, str]) -> str:
-    """Up to 500 lines, oldest first, of all daemons that this user may read of; empty where there is no journal."""
+    """Return up to 500 lines, oldest first, of all daemons whose lines this user may read. Return "" without a journal."""
     journalctl = shutil.which("journalctl", path=env.get("PATH", os.defpath))
     if journalctl is None:
         return ""

@@ -1,6 +1,6 @@
-"""The socket of systemd's journal: one datagram for each entry, a sealed memory file where that is too large. It never waits.
+"""Socket of systemd's journal: a datagram for each entry, or a sealed memory file for a large entry. It never waits.
 
-systemd.io/JOURNAL_NATIVE_PROTOCOL; sd_journal_send(3) is what does this for programs in C.
+The protocol is systemd.io/JOURNAL_NATIVE_PROTOCOL; programs in C use sd_journal_send(3).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Mapping
 __all__ = ["JOURNAL_SOCKET", "JournalSocket", "is_journal_stream"]
 
 JOURNAL_SOCKET = "/run/systemd/journal/socket"
-SEND_BUFFER = 8 * 1024 * 1024  # as libsystemd asks for; the kernel gives what net.core.wmem_max allows
+SEND_BUFFER = 8 * 1024 * 1024  # as libsystemd requests; the kernel grants what net.core.wmem_max allows
 _TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 class JournalSocket:
-    """Sends entries. The journal may be away, or come back, at any time: each entry is addressed anew."""
+    """Sender of entries. The journal may go away or come back at any time: each entry is addressed separately."""
 
     def __init__(self, path: str = JOURNAL_SOCKET) -> None:
         self._path = path
@@ -29,7 +29,10 @@ class JournalSocket:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
     def send(self, entry: bytes) -> bool:
-        """Was it taken? False where the journal is not there or its socket is full; never waits, never raises."""
+        """Send an entry.
+
+        Return False if the journal is missing or its socket is full. The call never waits and never raises.
+        """
         try:
             self._socket.sendto(entry, self._path)
         except OSError as error:
@@ -37,7 +40,7 @@ class JournalSocket:
         return True
 
     def _send_file(self, entry: bytes) -> bool:
-        """An empty datagram with a sealed memory file: the journal takes none that somebody could still write to."""
+        """Send an empty datagram with a sealed memory file: the journal refuses a file that can still be changed."""
         try:
             fd = os.memfd_create("clisup-log-entry", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError:
@@ -56,11 +59,12 @@ class JournalSocket:
         return True
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
 def is_journal_stream(env: Mapping[str, str], fd: int) -> bool:
-    """Does this descriptor go to the journal? `$JOURNAL_STREAM` names its device and inode (systemd.exec(5))."""
+    """Tell whether this descriptor goes to the journal. `$JOURNAL_STREAM` has its device and inode (systemd.exec(5))."""
     try:
         there = os.fstat(fd)
     except OSError:

@@ -1,4 +1,7 @@
-"""Orders to a service manager, by `systemctl`: one at a time, each bounded, with the environment that leads to it and nothing else."""
+"""Commands to a service manager through `systemctl`: one at a time, each with a time limit.
+
+The commands get only the environment that leads to the manager.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from clisup.errors import WorldError
 __all__ = ["ServiceManager"]
 
 ASK_LIMIT_S = 10.0
-ORDER_LIMIT_S = 600.0  # a stop waits for `drain_s`, however long the operator has made that
+ORDER_LIMIT_S = 600.0  # a stop waits for `drain_s`, and an operator may set a long one
 _PASSED = (
     "PATH",
     "HOME",
@@ -34,11 +37,11 @@ class ServiceManager:
         self._program = shutil.which("systemctl", path=env.get("PATH", os.defpath))
 
     def words(self, *words: str) -> str:
-        """The order as one would type it."""
+        """Return the command as a user would type it."""
         return " ".join(("systemctl", *(("--user",) if self.user else ()), *words))
 
     def check(self) -> None:
-        """Raises `WorldError(service_manager)` where none answers."""
+        """Raise `WorldError(service_manager)` if no manager answers."""
         code, _, said = self._run(ASK_LIMIT_S, "show", "--property=Version")
         if code == 0:
             return
@@ -55,11 +58,11 @@ class ServiceManager:
         )
 
     def ask(self, *words: str) -> str:
-        """What it says on stdout; nothing where it does not answer."""
+        """Return the answer on stdout, or "" if the manager does not answer."""
         return self._run(ASK_LIMIT_S, *words)[1]
 
     def order(self, *words: str) -> None:
-        """Raises `WorldError(service_manager)` with its own words where it refuses."""
+        """Carry out a command. Raises `WorldError(service_manager)` with the manager's message if it refuses."""
         code, _, said = self._run(ORDER_LIMIT_S, *words)
         if code != 0:
             raise WorldError(

@@ -1,4 +1,4 @@
-"""Unit files on disk: those that are shipped with the package, and those that a manager reads."""
+"""Unit files on disk: files shipped with the package, and files that a manager reads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ UNIT_LIMIT = 256 * 1024
 
 
 def user_units(env: Mapping[str, str]) -> str:
-    """Where a user's manager looks first for units that are no package's (systemd.unit(5))."""
+    """Return the directory that a user's manager searches first for units that belong to no package (systemd.unit(5))."""
     return os.path.join(config_home(env), "systemd", "user")
 
 
 def shipped_unit(name: str) -> str:
-    """The text of a unit as it is shipped: package data in a wheel, `systemd/` in a checkout. Raises `ConfigurationError`."""
+    """Return the text of a shipped unit: package data in a wheel, `systemd/` in a checkout.
+
+    Raises `ConfigurationError`.
+    """
     package = Path(__file__).resolve().parents[2]
     for directory in (package / "systemd_units", package.parent / "systemd"):
         try:
@@ -32,7 +35,7 @@ def shipped_unit(name: str) -> str:
 
 
 def read_unit(path: str) -> str | None:
-    """What is there; None for nothing. Raises `WorldError(storage_failed)`."""
+    """Return the text of a unit, or None if there is no file. Raises `WorldError(storage_failed)`."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read(UNIT_LIMIT)
@@ -43,8 +46,8 @@ def read_unit(path: str) -> str | None:
 
 
 def write_unit(path: str, text: str) -> None:
-    """Write it whole, readable by all as units are. Raises `WorldError(storage_failed)`."""
-    scratch = f"{path}.{os.getpid()}.tmp"  # no suffix that a manager would read
+    """Write a unit as a whole, readable by all as units are. Raises `WorldError(storage_failed)`."""
+    scratch = f"{path}.{os.getpid()}.tmp"  # no manager reads a file with this suffix
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with open(scratch, "w", encoding="utf-8") as file:
@@ -56,7 +59,7 @@ def write_unit(path: str, text: str) -> None:
 
 
 def remove_unit(path: str) -> None:
-    """Remove it, and the directory of drop-ins it was in where that is empty by then. Raises `WorldError(storage_failed)`."""
+    """Remove a unit, and its directory of drop-ins if that is then empty. Raises `WorldError(storage_failed)`."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -67,7 +70,7 @@ def remove_unit(path: str) -> None:
         try:
             os.rmdir(os.path.dirname(path))
         except OSError:
-            pass  # somebody's own drop-ins
+            pass  # the directory holds drop-ins of the user
 
 
 def _failed(what: str, path: str, error: OSError) -> WorldError:
