@@ -50,7 +50,7 @@ Place = Annotated[str, AfterValidator(_whole)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
-MAX_PROBLEMS = 100  # reported for one file
+MAX_PROBLEMS = 100  # problems that an error reports for one file
 
 
 class _Table(BaseModel):

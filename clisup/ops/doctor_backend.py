@@ -18,13 +18,13 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """Facts about one backend. `optional` marks a backend that nobody configured or named, so that its absence is no
-    failure.
+    """Facts about one backend.
 
-    `problem` maps the name of a check (executable, version, argv or environment) to the reason why the backend cannot
-    start, and the remedy. `login` is None if the CLI cannot tell. `keys` are the variables with which the CLI logs in,
-    None if unknown. `key_env` is the variable with the key of an API backend. It is empty for an API that takes
-    requests without a key, and None for a CLI with a login of its own.
+    `optional` marks a backend that nobody configured or named, so that its absence is no failure. `problem` maps the
+    name of a check (executable, version, argv or environment) to the reason why the backend cannot start, and the
+    remedy. `login` is None if the CLI cannot tell. `keys` are the variables with which the CLI logs in, None if
+    unknown. `key_env` is the variable with the key of an API backend. It is empty for an API that takes requests
+    without a key, and None for a CLI with a login of its own.
     """
 
     name: str

@@ -25,10 +25,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """Directory as this user sees it. `mode` is None if the directory is missing; `free_bytes` and `file_system` if
-    unknown.
+    """Directory as this user sees it.
 
-    `problem` is the reason why the daemon would refuse the directory, because others can change it, and the remedy.
+    `mode` is None if the directory is missing; `free_bytes` and `file_system` if unknown. `problem` is the reason why
+    the daemon would refuse the directory, because others can change it, and the remedy.
     """
 
     path: str
@@ -56,14 +56,13 @@ class ServiceFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """Facts about the machine. `daemon` is `{version, pid, state}` of the daemon that answers, or None without an
-    answer.
+    """Facts about the machine.
 
-    `configuration` is the place of the configuration. If it cannot be read, `configuration_problem` is the reason and
-    the remedy. `storage` is the state that a running daemon sees, with its error. `time` is the wall clock's, in
-    seconds. If no daemon answers, `holder` is the process that still holds the state directory, and `stale` marks a
-    leftover socket. `log` is the log format of a running daemon and the number of lost lines. `hidden` marks a /proc
-    that does not show every process.
+    `daemon` is `{version, pid, state}` of the daemon that answers, or None without an answer. `configuration` is the
+    place of the configuration. If it cannot be read, `configuration_problem` is the reason and the remedy. `storage` is
+    the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. If no daemon answers,
+    `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
+    format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
     """
 
     configuration: str

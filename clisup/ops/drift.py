@@ -48,9 +48,8 @@ _NAMELESS = "?"
 
 
 def frame_name(frame: Mapping[str, Any]) -> str:
-    """Return the kind of a frame in the CLI's own words:
-
-    `stream_event/content_block_delta/text_delta`, `session/update/tool_call`.
+    """Return the kind of a frame in the CLI's own words: `stream_event/content_block_delta/text_delta`,
+    `session/update/tool_call`.
     """
     if words := list(_words(frame, _DEPTH)):
         return "/".join(words)[:MAX_NAME]

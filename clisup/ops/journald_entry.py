@@ -1,7 +1,7 @@
 """Entry of journald's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL, systemd.journal-fields(7)), from a log
-record. Pure.
+record.
 
-An entry is a row of `NAME=value` lines. A value with a line end has another form: the name alone on its line, the
+Pure. An entry is a row of `NAME=value` lines. A value with a line end has another form: the name alone on its line, the
 length as 64 bits little-endian, the bytes, a line end.
 """
 

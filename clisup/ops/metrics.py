@@ -1,8 +1,8 @@
-"""Table of metrics: name, type, labels and meaning of each metric. For a backend's metric it also has the value's
-source. Pure.
+"""Table of metrics: name, type, labels and meaning of each metric.
 
-Names follow the rules of Prometheus: the prefix `clisup_`, base units (seconds, bytes), `_total` for counters. No label
-names a session, a turn, a model or a client. A test compares docs/metrics.md with this table.
+For a backend's metric it also has the value's source. Pure. Names follow the rules of Prometheus: the prefix `clisup_`,
+base units (seconds, bytes), `_total` for counters. No label names a session, a turn, a model or a client. A test
+compares docs/metrics.md with this table.
 """
 
 from __future__ import annotations

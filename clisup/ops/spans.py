@@ -1,10 +1,9 @@
-"""Spans of a session's events, by OpenTelemetry's conventions for generative AI. Pure: the times are those of the
-events.
+"""Spans of a session's events, by OpenTelemetry's conventions for generative AI.
 
-A turn is `invoke_agent NAME`, each tool call in it a child `execute_tool NAME`. A subagent's tools are children of the
-tool that runs the subagent. The ids are made from the session's and the turn's ids. The same events give the same spans
-in any daemon, so a span that is sent twice is still one span. The text of prompts, models and tools is left out unless
-requested.
+Pure: the times are those of the events. A turn is `invoke_agent NAME`, each tool call in it a child `execute_tool
+NAME`. A subagent's tools are children of the tool that runs the subagent. The ids are made from the session's and the
+turn's ids. The same events give the same spans in any daemon, so a span that is sent twice is still one span. The text
+of prompts, models and tools is left out unless requested.
 
 Source: github.com/open-telemetry/semantic-conventions-genai, gen-ai-agent-spans.md and execute-tool.md (status:
 development).
@@ -219,8 +218,7 @@ def _id(size: int, *parts: str) -> int:
     return int.from_bytes(blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=size).digest()) or 1
 
 
-# -- notes from the events in a turn
-# --------------------------------------------------------------------------------------
+# -- notes from the events in a turn -----------------------------------------------------------------------------------
 
 
 def _begun(event: Mapping[str, Any], *, content: bool) -> _Turn:

@@ -1,5 +1,8 @@
 """Units as `clisup install` writes them: the shipped text with the path of this clisup, and a sum that shows later
-edits. Pure."""
+edits.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -54,13 +54,12 @@ _MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
 
 
 class ApprovalRule(BaseModel):
-    """Rule for approvals. `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all
-    must match.
+    """Rule for approvals.
 
-    `*` is any text and `?` one character; nothing else is special. In a path `*` does not cross a slash, and `**`
-    between two slashes does. A pattern without a leading slash is below the session's directory. With `shell`, an
-    `allow` for a command holds although the command has shell syntax in it. `approval_resolved` shows `name` for the
-    rule.
+    `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match. `*` is any
+    text and `?` one character; nothing else is special. In a path `*` does not cross a slash, and `**` between two
+    slashes does. A pattern without a leading slash is below the session's directory. With `shell`, an `allow` for a
+    command holds although the command has shell syntax in it. `approval_resolved` shows `name` for the rule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -55,11 +55,10 @@ class Price(BaseModel):
 
 
 class PriceTable:
-    """Patterns (`*`, `?`, `[...]`) of model names and their prices. The user's own prices come before the built-in
-    ones.
+    """Patterns (`*`, `?`, `[...]`) of model names and their prices.
 
-    Among matching patterns the longest one wins. The table looks up a name as it is and as its `plain_name`, in lower
-    case.
+    The user's own prices come before the built-in ones. Among matching patterns the longest one wins. The table looks
+    up a name as it is and as its `plain_name`, in lower case.
     """
 
     def __init__(self, own: Mapping[str, Price], built_in: Mapping[str, Price]) -> None:
@@ -102,9 +101,8 @@ class PriceTable:
 
 
 def plain_name(model: str) -> str:
-    """Return the name without vendor, date and window:
-
-    `us.anthropic.claude-opus-5-5-20260922-v1:0` -> `claude-opus-5-5`.
+    """Return the name without vendor, date and window: `us.anthropic.claude-opus-5-5-20260922-v1:0` ->
+    `claude-opus-5-5`.
     """
     name = _VENDOR.sub("", model.lower())
     while (shorter := _SNAPSHOT.sub("", name)) != name:

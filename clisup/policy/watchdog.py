@@ -47,10 +47,10 @@ _WARN_AT = 0.8
 
 
 class Timeouts(Struct, frozen=True):
-    """Limits in seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and
-    SIGTERM.
+    """Limits in seconds; 0 means never.
 
-    `resting` is the time that a live process waits for its next turn.
+    `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the time that a
+    live process waits for its next turn.
     """
 
     startup: float = 60

@@ -117,8 +117,7 @@ class Eraser:
             self.names += not edit.secret and bool(edit.text)
         return "".join([*parts, text[at:]])
 
-    # -- matches across several literals
-    # ------------------------------------------------------------------------------
+    # -- matches across several literals -------------------------------------------------------------------------------
 
     def _across(self, found: list[list[Literal]]) -> list[dict[int, list[_Edit]]]:
         """Return, for each line and each literal in it, its part of the matches that only the joined literals of a

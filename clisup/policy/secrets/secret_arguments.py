@@ -1,6 +1,6 @@
-"""Values that are secret by the name before them:
+"""Values that are secret by the name before them: `--api-key VALUE`, `--token=VALUE`, `https://user:password@host`.
 
-`--api-key VALUE`, `--token=VALUE`, `https://user:password@host`. Pure.
+Pure.
 """
 
 from __future__ import annotations
