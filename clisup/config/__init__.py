@@ -1,1 +1,1 @@
-"""The configuration: its model, the table of keys, origins, changes, schema; and what a session was opened with. Pure."""
+"""Configuration: model, table of keys, origins, changes, schema, and the spec of a session. Pure."""

@@ -1,4 +1,4 @@
-"""Settings of backends that ask an HTTP API with a key, and the providers that have a preset. Pure."""
+"""Settings of backends that ask an HTTP API with a key, and the presets of providers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ API_KEYS = ("base_url", "key_env", "dialect", "max_tokens", "thinking", "effort"
 
 
 class ApiSettings(NamedTuple):
-    """Settings of one API backend, as the configuration has them. Empty values are the API's own defaults."""
+    """Settings of one API backend, as in the configuration. Empty values stand for the API's own defaults."""
 
     base_url: str = ""
     key_env: str = ""
@@ -27,7 +27,10 @@ NO_API = ApiSettings()
 
 
 class Preset(NamedTuple):
-    """Settings of one provider. `key_env` names the variable with its key; empty: it takes requests without a key."""
+    """Settings of one provider.
+
+    `key_env` names the variable with its key; empty: the provider takes requests without a key.
+    """
 
     kind: str
     base_url: str
@@ -42,4 +45,5 @@ PRESETS: dict[str, Preset] = {
     "openrouter": Preset("openai-api", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "chat"),
     "ollama": Preset("openai-api", "http://127.0.0.1:11434/v1", "", "chat"),
 }
-"""Presets by name. A table `[backends.groq]`, or any table with `kind = "groq"`, has these values where it says no others."""
+"""Presets by name. A table `[backends.groq]`, or any table with `kind = "groq"`, has these values unless it sets its
+own."""

@@ -1,4 +1,7 @@
-"""What differs between two configurations, and what of it a running daemon can take up. Pure; no value leaves it, only keys."""
+"""Changes between two configurations, and the part of them that a running daemon can apply. Pure.
+
+Only keys leave this module, never values.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ __all__ = ["SECRET", "Change", "changes", "flat", "kept_back"]
 
 What = Literal["changed", "added", "removed"]
 SECRET = "[set]"
-"""What stands for a secret's value."""
+"""Replacement for a secret's value."""
 
 
 class Change(NamedTuple):
-    """A key that is another one now, what became of it, and when that takes effect."""
+    """Change of a key: the kind of change, and when it takes effect."""
 
     key: str
     what: What
@@ -26,10 +29,10 @@ class Change(NamedTuple):
 
 
 def flat(table: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every (key, value) of a configuration or a table of it, in the model's order; secrets as `SecretStr`.
+    """Yield every (key, value) of a configuration or a table of it, in the model's order; secrets as `SecretStr`.
 
-    A list of rules is one value: a list of mappings without what was left out. An empty `env` is a value, too; else each
-    of its names is a key. A key that is not set and has no default is none.
+    A list of rules is one value: a list of mappings without the omitted keys. An empty `env` is one value; otherwise
+    each name in `env` is a key. A key without a value and without a default is left out.
     """
     for name in type(table).model_fields:
         if (value := getattr(table, name)) is not None:
@@ -44,12 +47,15 @@ def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(one, f"{key}.{quoted(name)}")
     elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
         yield key, [rule.model_dump(exclude_none=True, exclude_defaults=True) for rule in value]
-    elif key != "prices":  # without a pattern it holds no key
+    elif key != "prices":  # without a pattern, `prices` holds no key
         yield key, value
 
 
 def changes(old: Config, new: Config) -> list[Change]:
-    """Every key whose value differs, in the order of the new configuration. A backend that comes or goes is one change."""
+    """Return every key whose value differs, in the order of the new configuration.
+
+    An added or removed backend is one change.
+    """
     before, after = dict(flat(old)), dict(flat(new))
     come, gone = set(new.backends) - set(old.backends), set(old.backends) - set(new.backends)
     found = [Change(f"backends.{name}", "added", "at_once") for name in new.backends if name in come]
@@ -58,7 +64,7 @@ def changes(old: Config, new: Config) -> list[Change]:
         backend = key.split(".")[1] if key.startswith("backends.") else None
         row = key_of(key)
         empty = key.endswith((".env", ".env_files", ".headers")) and (before.get(key) == {} or after.get(key) == {})
-        if backend in come or backend in gone or row is None or empty:  # the names in it speak for it
+        if backend in come or backend in gone or row is None or empty:  # the names in the table are reported instead
             continue
         if key not in before or key not in after:
             found.append(Change(key, "added" if key in after else "removed", row.effect))
@@ -74,7 +80,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def kept_back(old: Config, new: Config) -> Config:
-    """The new configuration, but with the old values of what cannot change while the daemon runs."""
+    """Return the new configuration, but with the old values of keys that cannot change while the daemon runs."""
     stay: dict[str, dict[str, Any]] = {}
     for key, row in KEYS.items():
         if row.effect == "start":

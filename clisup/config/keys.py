@@ -1,7 +1,7 @@
-"""Every key of the configuration: when a change of it takes effect in a running daemon, and what it is, in a few words.
+"""Table of every key of the configuration: when a change takes effect in a running daemon, and a short description.
 
-THE table of keys: the reload, the JSON Schema and docs/configuration.md read it, and a test holds it to the model. Pure.
-A `*` stands for the name of a backend or the pattern of a price, `[]` for each table of a list.
+The reload, the JSON Schema and docs/configuration.md read this table, and a test compares it with the model. Pure. A
+`*` stands for the name of a backend or the pattern of a price, `[]` for each table of a list.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ EFFECTS: dict[Effect, str] = {
     "next_connection": "next connection",
     "start": "stop and start",
 }
-"""In words. `next_turn`: turns that begin from now on; one that runs ends as it began, and a live process that was started
-with another value is replaced before the next turn. `start`: not while this daemon runs, and not by a restart in place, which
-keeps the socket and the state directory."""
+"""Effects in words. `next_turn` applies to turns that begin from now on. A running turn ends as it began, and a live
+process that was started with another value is replaced before the next turn. `start` needs a stop and a start. A
+restart in place is not enough, because it keeps the socket and the state directory."""
 
 
 class Key(NamedTuple):
-    """A key: when a change takes effect, and what it is."""
+    """Key: when a change takes effect, and a description."""
 
     effect: Effect
     text: str
@@ -206,17 +206,17 @@ _PART = re.compile(r'"([^"]*)"|([^."]+)')
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The names that a key is made of: `prices."gpt-6.1-sol".input` -> prices, gpt-6.1-sol, input."""
+    """Return the names in a key: `prices."gpt-6.1-sol".input` -> prices, gpt-6.1-sol, input."""
     return tuple(quoted or bare for quoted, bare in _PART.findall(name))
 
 
 def quoted(name: str) -> str:
-    """A name as TOML has it within a key: in quotes where it has to be."""
+    """Return a name as part of a TOML key, in quotes if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
 def key_of(name: str) -> Key | None:
-    """The row of a key as it stands in a file (`backends.claude.env.API_KEY`); None for a table, or for no key."""
+    """Return the row of a key as in a file (`backends.claude.env.API_KEY`), or None for a table or an unknown key."""
     parts = list(parts_of(name))
     if parts[0] in ("backends", "prices") and len(parts) > 2:
         parts[1] = "*"

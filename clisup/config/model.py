@@ -1,9 +1,9 @@
-"""The configuration: every key, its default and its check. Unknown keys are errors that name the nearest known one.
+"""Configuration model: every key, its default and its check. Errors for unknown keys name the nearest known key.
 
-Pure: the file is read by `clisup.host.config_file`; here a parsed TOML mapping becomes a frozen `Config`.
+Pure: `clisup.host.config_file` reads the file; this module makes a frozen `Config` of a parsed TOML mapping.
 """
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -46,21 +46,24 @@ def _whole(path: str) -> str:
 
 
 Place = Annotated[str, AfterValidator(_whole)]
-"""Where something is, the same for whoever reads the file; empty: the default place."""
+"""Path that is the same for every reader of the file. Empty: the default place."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
-MAX_PROBLEMS = 100  # told of one file
+MAX_PROBLEMS = 100  # problems that an error reports for one file
 
 
 class _Table(BaseModel):
-    """Built with the whole configuration, and not by itself too: defaults are therefore made without a check (tests have it)."""
+    """Table of the configuration. pydantic builds it only with the whole configuration.
+
+    Therefore the defaults are made without a check; a test checks them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class TimeoutsConfig(_Table):
-    """Seconds; 0 = never. See docs/configuration.md for what counts as life in each phase."""
+    """Seconds; 0 = never. docs/configuration.md lists the signs of life in each phase."""
 
     startup: Seconds = 60
     model_idle: Seconds = 180
@@ -92,7 +95,7 @@ class LimitsConfig(_Table):
 
 
 class ApprovalsConfig(_Table):
-    """What becomes of a CLI's questions: rules, and what to do where nobody follows the session for `unattended_after_s`."""
+    """Handling of a CLI's questions: rules, and the action if nobody follows the session for `unattended_after_s`."""
 
     rules: Annotated[list[ApprovalRule], Field(max_length=MAX_RULES)] = []
     unattended: Literal["wait", "deny"] = "wait"
@@ -100,14 +103,14 @@ class ApprovalsConfig(_Table):
 
 
 class LiveConfig(_Table):
-    """When a live process is let go: seconds without a turn, bytes of stdout in its spool; 0 = never for that reason."""
+    """Limits of a live process: seconds without a turn, bytes of stdout in its spool; 0 = no such limit."""
 
     idle_s: Seconds = 600
     spool_bytes: Count = 256 * MIB
 
 
 class BackendConfig(_Table):
-    """One `[backends.NAME]` table."""
+    """Table `[backends.NAME]`."""
 
     kind: str = ""
     command: Annotated[list[str], Field(max_length=64)] = []
@@ -134,17 +137,20 @@ class BackendConfig(_Table):
 
     @property
     def passed(self) -> list[str]:
-        """The names that the configuration lets through from the daemon's environment."""
+        """Return the names that the configuration lets through from the daemon's environment."""
         return [*self.pass_env, self.key_env] if self.key_env else self.pass_env
 
     @property
     def api(self) -> ApiSettings:
-        """The settings of an API backend."""
+        """Return the settings of an API backend."""
         return ApiSettings(self.base_url, self.key_env, self.dialect, self.max_tokens, self.thinking, self.effort)
 
 
 class RetentionConfig(_Table):
-    """What is kept of events and spools, by age and in all; 0 = no such limit. `every_s` is how often that is looked at."""
+    """Limits on kept events and spools, by age and in total; 0 = no such limit.
+
+    `every_s` is the interval of the check.
+    """
 
     days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = 30
     bytes: Count = 10 * 1024 * MIB
@@ -153,7 +159,7 @@ class RetentionConfig(_Table):
 
 
 class DaemonConfig(_Table):
-    """The `[daemon]` table. Empty paths mean the defaults of `clisup.locations`."""
+    """Table `[daemon]`. Empty paths mean the defaults of `clisup.locations`."""
 
     socket: Place = ""
     state_dir: Place = ""
@@ -187,7 +193,7 @@ class DaemonConfig(_Table):
 
 
 class TracingConfig(_Table):
-    """The `[tracing]` table: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
+    """Table `[tracing]`: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
 
     enabled: bool = False
     endpoint: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2048)] = "http://127.0.0.1:4318"
@@ -199,7 +205,7 @@ class TracingConfig(_Table):
 
 
 class Config(_Table):
-    """The whole configuration. Without a file: the built-in backends, all defaults."""
+    """Whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
@@ -208,19 +214,19 @@ class Config(_Table):
 
     @property
     def defaults(self) -> frozenset[str]:
-        """The backends that are there by themselves: the file has no table for them."""
+        """Return the built-in backends without a table in the file."""
         return frozenset(name for name, backend in self.backends.items() if backend is _DEFAULTS.get(name))
 
     @property
     def is_default(self) -> bool:
-        """There was no file, or nothing in it."""
+        """Tell whether there was no file, or an empty one."""
         return self.model_fields_set <= {"backends"} and self.defaults == _DEFAULTS.keys()
 
 
 def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
     """Return the backend with its kind, and with its provider's preset.
 
-    A preset's key goes to the preset's own address alone: with another `base_url`, `key_env` has to be named, too.
+    A preset's key goes only to the preset's own address. With another `base_url`, the table must also set `key_env`.
     """
     kind = backend.kind or name
     if (preset := PRESETS.get(kind)) is None:
@@ -230,18 +236,18 @@ def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
     if "base_url" not in own:
         changes |= {"base_url": preset.base_url, "key_env": preset.key_env, "dialect": preset.dialect}
     elif preset.kind == "openai-api":
-        changes["dialect"] = "chat"  # what servers that are not OpenAI's speak
+        changes["dialect"] = "chat"  # servers other than OpenAI's speak this dialect
     return backend.model_copy(update={key: value for key, value in changes.items() if key == "kind" or key not in own})
 
 
 BUILT_IN_BACKENDS = ("anthropic-api", "claude", "codex", "demo", "gemini", "openai-api", "qwen")
 _DEFAULTS = {
     name: _resolved(name, BackendConfig.model_construct(kind=name)) for name in BUILT_IN_BACKENDS
-}  # known by identity: see Config.defaults
+}  # recognised by identity: see Config.defaults
 
 
 class Problem(NamedTuple):
-    """What is wrong with one key. `path` is where it is in the parsed TOML, `nearest` the known key that is most like it."""
+    """Error in one key. `path` is its place in the parsed TOML, `nearest` the most similar known key."""
 
     key: str
     path: tuple[str | int, ...]
@@ -252,7 +258,7 @@ class Problem(NamedTuple):
 def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -> Config:
     """Check a parsed TOML mapping.
 
-    Raises `ConfigurationError` that names the first wrong key, what is wrong and the nearest known key; its `data` has
+    Raises `ConfigurationError` with the first wrong key, the error and the nearest known key. Its `data` has
     `problems`, one mapping for each wrong key.
     """
     try:
@@ -265,14 +271,14 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
 
 
 def with_env(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
-    """The same backend with these values, which came from files, among those that are set on purpose."""
+    """Return the same backend with these values from files added to its `env`."""
     return backend.model_copy(update={"env": backend.env | {name: SecretStr(value) for name, value in values.items()}})
 
 
 def refusal(
     problems: Sequence[Problem], source: str, lines: Mapping[tuple[str | int, ...], int] | None = None
 ) -> ConfigurationError:
-    """The error for what is wrong; where `lines` are known, it says in which line."""
+    """Return the error for these problems. If `lines` are known, the error names the line."""
     told = [{**_told(problem), **_line(problem, lines or {})} for problem in problems]
     first = told[0]
     place = f" (line {first['line']})" if "line" in first else ""
@@ -287,7 +293,7 @@ def refusal(
 
 
 def problems_of(error: ConfigurationError) -> list[Problem]:
-    """What `refusal` was made of."""
+    """Return the problems from which `refusal` made this error."""
     return [Problem(p["key"], tuple(p["path"]), p["message"], p.get("nearest")) for p in error.data.get("problems", ())]
 
 
@@ -297,7 +303,7 @@ def _told(problem: Problem) -> dict[str, Any]:
 
 
 def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> dict[str, int]:
-    """The line of the key, or of the nearest table around it."""
+    """Return the line of the key, or of the nearest table around it."""
     for end in range(len(problem.path), 0, -1):
         if (line := lines.get(problem.path[:end])) is not None:
             return {"line": line}
@@ -305,13 +311,13 @@ def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> dict[
 
 
 def _problems(error: ValidationError) -> list[Problem]:
-    """All of them, in words. Values are left out: one may be a secret."""
+    """Return all problems, in words. Values are left out, because a value may be a secret."""
     found = []
     for problem in error.errors(include_input=False, include_url=False)[:MAX_PROBLEMS]:
         path = tuple(part for part in problem["loc"] if part != "[key]")
         key = ".".join(str(part) for part in path)
         if problem["type"] == "extra_forbidden":
-            import difflib  # a configuration without mistakes has no use for it
+            import difflib  # only a configuration with mistakes needs it
 
             near = difflib.get_close_matches(str(path[-1]), _known_keys(path[:-1]), n=1, cutoff=0.5)
             suggestion = f"; the nearest known key is {near[0]!r}" if near else ""

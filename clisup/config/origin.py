@@ -1,7 +1,8 @@
-"""Where a value of the configuration comes from: flag, variable, file and line, or default. Pure.
+"""Origin of a value of the configuration: flag, variable, file and line, or default. Pure.
 
-The TOML reader of the standard library tells no lines. But a statement of TOML is complete at the end of some line, and no
-sooner: read statement by statement, each with the header of its table above it, the same reader says which keys it sets.
+The TOML reader of the standard library reports no lines. But a statement of TOML is complete only at the end of a line.
+So this module reads each statement separately, below the header of its table, and the reader returns the keys that the
+statement sets.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["Origin", "Path", "lines_of"]
 
 Path = tuple[str | int, ...]
-"""The way to a key in a parsed TOML document; a number is the place in a list of tables."""
+"""Path of a key in a parsed TOML document. A number is the place in a list of tables."""
 
 MAX_STATEMENT_LINES = 500
-"""Of a longer statement, and of what comes after it, no lines are told: each of its lines costs another try to read it."""
+"""Limit of a statement, in lines. A longer statement and everything after it get no lines, because each line costs
+another try to read the statement."""
 
 
 class Origin(NamedTuple):
-    """Where a value comes from. `name` is that of the flag or variable; `line` that of the key in the file."""
+    """Origin of a value. `name` is the name of the flag or variable; `line` is the line of the key in the file."""
 
     kind: Literal["default", "file", "environment", "flag"]
     name: str | None = None
@@ -27,9 +29,12 @@ class Origin(NamedTuple):
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """The line, from 1, of every key and table of a TOML document that can be read. Raises nothing for another one."""
+    """Return the line, from 1, of every key and table of a readable TOML document.
+
+    Raises nothing for an unreadable one.
+    """
     found: dict[Path, int] = {}
-    tables: dict[Path, int] = {}  # how many `[[x]]` there were so far
+    tables: dict[Path, int] = {}  # number of `[[x]]` headers so far
     header, lines = "", text.replace("\r\n", "\n").split("\n")
     at = 0
     while at < len(lines):
@@ -52,7 +57,10 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def _statement(lines: list[str], at: int) -> tuple[int, str | None]:
-    """The line after the statement that begins at `at`, and its text; None where it never ends."""
+    """Return the line after the statement that begins at `at`, and its text.
+
+    The text is None if the statement never ends.
+    """
     if not lines[at].strip() or lines[at].lstrip().startswith("#"):
         return at + 1, ""
     for end in range(at + 1, min(len(lines), at + MAX_STATEMENT_LINES) + 1):
@@ -73,7 +81,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _deepest(parsed: Any) -> Path:
-    """The path of a header's own table, without the places in lists."""
+    """Return the path of a header's own table, without the places in lists."""
     path: Path = ()
     while isinstance(parsed, dict | list) and parsed:
         if isinstance(parsed, list):
@@ -93,7 +101,7 @@ def _paths(parsed: Any, path: Path, tables: dict[Path, int]) -> list[Path]:
         plain = tuple(part for part in path if isinstance(part, str))
         first = (
             tables.get(plain, 0) if len(parsed) == 1 else 0
-        )  # `[[x]]` gives one table, which is not the first for ever
+        )  # a `[[x]]` header parses as a list of one table, whatever its place
         for number, value in enumerate(parsed, first):
             found += _paths(value, (*path, number), tables)
     return found

@@ -1,6 +1,7 @@
-"""The JSON Schema of the configuration file, made from the model and the table of keys: for editors of TOML. Pure.
+"""JSON Schema of the configuration file, made from the model and the table of keys, for editors of TOML. Pure.
 
-Draft 4 and without references, because that is what taplo, the language server of most editors for TOML, understands.
+The schema is draft 4 without references, because taplo, the language server of most editors for TOML, understands only
+that.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ _TABLES = {
 
 
 def config_schema() -> dict[str, Any]:
-    """The schema; every key with what it is, its default and when a change of it takes effect."""
+    """Return the schema: every key with its description, its default, and when a change of it takes effect."""
     raw = Config.model_json_schema()
     schema = _table(raw, raw["$defs"], "")
     return {"$schema": DRAFT, "title": "The configuration of clisup", **schema}
 
 
 def _table(schema: dict[str, Any], models: dict[str, Any], key: str) -> dict[str, Any]:
-    """A schema without references, in draft 4, with the words of the table of keys."""
+    """Return a schema without references, in draft 4, with the descriptions of the table of keys."""
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     schema = {**models[name], **{k: v for k, v in schema.items() if k != "$ref"}} if name else schema
     plain = _draft_4({word: value for word, value in schema.items() if word not in _LEFT_OUT})
     if name:
-        plain.pop("default", None)  # of a table: each of its keys has its own
+        plain.pop("default", None)  # a table needs no default: each of its keys has its own
     for word in ("properties", "patternProperties"):
         if word in plain:
             plain[word] = {each: _table(one, models, _below(key, each, word)) for each, one in plain[word].items()}
@@ -67,7 +68,7 @@ def _words(key: str) -> str:
 
 
 def _draft_4(schema: dict[str, Any]) -> dict[str, Any]:
-    """`exclusiveMinimum` was a boolean then, and TOML knows no null."""
+    """Return the schema in draft 4: `exclusiveMinimum` is a boolean there. Null is removed, because TOML has none."""
     if "exclusiveMinimum" in schema:
         schema = {**schema, "minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
     if choices := [one for one in schema.pop("anyOf", ()) if one.get("type") != "null"]:
@@ -75,5 +76,5 @@ def _draft_4(schema: dict[str, Any]) -> dict[str, Any]:
         schema = {**choices[0], **schema}
     if schema.get("default", 0) is None:
         schema.pop("default")
-    schema.pop("propertyNames", None)  # of a later draft; what it says of names, additionalProperties cannot
+    schema.pop("propertyNames", None)  # of a later draft; additionalProperties cannot express its rule for names
     return schema

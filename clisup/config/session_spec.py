@@ -1,4 +1,4 @@
-"""What a session was opened with: the durable, secret-free part of `session/new`. Pure."""
+"""Spec of a session: the durable, secret-free part of `session/new`. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_KEPT: set[str] = set()
 
 
 class SessionApprovals(BaseModel):
-    """The session's own rules for approvals, and its word on what to do where nobody is there; None: the backend's."""
+    """Session's own rules for approvals, and its action if nobody is there; None: the backend's."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -31,8 +31,10 @@ class SessionApprovals(BaseModel):
 
 
 class SessionSpec(BaseModel):
-    """`session.json`. Values of variables, the system prompt, the MCP configuration and the tools lie in files of their own
-    (0600)."""
+    """Content of `session.json`.
+
+    Values of variables, the system prompt, the MCP configuration and the tools lie in files of their own (0600).
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -60,17 +62,20 @@ class SessionSpec(BaseModel):
     seeded: dict[str, Any] | None = None  # the fields of `session_seeded`
 
     def model_post_init(self, _context: Any) -> None:
-        """Which of the fields were given, nobody asks: pydantic's set of their names takes 2 KB of each session."""
+        """Drop pydantic's set of the given field names: nothing reads it, and it takes 2 KB of each session."""
         object.__setattr__(self, "__pydantic_fields_set__", _NOT_KEPT)
 
     @classmethod
     def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:
-        """The spec in `raw`. Raises `WorldError(storage_failed)`: it names the field, for its value may be a secret."""
+        """Return the spec in `raw`.
+
+        Raises `WorldError(storage_failed)` with the field's name only: its value may be a secret.
+        """
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
             where, reason = wrong_field(error)
-            name = where.partition(".")[0]  # what lies below it may be a word of the file's own
+            name = where.partition(".")[0]  # names below it may be a text of the file's own
             raise WorldError(
                 f"cannot read session {session_id}, because its session.json is wrong at {name!r}: {reason}",
                 kind="storage_failed",
@@ -79,27 +84,33 @@ class SessionSpec(BaseModel):
 
     @property
     def begins_at_zero(self) -> bool:
-        """Are the CLI's own running totals zero before the first turn? A transcript that was written for it tells of none."""
+        """Tell whether the CLI's own running totals are zero before the first turn.
+
+        A transcript that was written for the session holds no totals.
+        """
         return self.resume_native_id is None or self.has_own_transcript
 
     @property
     def has_own_transcript(self) -> bool:
-        """Was a transcript written for it at its opening?"""
+        """Tell whether a transcript was written for the session at its opening."""
         return self.forked_from is not None or self.seeded is not None
 
     def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
-        """The backend's timeouts, overridden by the session's."""
+        """Return the backend's timeouts, overridden by the session's."""
         return Timeouts(**{**configured.model_dump(), **self.timeouts})
 
 
 def params_digest(session_id: str, params: dict[str, Any]) -> str:
-    """Tells whether two `session/new` with the same id asked for the same. Salted with the id; holds no value."""
+    """Return a digest that is equal for two `session/new` with the same id and params.
+
+    Salted with the id; holds no value.
+    """
     text = json.dumps(params, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{session_id}\0{text}".encode()).hexdigest()
 
 
 def why_unreadable(error: Exception) -> str:
-    """What may be told of a session that cannot be read: never what stands in its files."""
+    """Return a safe reason why a session cannot be read. It never quotes the session's files."""
     if isinstance(error, ClisupError):
         return str(error)
     return f"its files make no sense ({type(error).__name__})"

@@ -1,1 +1,1 @@
-"""The model: events, usage, and what a turn, a journal line and a CLI's last word are. Pure."""
+"""Model: events, usage, turns, journal lines and terminal frames of a CLI. Pure."""

@@ -1,6 +1,7 @@
-"""Deltas in rows: three of four lines of an answer are one, so these are structs, and decoded, stored and told by the row.
+"""Deltas in rows.
 
-The same events as `ContentDelta`, in a form that costs a tenth. A test holds the two together, byte for byte.
+Three of four lines of an answer are deltas, so they are structs, decoded, stored and sent by the row. Deltas are the
+same events as `ContentDelta`, in a form that costs a tenth. A test compares both, byte for byte.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ DeltaKind = Literal["text", "thinking", "tool_input"]
 
 
 class Delta(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A `ContentDelta` that has no blob: the same fields in the same order. Made by decoders, from checked fields alone."""
+    """Delta: a `ContentDelta` without a blob, with the same fields in the same order.
+
+    Decoders make it only from checked fields.
+    """
 
     kind: DeltaKind
     text: str
@@ -28,7 +32,10 @@ class Delta(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DeltaRow(Struct, frozen=True, gc=False):
-    """Deltas to be journaled, each the only event of its line of stdout; `starts` and `ends` are the places of the lines."""
+    """Deltas for the journal, each the only event of its line of stdout.
+
+    `starts` and `ends` are the places of the lines.
+    """
 
     deltas: Sequence[Delta]
     turn_id: str
@@ -38,5 +45,5 @@ class DeltaRow(Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> Source:
-        """The place of the last one."""
+        """Return the place of the last delta."""
         return Source(self.run, "out", self.starts[-1], self.ends[-1], 0)

@@ -1,4 +1,4 @@
-"""The envelope of an event: its bytes, made once, and reading them again. Pure."""
+"""Envelope of an event: its bytes, made once, and its parser. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEEPEST = 100  # pydantic writes 255 levels, a decoder reads about 1,000
 
 
 class Envelope(BaseModel):
-    """An event as a client sees it, parsed: the envelope's fields and the event itself."""
+    """Event as a client sees it, parsed: the envelope's fields and the event itself."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -34,10 +34,10 @@ class Envelope(BaseModel):
 
 
 class Envelopes:
-    """Makes the bytes of the envelopes of one session at one time: made once, stored once, and sent as they are to every client.
+    """Encoder of the envelopes of one session at one time.
 
-    `session_id`, `ts`, `turn_id` and `source` are the daemon's own and hold no character that JSON escapes. What the events
-    of a batch have in common is formatted once.
+    The bytes are made once, stored once, and sent unchanged to every client. `session_id`, `ts`, `turn_id` and `source`
+    are the daemon's own and hold no character that JSON escapes. The common parts of a batch are formatted once.
     """
 
     __slots__ = ("_begin", "_heads", "_ts")
@@ -48,7 +48,7 @@ class Envelopes:
         self._heads: dict[tuple[str, str | None, str], tuple[bytes, int]] = {}
 
     def encode(self, event: EventBase, seq: int, turn_id: str | None, source: str) -> bytes:
-        """One envelope."""
+        """Return the bytes of one envelope."""
         try:
             body: bytes = event.__pydantic_serializer__.to_json(event, exclude_none=True)
         except PydanticSerializationError:
@@ -58,12 +58,18 @@ class Envelopes:
         return b"%b%d%b%b" % (self._begin, seq, head, body[at:])
 
     def encode_deltas(self, deltas: Iterable[Delta], first_seq: int, turn_id: str | None) -> list[bytes]:
-        """Those of a row of deltas. No string of theirs has half a surrogate pair: their decoder refuses it."""
+        """Return the envelopes of a row of deltas.
+
+        Their strings hold no half of a surrogate pair: the decoder refuses it.
+        """
         begin, head = self._begin, self._head(("content_delta", turn_id, "backend"))[0] + b","
         return [b"%b%d%b%b" % (begin, seq, head, _encode(delta)[1:]) for seq, delta in enumerate(deltas, first_seq)]
 
     def _head(self, key: tuple[str, str | None, str]) -> tuple[bytes, int]:
-        """`type` is the first field of each model, so it is cut from the front of the body and written here, once."""
+        """Return the encoded head for this type, turn and source, and the length to cut from the body.
+
+        `type` is the first field of each model, so the body's own `type` is cut off and written here once.
+        """
         type_, turn_id, source = key
         turn = f'"{turn_id}"' if turn_id else "null"
         head = f',"ts":"{self._ts}","turn_id":{turn},"source":"{source}","type":"{type_}"'.encode()
@@ -72,12 +78,13 @@ class Envelopes:
 
 
 def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
-    """The bytes of one envelope."""
+    """Return the bytes of one envelope."""
     return Envelopes(session_id, ts).encode(event, seq, turn_id, source)
 
 
 def writable(value: Any, depth: int = 0) -> Any:
-    """What JSON can hold: half a surrogate pair becomes `?`, what lies deeper than `_DEEPEST` a word that says so.
+    """Return a value that JSON can hold: half a surrogate pair becomes `?`, values deeper than `_DEEPEST` become a
+    short note.
 
     The CLI's own line still has all of it (`raw: true`).
     """
@@ -96,7 +103,7 @@ def writable(value: Any, depth: int = 0) -> Any:
 
 
 def parse_event(raw: bytes | str | dict[str, Any]) -> Envelope:
-    """Read an envelope. Raises pydantic's ValidationError where it is not one of ours."""
+    """Read an envelope. Raises pydantic's ValidationError for any other data."""
     fields = raw if isinstance(raw, dict) else json.loads(raw)
     head = {name: fields.get(name) for name in ("session_id", "seq", "ts", "turn_id", "source")}
     return Envelope.model_validate({**head, "event": _adapter().validate_python(fields)})
@@ -104,5 +111,8 @@ def parse_event(raw: bytes | str | dict[str, Any]) -> Envelope:
 
 @cache
 def _adapter() -> TypeAdapter[EventBase]:
-    """Made when an event is first read, which a daemon never does: it takes 30 ms."""
+    """Return the adapter of all events, made at the first parsed event.
+
+    A daemon never parses one, and the adapter takes 30 ms.
+    """
     return TypeAdapter(Event)

@@ -1,11 +1,12 @@
-"""The event vocabulary: what a session's journal holds and every client receives.
+"""Event vocabulary: the content of a session's journal, and the events that every client receives.
 
-One frozen model a type; `Event` is their union, told apart by `type`. Decoders make them, the daemon adds its own, nothing
-else travels between the layers. A field that is null is left out of the JSON; a client reads a missing field as null.
-The envelope around an event (`session_id, seq, ts, turn_id, source`) is made once, by `clisup.model.envelope`.
+Each type has one frozen model; `Event` is their union, discriminated by `type`. Decoders make events, the daemon adds
+its own, and nothing else travels between the layers. A field that is null is left out of the JSON; a client reads a
+missing field as null. `clisup.model.envelope` makes the envelope around an event (`session_id, seq, ts, turn_id,
+source`) once.
 """
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -62,11 +63,11 @@ TurnErrorKind = Literal[
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)  # each when it is first used
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)  # each model is built at its first use
 
 
 class Actor(_Frozen):
-    """Who asked for a change: the peer's uid and pid by SO_PEERCRED, and the name it gave itself."""
+    """Client that asked for a change: the peer's uid and pid by SO_PEERCRED, and the name it gave itself."""
 
     uid: int
     pid: int
@@ -74,7 +75,10 @@ class Actor(_Frozen):
 
 
 class TurnError(_Frozen):
-    """Why a turn failed. `kind` is what programs branch on; `retryable` says whether the same prompt may work later."""
+    """Reason why a turn failed.
+
+    Programs branch on `kind`; `retryable` tells whether the same prompt may work later.
+    """
 
     kind: TurnErrorKind
     message: str
@@ -85,7 +89,7 @@ class TurnError(_Frozen):
 
 
 class Block(_Frozen):
-    """One content block of a message or tool result. `blob` names the whole payload where the field holds only its head.
+    """Content block of a message or tool result. `blob` names the whole payload if the field holds only its head.
 
     `signature` is the maker's proof of a thinking block: with it the block can be sent to the same model again.
     """
@@ -103,14 +107,14 @@ class Block(_Frozen):
 
 
 class EventBase(_Frozen):
-    """What all events share. `payload` names the fields that may be moved to a blob when they are over the inline limit."""
+    """Base of all events. `payload` names the fields that may move to a blob if they are over the inline limit."""
 
     payload: ClassVar[tuple[str, ...]] = ()
     type: str
 
 
 class SessionInit(EventBase):
-    """The CLI said who it is. Comes once for each turn in claude."""
+    """Introduction of the CLI: its session, model, tools and version. claude sends it once for each turn."""
 
     type: Literal["session_init"] = "session_init"
     native_session_id: str | None = None
@@ -124,9 +128,10 @@ class SessionInit(EventBase):
 
 
 class SessionForked(EventBase):
-    """The first event of a session that was forked from another one: its history is that one's, up to the end of `at_turn`.
+    """First event of a session that was forked from another session.
 
-    `whole`: the CLI's transcript was copied as it was. `at_turn` is the last turn in it, null where the source had none of its own.
+    Its history is that session's, up to the end of `at_turn`. `whole`: the CLI's transcript was copied without cuts.
+    `at_turn` is the last turn in it, null if the source had no turn of its own.
     """
 
     type: Literal["session_forked"] = "session_forked"
@@ -139,7 +144,7 @@ class SessionForked(EventBase):
 
 
 class SessionSeeded(EventBase):
-    """The first event of a session that was opened with a history: a transcript of so many `messages` was written for it."""
+    """First event of a session that was opened with a history: a transcript of so many `messages` was written for it."""
 
     type: Literal["session_seeded"] = "session_seeded"
     messages: int
@@ -148,9 +153,10 @@ class SessionSeeded(EventBase):
 
 
 class PromptAccepted(EventBase):
-    """A prompt is durable: it will be delivered, or the journal says why not.
+    """Durable prompt: it will be delivered, or the journal holds the reason why not.
 
-    `steered` was said into the running turn under its `prompt_id`; the `turn_completed` that names this id has taken it.
+    A `steered` prompt was sent into the running turn under its `prompt_id`. The `turn_completed` that names this id has
+    taken it.
     """
 
     type: Literal["prompt_accepted"] = "prompt_accepted"
@@ -162,11 +168,11 @@ class PromptAccepted(EventBase):
 
 
 class TurnStarted(EventBase):
-    """A turn began on run `run`. `prompt_altered` says what was done to the prompt's text before the CLI got it.
+    """Beginning of a turn on run `run`.
 
-    `origin` is `backend` where the CLI began it by itself. `prompt_ids` are by what a live CLI names the prompts it begins with.
-    `prompt_preview` and `prompt_bytes` are of the prompt's text; `prompt_images` counts the images beside it, which no
-    event holds.
+    `prompt_altered` describes any change to the prompt's text before the CLI got it. `origin` is `backend` if the CLI
+    began the turn by itself. `prompt_ids` are a live CLI's names for the prompts that begin the turn. `prompt_preview`
+    and `prompt_bytes` are of the prompt's text. `prompt_images` counts its images, which no event holds.
     """
 
     type: Literal["turn_started"] = "turn_started"
@@ -182,7 +188,10 @@ class TurnStarted(EventBase):
 
 
 class ProcessStarted(EventBase):
-    """The CLI's process runs. `argv` has secret values redacted, `env_names` are names only, `start_time` is in clock ticks."""
+    """Start of the CLI's process.
+
+    `argv` has secret values redacted, `env_names` are names only, `start_time` is in clock ticks.
+    """
 
     type: Literal["process_started"] = "process_started"
     pid: int
@@ -194,6 +203,8 @@ class ProcessStarted(EventBase):
 
 
 class MessageStart(EventBase):
+    """Beginning of a message of the model. `parent_tool_use_id` marks a subagent's message."""
+
     type: Literal["message_start"] = "message_start"
     message_id: str | None = None
     model: str | None = None
@@ -201,7 +212,7 @@ class MessageStart(EventBase):
 
 
 class ContentDelta(EventBase):
-    """A piece of a block while it is being made. The later `message` is authoritative."""
+    """Piece of a block while the model writes it. The later `message` is authoritative."""
 
     payload: ClassVar[tuple[str, ...]] = ("text",)
     type: Literal["content_delta"] = "content_delta"
@@ -214,7 +225,10 @@ class ContentDelta(EventBase):
 
 
 class AssistantMessage(EventBase):
-    """The authoritative whole of one or more blocks. `synthetic` marks text that the CLI wrote itself (an error, a notice)."""
+    """Authoritative content of one or more blocks.
+
+    `synthetic` marks text that the CLI wrote itself (an error, a notice).
+    """
 
     payload: ClassVar[tuple[str, ...]] = ("blocks",)
     type: Literal["message"] = "message"
@@ -225,6 +239,8 @@ class AssistantMessage(EventBase):
 
 
 class ToolUse(EventBase):
+    """Call of a tool by the model."""
+
     payload: ClassVar[tuple[str, ...]] = ("input",)
     type: Literal["tool_use"] = "tool_use"
     tool_use_id: str
@@ -235,6 +251,8 @@ class ToolUse(EventBase):
 
 
 class ToolProgress(EventBase):
+    """Sign that a tool still runs."""
+
     type: Literal["tool_progress"] = "tool_progress"
     tool_use_id: str | None = None
     name: str | None = None
@@ -242,7 +260,7 @@ class ToolProgress(EventBase):
 
 
 class ToolResult(EventBase):
-    """What a tool gave back. `content` is its text; `blocks` is there only where the result holds more than text."""
+    """Result of a tool. `content` is its text; `blocks` is set only if the result holds more than text."""
 
     payload: ClassVar[tuple[str, ...]] = ("content", "blocks")
     type: Literal["tool_result"] = "tool_result"
@@ -256,7 +274,10 @@ class ToolResult(EventBase):
 
 
 class PermissionDenied(EventBase):
-    """The CLI refused a tool, for want of a permission. The turn goes on; `turn_completed.denied` lists them again."""
+    """Refusal of a tool by the CLI, because a permission is missing.
+
+    The turn goes on; `turn_completed.denied` lists all refusals.
+    """
 
     type: Literal["permission_denied"] = "permission_denied"
     tool_use_id: str | None = None
@@ -265,6 +286,8 @@ class PermissionDenied(EventBase):
 
 
 class MessageStop(EventBase):
+    """End of a message of the model, with its usage."""
+
     type: Literal["message_stop"] = "message_stop"
     message_id: str | None = None
     stop_reason: str | None = None
@@ -273,7 +296,7 @@ class MessageStop(EventBase):
 
 
 class Retracted(EventBase):
-    """Text already shown that the CLI took back: drop the blocks of `message_id` from `from_index` on."""
+    """Retraction by the CLI of text already shown: drop the blocks of `message_id` from `from_index` on."""
 
     type: Literal["retracted"] = "retracted"
     message_id: str | None = None
@@ -282,12 +305,16 @@ class Retracted(EventBase):
 
 
 class UsageReport(EventBase):
+    """Usage of a model call, where the CLI reports it as an event of its own."""
+
     type: Literal["usage"] = "usage"
     usage: Usage
     context_tokens: int | None = None
 
 
 class RateLimit(EventBase):
+    """Report of the CLI on the rate limit of its account."""
+
     type: Literal["rate_limit"] = "rate_limit"
     status: str
     limit_type: str | None = None
@@ -297,7 +324,7 @@ class RateLimit(EventBase):
 
 
 class BackendRetry(EventBase):
-    """The CLI repeats a model request by itself."""
+    """Repetition of a model request by the CLI itself."""
 
     type: Literal["retry"] = "retry"
     attempt: int | None = None
@@ -307,7 +334,10 @@ class BackendRetry(EventBase):
 
 
 class TaskUpdate(EventBase):
-    """A subagent or background task. `state` is running, or how it ended; `report` is what a subagent found, in its own words."""
+    """Subagent or background task.
+
+    `state` is running, or the way it ended; `report` is a subagent's result in its own words.
+    """
 
     payload: ClassVar[tuple[str, ...]] = ("report",)
     type: Literal["task"] = "task"
@@ -321,7 +351,10 @@ class TaskUpdate(EventBase):
 
 
 class ApprovalRequested(EventBase):
-    """The CLI waits for a word on a tool call. `suggestions` are the CLI's own offers of what to remember, `reason` its words."""
+    """Question of the CLI about a tool call.
+
+    `suggestions` are the CLI's own offers of rules to remember, `reason` is its text.
+    """
 
     payload: ClassVar[tuple[str, ...]] = ("input",)
     type: Literal["approval_requested"] = "approval_requested"
@@ -338,8 +371,10 @@ ResolvedBy = Literal["client", "rule", "unattended", "backend", "end", "exit"]
 
 
 class ApprovalResolved(EventBase):
-    """No approval is open any more under this id. `by` says what ended it: a client's word (`actor`), a rule (`rule`), nobody
-    being there, the CLI that took it back, the order to end the run, or the CLI's exit.
+    """End of an approval: no approval is open any more under this id. `by` names the cause.
+
+    Causes are a client's decision (`actor`), a rule (`rule`), an unattended session, a withdrawal by the CLI, the order
+    to end the run, and the CLI's exit.
     """
 
     type: Literal["approval_resolved"] = "approval_resolved"
@@ -355,18 +390,24 @@ class ApprovalResolved(EventBase):
 
 
 class BackendStatus(EventBase):
+    """Status that the CLI reports."""
+
     type: Literal["status"] = "status"
     status: str
     detail: str | None = None
 
 
 class StderrLine(EventBase):
+    """Line of the CLI's stderr."""
+
     type: Literal["stderr"] = "stderr"
     text: str
 
 
 class WatchdogNotice(EventBase):
-    """What the watchdog did and what it had seen: `credited` grants a new window, `warned` is a warning, `fired` ends the run."""
+    """Action of the watchdog and its evidence: `credited` grants a new window, `warned` is a warning, `fired` ends the
+    run.
+    """
 
     type: Literal["watchdog"] = "watchdog"
     action: Literal["warned", "fired", "credited"]
@@ -377,8 +418,11 @@ class WatchdogNotice(EventBase):
 
 
 class ProcessExited(EventBase):
-    """The CLI's process is gone. `survivors` outlived it and had to be killed, `kept` were let go by the orphan policy, `left`
-    could not be killed (pid, comm each). `actor` is the client that had asked for the end."""
+    """Exit of the CLI's process. `actor` is the client that had asked for the end.
+
+    `survivors` outlived the process and had to be killed. The orphan policy let `kept` processes go on, and `left`
+    processes could not be killed (pid, comm each).
+    """
 
     type: Literal["process_exited"] = "process_exited"
     exit_code: int | None = None
@@ -394,10 +438,10 @@ class ProcessExited(EventBase):
 
 
 class TurnCompleted(EventBase):
-    """The one end of a turn. `usage` and `cost_usd` are of this turn alone; `denied` names the tools that were refused.
+    """Single end of a turn. `usage` and `cost_usd` are of this turn alone; `denied` names the tools that were refused.
 
-    `delivery` is there where nobody can say whether the CLI took the prompt; `evidence` is what its own transcript says.
-    `prompt_ids` are the prompts that the turn took, steered ones too, where a live CLI tells.
+    `delivery` is set if it is uncertain whether the CLI took the prompt; `evidence` is then the content of its own
+    transcript. `prompt_ids` are the prompts that the turn took, steered ones too, if a live CLI reports them.
     """
 
     payload: ClassVar[tuple[str, ...]] = ("text",)
@@ -419,7 +463,10 @@ class TurnCompleted(EventBase):
 
 
 class Unparsed(EventBase):
-    """Output that is no event of ours, kept: `excerpt` is its beginning, `blob` names it in the spool; of one line, or of `lines`."""
+    """Output that is no known event.
+
+    `excerpt` is its beginning, `blob` names it in the spool; of one line, or of `lines`.
+    """
 
     type: Literal["unparsed"] = "unparsed"
     reason: Literal["malformed", "unknown_type", "oversize", "truncated"]
@@ -430,9 +477,10 @@ class Unparsed(EventBase):
 
 
 class Notice(EventBase):
-    """A word from the daemon: `code` is stable, `message` is for people.
+    """Notice from the daemon: `code` is stable, `message` is for people.
 
-    A client's own (`session/note`) has a code that begins with `client.`, may bring `data`, and says by `actor` whose it is.
+    A client's own notice (`session/note`) has a code that begins with `client.`. It may bring `data`, and `actor` names
+    the client.
     """
 
     type: Literal["notice"] = "notice"

@@ -1,11 +1,13 @@
-"""The format of a journal line, and how a journal that was cut by a crash is read.
+"""Format of a journal line, and the reader of a journal that a crash has cut.
 
-A line is `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. `crc` is the CRC-32 of what follows
-it, in 8 hex digits. The envelope's bytes are made once and are what every client gets, so they are cut out of the line,
-never re-encoded. `src` says which line of which spool an event came from; what the daemon decides by itself carries none.
-`memo` is the daemon's own and never leaves it. The first line of a segment is `{"crc": ..., "v": 2, "snapshot": {...}}`: the
-session's state at that point, so that only the last segment is read at start. Version 1 is the same without `crc` and `v`:
-it is read, and a segment may begin with it and go on in version 2.
+A line is `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. `crc` is the CRC-32 of the
+bytes after it, in 8 hex digits. The envelope's bytes are made once and go unchanged to every client, so they are cut
+out of the line, never re-encoded. `src` names the line and the spool of an event; events of the daemon itself have
+none. `memo` is the daemon's own and never leaves it.
+
+The first line of a segment is `{"crc": ..., "v": 2, "snapshot": {...}}`: the session's state at that point, so that a
+start reads only the last segment. Version 1 is the same without `crc` and `v`: it can be read, and a segment may begin
+with version 1 and go on in version 2.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ __all__ = [
 ]
 
 JOURNAL_VERSION = 2
-"""Of the format. A journal of a later one is not read at all; each version keeps `crc` and `v` where they are."""
+"""Version of the format. A journal of a later version is not read at all; each version keeps `crc` and `v` in their
+places."""
 
 Spool = Literal["out", "err"]
 _SPOOLS: dict[Spool, bytes] = {"out": b"out", "err": b"err"}
 _CRC = b'{"crc":"'
-_SEALED = len(b'{"crc":"0a1b2c3d",')  # where the bytes begin that the checksum is of
-_UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # how a line of version 1 begins
+_SEALED = len(b'{"crc":"0a1b2c3d",')  # offset of the bytes that the checksum covers
+_UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # beginnings of a line of version 1
 _VERSION = b'"v":'
 _MEMO = b'"memo":'
 _STDERR = b',"err",'
@@ -53,7 +56,7 @@ _SEQ = b'"seq":'
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
-    """Where an event came from: its line's place in a spool (`end` after the newline) and its ordinal `k` within that line."""
+    """Origin of an event: its line's place in a spool (`end` after the newline) and its ordinal `k` within that line."""
 
     run: int
     spool: Spool
@@ -63,7 +66,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(NamedTuple):
-    """One journal line, read. `event` holds the envelope's fields, or None for a snapshot."""
+    """Parsed journal line. `event` holds the envelope's fields, or None for a snapshot."""
 
     event: dict[str, Any] | None
     src: Source | None = None
@@ -72,7 +75,7 @@ class Record(NamedTuple):
 
 
 class DamagedLine(ValueError):
-    """A line that is none of ours, or not as it was written. `offset` is its place in what was read."""
+    """Line that is no journal line, or that has changed since it was written. `offset` is its place in the data."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(f"{why} at offset {offset}")
@@ -81,7 +84,7 @@ class DamagedLine(ValueError):
 
 
 def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
-    """One journal line, newline included."""
+    """Return one journal line, newline included."""
     place = () if src is None else (src.run, _SPOOLS[src.spool], src.start, src.end, src.k)
     head = b'"src":[%d,"%b",%d,%d,%d],' % place if place else b""
     if memo is not None:
@@ -90,15 +93,15 @@ def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any]
 
 
 def encode_row(events: Sequence[bytes], run: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-    """The journal lines of events that are each the only one of their line of stdout."""
+    """Return the journal lines of events that are each the only event of their line of stdout."""
     rest = b'"src":[%d,"out",%%d,%%d,0],"event":%%b}' % run
     rests = [rest % place for place in zip(starts, ends, events, strict=True)]
-    # As `_sealed`: a call for each would cost as much as its checksum.
+    # As `_sealed`: a call for each line would cost as much as its checksum.
     return [b'{"crc":"%08x",%b\n' % sealed for sealed in zip(map(crc32, rests), rests, strict=True)]
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:
-    """The first line of a segment."""
+    """Return the first line of a segment."""
     return _sealed(b'"v":%d,"snapshot":' % JOURNAL_VERSION + msgspec.json.encode(state) + b"}")
 
 
@@ -107,14 +110,14 @@ def _sealed(rest: bytes) -> bytes:
 
 
 def is_intact(line: bytes) -> bool:
-    """Is a line (without its newline) as it was written? One of version 1 has nothing to tell by but that it can be read."""
+    """Tell whether a line (without its newline) is as it was written. For version 1 it need only be valid JSON."""
     if line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:]):
         return True
     return line.startswith(_UNSEALED) and is_json(line)
 
 
 def version_of(head: bytes) -> int:
-    """The format's version, from a segment's first line. It says so even where the line itself is of a later format."""
+    """Return the format's version from a segment's first line, even if the line itself is of a later format."""
     if not head.startswith(_VERSION, _SEALED):
         return 1
     digits = head[_SEALED + len(_VERSION) :].partition(b",")[0]
@@ -122,7 +125,7 @@ def version_of(head: bytes) -> int:
 
 
 def event_slice(line: bytes) -> bytes | None:
-    """The envelope's bytes in a journal line (with or without its newline); None for a snapshot."""
+    """Return the envelope's bytes in a journal line (with or without its newline), or None for a snapshot."""
     at = line.find(_EVENT)
     if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
         return None
@@ -130,9 +133,10 @@ def event_slice(line: bytes) -> bytes | None:
 
 
 def stored_event(line: bytes) -> tuple[int, bytes] | None:
-    """The seq and the envelope's bytes of a line without its newline; None for a snapshot, and for what is damaged.
+    """Return the seq and the envelope's bytes of a line without its newline.
 
-    The three functions before it in one step, for the common line: whoever reads history reads thousands.
+    Return None for a snapshot or a damaged line. Three functions in one step, for the common line (`is_intact`,
+    `event_slice`, `event_seq`): a reader of history reads thousands of lines.
     """
     at = line.find(_EVENT, _SEALED)
     if at < 0 or line[:_SEALED] != b'{"crc":"%08x",' % crc32(line[_SEALED:]) or line.startswith(_VERSION, _SEALED):
@@ -146,22 +150,23 @@ def stored_event(line: bytes) -> tuple[int, bytes] | None:
 
 
 def event_type(event: bytes) -> str:
-    """The type of an envelope, from its fixed head: nothing before it is a client's or a CLI's text."""
+    """Return the type of an envelope from its fixed head. No text of a client or a CLI stands before it."""
     start = event.index(_TYPE) + len(_TYPE)
     return event[start : event.index(b'"', start)].decode()
 
 
 def event_seq(event: bytes) -> int:
-    """The seq of an envelope, from its fixed head."""
+    """Return the seq of an envelope from its fixed head."""
     start = event.index(_SEQ) + len(_SEQ)
     return int(event[start : event.index(b",", start)])
 
 
 def read_lines(data: bytes, wanted: Collection[str] | None = None) -> list[Record]:
-    """The records of whole lines. Raises `DamagedLine` for the first that is none of ours or has another checksum.
+    """Return the records of whole lines.
 
-    With `wanted`, of the events of other types that stand between two wanted ones only the last of each type is given, unless it
-    has a memo or is of stderr: those are most of a journal, and to make sure that they are whole takes half the time.
+    Raises `DamagedLine` for the first line that is invalid or has another checksum. With `wanted`, the events of other
+    types between two wanted ones are reduced to the last of each type. Events with a memo and events of stderr are
+    never left out. The reduced events are most of a journal, and checking only their checksums takes half the time.
     """
     records, at = [], 0
     names = None if wanted is None else frozenset(type_.encode() for type_ in wanted)
@@ -189,7 +194,10 @@ def _decoded(at: int, line: bytes) -> Record:
 
 
 def _bare_type(line: bytes) -> bytes:
-    """The type of an event of stdout or the daemon's own, without a memo, by the fixed head of its line; empty for all other lines."""
+    """Return the type of an event of stdout or of the daemon without a memo, from the fixed head of its line.
+
+    Return an empty value for all other lines.
+    """
     at = line.find(_TYPE, _SEALED)
     if at < 0 or not line.startswith(_CRC) or line.startswith(_VERSION, _SEALED):
         return b""
@@ -209,10 +217,13 @@ def _record(fields: Any) -> Record:
     if not (
         isinstance(event.get("seq"), int) and isinstance(event.get("ts"), str) and isinstance(event.get("type"), str)
     ):
-        raise ValueError("no event")  # what every fold relies on
+        raise ValueError("no event")  # every fold relies on these fields
     return Record(event, Source(*src) if src else None, fields.get("memo"))
 
 
 def whole_lines(data: bytes) -> int:
-    """How many bytes of a segment are whole lines: what comes after is a torn tail, to be cut and made again."""
+    """Return the number of bytes in whole lines.
+
+    The bytes after them are a torn tail, to be cut off and made again.
+    """
     return data.rfind(b"\n") + 1

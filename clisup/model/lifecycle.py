@@ -1,9 +1,10 @@
-"""The life of a session, as one table.
+"""Life of a session, as one table.
 
-A session is `idle` between turns. A prompt makes it `starting` (or `waiting`, while the cap on running turns holds it back),
-the CLI's first frame `running`, the decision to end the process `ending`. A turn's end brings it back to `idle`, whatever the
-outcome: an outcome is the turn's, not the session's. `failed` is a session whose CLI cannot be started again and again;
-a new prompt tries once more. `closed` is for good. Everything else is a fault of the daemon and raises.
+A session is `idle` between turns. A prompt makes it `starting`, or `waiting` while the cap on running turns holds it
+back. The CLI's first frame makes it `running`, and the decision to end the process makes it `ending`. A turn's end
+brings it back to `idle`, whatever the outcome: an outcome belongs to the turn, not to the session. `failed` is a
+session whose CLI cannot be started again and again; a new prompt tries once more. `closed` is final. Every other
+transition is a fault of the daemon and raises.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["TRANSITIONS", "Cause", "SessionState", "advance"]
 
 
 class SessionState(StrEnum):
-    """What `clisup status` shows as STATE."""
+    """State of a session, in the column STATE of `clisup status`."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -26,7 +27,7 @@ class SessionState(StrEnum):
 
 
 class Cause(StrEnum):
-    """What can happen to a session."""
+    """Cause of a change of state."""
 
     PROMPT = "prompt"
     SLOT = "slot"
@@ -63,7 +64,7 @@ TRANSITIONS: dict[tuple[SessionState, Cause], SessionState] = {
 
 
 def advance(state: SessionState, cause: Cause) -> SessionState:
-    """The state after `cause`. Raises `RuntimeError` for what the table does not hold."""
+    """Return the state after `cause`. Raises `RuntimeError` for a transition that the table does not hold."""
     try:
         return TRANSITIONS[state, cause]
     except KeyError:

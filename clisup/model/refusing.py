@@ -1,6 +1,7 @@
-"""What is wrong with fields that somebody sent, or that stand in a file, in words that are short whatever was there.
+"""Refusal of wrong fields from a client or a file, in words that are short whatever the value was.
 
-pydantic quotes the value that should tell a block's type as a whole: the refusal of a prompt would be as long as the prompt.
+pydantic quotes the value that should give a block's type as a whole: the refusal of a prompt would be as long as the
+prompt.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ REASON_CHARS = 200
 
 
 def wrong_field(error: ValidationError) -> tuple[str, str]:
-    """The path of the first field that is wrong, empty for all of it, and the reason. Neither quotes a value as a whole."""
+    """Return the path of the first wrong field, empty for the whole value, and the reason.
+
+    Neither quotes a value as a whole.
+    """
     problem = error.errors(include_input=False, include_url=False)[0]
     reason = problem["msg"]
     where = ".".join(str(part) for part in problem["loc"])[:PLACE_CHARS]
-    if len(reason) > REASON_CHARS:  # what would have been right stands at the end
+    if len(reason) > REASON_CHARS:  # the expected value stands at the end
         reason = f"{reason[: REASON_CHARS // 2]} ... {reason[-REASON_CHARS // 2 :]}"
     return where, reason

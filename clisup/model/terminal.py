@@ -1,4 +1,4 @@
-"""The CLI's last word on a turn, as a decoder found it: what `turn_completed` is made from."""
+"""Terminal frame of a turn, as a decoder found it: the source of `turn_completed`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Terminal", "begins_turn", "sum_of"]
 
 
 class Terminal(Struct, frozen=True):
-    """The CLI's last word on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
+    """Last report of the CLI on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
-    `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI began by itself.
-    `estimated`: the cost is by a list of prices, and not by the provider's own words.
-    `prompts` are the ids of the prompts that the turn took, where the CLI tells.
+    `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI
+    began by itself. `estimated` marks a cost from a list of prices, not from the provider. `prompts` are the ids of the
+    prompts that the turn took, if the CLI reports them.
     """
 
     is_error: bool
@@ -38,7 +38,7 @@ class Terminal(Struct, frozen=True):
 
 
 def begins_turn(events: Sequence[EventBase]) -> bool:
-    """Do these events, which come after a last word, show that the CLI asks its model again? A sub-agent's events do not."""
+    """Tell whether these events after a terminal frame show a new model request. A sub-agent's events do not."""
     return any(
         isinstance(event, SessionInit)
         or (isinstance(event, MessageStart | AssistantMessage) and event.parent_tool_use_id is None)
@@ -47,9 +47,9 @@ def begins_turn(events: Sequence[EventBase]) -> bool:
 
 
 def sum_of(words: Sequence[Terminal]) -> Terminal:
-    """Return the last of a turn's last words, with the usage, cost, prompts and refusals of all of them.
+    """Return the last terminal frame of a turn, with the usage, cost, prompts and refusals of all of them.
 
-    A CLI has a last word for each time that it goes on by itself: once more for each report of background work.
+    A CLI has a terminal frame for each time that it goes on by itself: once more for each report of background work.
     """
     last = words[-1]
     if len(words) == 1:

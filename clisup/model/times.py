@@ -1,4 +1,4 @@
-"""Times as events and errors tell them. Pure."""
+"""Times in the format of events and errors. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["rfc3339"]
 
 
 def rfc3339(seconds: float | None, *, timespec: str = "auto") -> str | None:
-    """Seconds since the epoch as RFC 3339 in UTC; None for none, or for a time that no calendar has."""
+    """Return seconds since the epoch as RFC 3339 in UTC. Return None for None, or for a time outside the calendar."""
     if seconds is None:
         return None
     try:

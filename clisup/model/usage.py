@@ -1,4 +1,4 @@
-"""Token usage of one model call or one turn, and the digits of what it costs. Unknown is not zero."""
+"""Token usage of one model call or one turn, and the rounding of its cost. Unknown is not zero."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COUNTS = (
 
 
 class Usage(BaseModel):
-    """Token counts; `None` means that the CLI did not say.
+    """Token counts; `None` stands for a count that the CLI did not report.
 
-    `input_tokens` excludes cached ones, as claude reports them; `total_input_tokens` adds the parts.
-    `reasoning_tokens` are part of `output_tokens` where the CLI tells them at all.
+    `input_tokens` excludes cached ones, as claude reports them; `total_input_tokens` adds the parts. `reasoning_tokens`
+    are part of `output_tokens`, if the CLI reports them at all.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -38,32 +38,34 @@ class Usage(BaseModel):
 
     @property
     def total_input_tokens(self) -> int | None:
-        """Fresh and cached input together; `None` where nothing is known."""
+        """Return fresh and cached input together, or `None` if nothing is known."""
         parts = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
         known = [part for part in parts if part is not None]
         return sum(known) if known else None
 
     @property
     def total_tokens(self) -> int | None:
-        """All input and all output; `None` where nothing is known."""
+        """Return all input and all output, or `None` if nothing is known."""
         return _sum(self.total_input_tokens, self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum; a count unknown on one side is the other's, unknown on both stays unknown."""
+        """Return the sum. A count unknown on one side is the other's; unknown on both sides it stays unknown."""
         return Usage.total((self, other))
 
     @classmethod
     def total(cls, usages: Iterable[Usage]) -> Usage:
-        """The sum of many, in one step: a record for each partial sum would take a hundredth of a second for thousands."""
+        """Return the sum of many in one step: a record for each partial sum would take a hundredth of a second for
+        thousands."""
         told = [usage for usage in usages if usage is not UNKNOWN_USAGE]
         known = {name: [n for usage in told if (n := getattr(usage, name)) is not None] for name in COUNTS}
         counts = {name: sum(numbers) if numbers else None for name, numbers in known.items()}
         return cls(**counts, source=_weakest(told))
 
     def since(self, earlier: Usage | None) -> Usage:
-        """This running total without an `earlier` one: a turn's share.
+        """Return the difference of this running total and an `earlier` one: a turn's share.
 
-        Unknown where the earlier total is (None, or without a count). A total that has fallen was begun anew, so all of it is the turn's.
+        The share is unknown if the earlier total is unknown (None, or without a count). A total that has fallen was
+        restarted, so all of it is the turn's.
         """
         if earlier is None or earlier.total_input_tokens is None:
             return Usage()
@@ -75,15 +77,16 @@ class Usage(BaseModel):
 
 
 UNKNOWN_USAGE = Usage()
-"""One for all: it takes half a kilobyte."""
+"""Shared object for all unknown usage: each takes half a kilobyte."""
 
 NO_USAGE = Usage(**dict.fromkeys(COUNTS, 0), source="reported")
-"""Nothing used yet, and that is known: where a fresh session's running totals begin."""
+"""Usage that is known to be zero: the start of a fresh session's running totals."""
 
 
 def whole_usd(amount: float) -> float:
-    """Dollars that were reckoned, to a thousandth of a millionth: a sum or difference of two floats has more digits
-    (0.30000000000000004), and they mean nothing.
+    """Round a calculated amount of dollars to a thousandth of a millionth.
+
+    A sum or difference of two floats has more digits (0.30000000000000004), and they mean nothing.
     """
     return round(amount, 9)
 
@@ -95,7 +98,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 def _weakest(usages: Iterable[Usage]) -> UsageSource:
-    """A sum is as sure as its least sure part; an empty part takes nothing away."""
+    """Return the source of a sum: that of its least certain part. An empty part does not count."""
     sources = {u.source for u in usages if any(getattr(u, n) is not None for n in COUNTS)}
     if "estimated" in sources:
         return "estimated"

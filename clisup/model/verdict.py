@@ -1,7 +1,7 @@
-"""How a turn ended, from everything that is known: the CLI's last word, its exit, and who asked for the end. Pure.
+"""Verdict on a turn from all known facts: the CLI's terminal frame, its exit, and the cause of the end. Pure.
 
 After a good terminal frame the exit code is evidence, not verdict. Exit 0 without a terminal frame is a failed turn.
-137 and 143 are never taken for a failure of the model: somebody killed the process.
+Exit codes 137 and 143 never count as a failure of the model: another process killed the CLI.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clisup.model.usage import Usage
 
 __all__ = ["ExitRecord", "because", "conclude", "ended_by"]
 
-_KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI left because of a signal
+_KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
 _TIMEOUTS = {
     "startup": ("startup_timeout", "the CLI gave no frame within {limit:g} s of its start"),
@@ -61,7 +61,7 @@ _REASONS: dict[str, tuple[str, TurnError]] = {
 
 
 class ExitRecord(Struct, frozen=True):
-    """A keeper's exit.json, as far as a verdict needs it. `known` is false where no keeper could tell."""
+    """Facts of a keeper's exit.json that a verdict needs. `known` is false if no keeper could report."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -76,7 +76,10 @@ class ExitRecord(Struct, frozen=True):
 
 
 def ended_by(record: ExitRecord, asked: str | None = None) -> str:
-    """Who ended the process, for `process_exited`. `asked` is why the CLI was asked, in its own protocol, to end its turn."""
+    """Return the cause of the process's end, for `process_exited`.
+
+    `asked` is the reason why the CLI was asked, in its own protocol, to end its turn.
+    """
     if not record.known:
         return "unknown"
     if record.reason != "exit":
@@ -95,10 +98,10 @@ def conclude(
     explained: TurnError,
     duration_s: float | None,
 ) -> TurnCompleted:
-    """The turn's one end.
+    """Return the single end of a turn.
 
-    `ending` is what the daemon had decided before the exit (`{"reason": ..., "limit_s"?, "error"?, "failure"?}`), `explained` what the
-    adapter makes of the exit. It counts where there is no terminal frame, or one whose words say no kind.
+    `ending` is the daemon's decision before the exit (`{"reason": ..., "limit_s"?, "error"?, "failure"?}`). `explained`
+    is the adapter's explanation of the exit. It counts if there is no terminal frame, or one whose text names no kind.
     """
     said = terminal or Terminal(is_error=True)
     outcome, error = _outcome(terminal, record, ending, explained)
@@ -113,12 +116,12 @@ def conclude(
         prompt_ids=said.prompts,
         error=error,
         duration_s=duration_s,
-        structured=writable(said.structured),  # the one value that the CLI may nest as it likes and the ledger dumps
+        structured=writable(said.structured),  # the only value that the CLI may nest at will and the ledger dumps
     )
 
 
 def because(silence: TurnError, failure: TurnError) -> TurnError:
-    """The error of a turn whose CLI was silent because it repeated a request that failed so."""
+    """Return the error of a turn whose CLI was silent because it repeated a failed request."""
     message = f"{silence.message}; its last request to the model failed: {failure.message}"
     return failure.model_copy(update={"message": message, "retry_after_s": None})
 
@@ -127,7 +130,7 @@ def _outcome(
     terminal: Terminal | None, record: ExitRecord, ending: dict[str, Any] | None, explained: TurnError
 ) -> tuple[str, TurnError | None]:
     if ending is not None and ending.get("reason") == "wrong_session":
-        return _by_cause(ending)  # however well the CLI ended: the answer is of a session that nobody asked for
+        return _by_cause(ending)  # even after a good end: the answer belongs to another session than the requested one
     if terminal is not None and not terminal.is_error:
         return "completed", None
     if record.spawn_failed is not None:
@@ -149,7 +152,7 @@ def _outcome(
 
 
 def _of_known_kind(error: TurnError, explained: TurnError) -> TurnError:
-    """Return the CLI's own error. Where its words say no kind, the exit may: gemini's code is an HTTP status."""
+    """Return the CLI's own error. If its text names no kind, the exit may: gemini's code is an HTTP status."""
     if error.kind != "crashed" or explained.kind == "crashed":
         return error
     known = {
@@ -179,7 +182,7 @@ def _spawn_message(failure: dict[str, Any]) -> str:
 
 
 def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
-    """Read a keeper's exit.json; None or nonsense is an exit that nobody knows."""
+    """Read a keeper's exit.json. None or invalid data gives an unknown exit."""
     if not raw:
         return ExitRecord(known=False)
     reason = str(raw.get("reason") or "unknown")

@@ -1,1 +1,1 @@
-"""Rules of what operators see: doctor, drift, metrics, logs, spans, unit files. Pure."""
+"""Rules for operators' views: doctor, drift, metrics, logs, spans, unit files. Pure."""

@@ -1,4 +1,4 @@
-"""What makes a backend usable: the ordered checks of one backend, as rules on facts that somebody else gathered. Pure."""
+"""Checks of one backend, in order, as rules on gathered facts. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from clisup.policy.versions import version_key
 __all__ = ["BACKEND_CHECKS", "BackendFacts", "check_backend"]
 
 SHOWN = 5
-"""How many names a finding lists; the rest is counted."""
+"""Number of names that a finding lists. Further names are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """What is known of one backend. `optional`: nobody configured or named it, so that it may as well not be there.
+    """Facts about one backend.
 
-    `problem` is the reason and the way out of what keeps it from being started, under the name of the check that it belongs
-    to: executable, version, argv or environment. `login` is None where the CLI cannot tell; `keys` are the variables with
-    which it logs in, None where that is not known. `key_env` is the variable with the key of an API backend, empty where the
-    API takes requests without one; None: a CLI with a login of its own.
+    `optional` marks a backend that nobody configured or named, so that its absence is no failure. `problem` maps the
+    name of a check (executable, version, argv or environment) to the reason why the backend cannot start, and the
+    remedy. `login` is None if the CLI cannot tell. `keys` are the variables with which the CLI logs in, None if
+    unknown. `key_env` is the variable with the key of an API backend. It is empty for an API that takes requests
+    without a key, and None for a CLI with a login of its own.
     """
 
     name: str
@@ -53,7 +54,7 @@ class BackendFacts:
 
 
 def check_backend(facts: BackendFacts) -> list[Finding]:
-    """The findings on one backend, in order. Of one that is not there, only that."""
+    """Return the findings on one backend, in order. A missing backend has only the finding `executable`."""
     checks = BACKEND_CHECKS if facts.path is not None else BACKEND_CHECKS[:1]
     return examine(facts, checks, backend=facts.name)
 
@@ -189,4 +190,4 @@ BACKEND_CHECKS: tuple[tuple[str, Callable[[BackendFacts], Verdict | None]], ...]
     ("root", _root),
     ("drift", _drift),
 )
-"""In the order in which they are shown."""
+"""Checks in the order of display."""

@@ -1,4 +1,4 @@
-"""What the machine has to offer: the ordered checks that concern no single backend, as rules on gathered facts. Pure."""
+"""Checks of the machine, in order, as rules on gathered facts. They concern no single backend. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from clisup.ops.finding import Finding, Verdict, examine, fail, ok, warn
 __all__ = ["MACHINE_CHECKS", "DirectoryFacts", "MachineFacts", "ServiceFacts", "check_machine"]
 
 LOW_DISK_BYTES = 1024 * 1024 * 1024
-"""Less than this is worth a warning: one run alone may write `limits.spool_bytes` (4 GiB)."""
+"""Free space below which the check warns: one run alone may write `limits.spool_bytes` (4 GiB)."""
 CGROUP_KILL_SINCE = (5, 14)
 NEEDED_KERNEL = (5, 10)
 SOCKET_PATH_LIMIT = 107
 EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
-"""Nobody ran this version before: a clock that says so is wrong, and TLS fails with it."""
+"""Earliest plausible time: before it this version did not exist. A clock before it is wrong, and TLS fails with it."""
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph"}
 )
@@ -25,9 +25,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """A directory as this user sees it. `mode` is None where it is not there; `free_bytes` and `file_system` where unknown.
+    """Directory as this user sees it.
 
-    `problem` is why the daemon would refuse to keep anything there, because others can change it, and the way out.
+    `mode` is None if the directory is missing; `free_bytes` and `file_system` if unknown. `problem` is the reason why
+    the daemon would refuse the directory, because others can change it, and the remedy.
     """
 
     path: str
@@ -41,7 +42,10 @@ class DirectoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """How systemd runs this daemon. `unit` is None outside of one; `properties` are of `systemctl show`, as far as it answered."""
+    """Relation of systemd to this daemon. `unit` is None outside of a unit.
+
+    `properties` are those of `systemctl show`, as far as it answered.
+    """
 
     booted: bool = False
     unit: str | None = None
@@ -52,12 +56,13 @@ class ServiceFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What is known of the machine. `daemon` is `{version, pid, state}` of the one that answers, None where none does.
+    """Facts about the machine.
 
-    `configuration` is where it was read, or with `configuration_problem` the reason why it cannot be, and the way out.
-    `storage` is the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. Where none answers,
-    `holder` is the process that holds the state directory all the same, and `stale` says that a socket lies there. `log` is a
-    running daemon's form of log, and how many lines nobody took. `hidden` says that /proc does not show every process.
+    `daemon` is `{version, pid, state}` of the daemon that answers, or None without an answer. `configuration` is the
+    place of the configuration. If it cannot be read, `configuration_problem` is the reason and the remedy. `storage` is
+    the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. If no daemon answers,
+    `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
+    format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
     """
 
     configuration: str
@@ -81,7 +86,7 @@ class MachineFacts:
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
-    """The findings on the machine, in order."""
+    """Return the findings on the machine, in order."""
     return examine(facts, MACHINE_CHECKS)
 
 
@@ -250,4 +255,4 @@ MACHINE_CHECKS: tuple[tuple[str, Callable[[MachineFacts], Verdict | None]], ...]
     ("processes", _processes),
     ("clock", _clock),
 )
-"""In the order in which they are shown."""
+"""Checks in the order of display."""

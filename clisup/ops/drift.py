@@ -1,7 +1,8 @@
-"""What a CLI says that this clisup does not know: unknown frames and fields, counted by kind and version of the CLI. Pure.
+"""Drift: frames and fields of a CLI that this clisup does not know, counted by kind and version of the CLI. Pure.
 
-Unknown frames are those that the decoder gives as `unparsed`. Unknown fields are found in a sample: the first lines of each
-kind of event in a run are compared with the fields of all recordings of that CLI (`clisup/backends/known_fields/`).
+Unknown frames are those that the decoder returns as `unparsed`. Unknown fields are found in a sample: the first lines
+of each kind of event in a run are compared with the fields of all recordings of that CLI
+(`clisup/backends/known_fields/`).
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ from clisup.model.lines.framing import Line
 __all__ = ["DriftBook", "DriftEntry", "FrameSample", "KnownFields", "field_names", "frame_name"]
 
 MAX_VERSIONS = 32
-"""Versions of CLIs that are remembered; the one that was seen last the longest ago goes first."""
+"""Limit of remembered versions of CLIs. The version that was last seen longest ago goes first."""
 MAX_NAMES = 64
-"""Names of frames, and of fields, that are remembered of one version; others are only counted (`more`)."""
+"""Limit of remembered frame names, and of field names, of one version. Further names are only counted (`more`)."""
 MAX_NAME = 200
 LOOKS = 3
-"""Lines that are looked at for each kind of event in a run."""
+"""Lines inspected for each kind of event in a run."""
 LOOKS_SILENT = 30
-"""The same for lines that give no event: those are frames of many kinds."""
+"""Inspected lines without an event in a run. These are frames of many kinds."""
 MAX_UNPARSED = 1000
 """Unparsed lines that are counted in one run."""
 MAX_LOOKS = 200
-"""Lines that are looked at in one run."""
+"""Lines inspected in one run."""
 MAX_LOOK_BYTES = 256 * 1024
-"""Longer lines are not looked at."""
+"""Longest inspected line, in bytes."""
 
 KnownFields = Mapping[str, frozenset[str]]
-"""Frame name to the fields that it may have, nested ones with dots."""
+"""Mapping of a frame name to the fields that the frame may have, nested ones with dots."""
 
 _NAMING = ("method", "type", "subtype", "sessionUpdate")
-# Objects of a fixed shape inside of a frame. Others may have keys of a model's or a user's choice: they are not looked into.
+# Objects of a fixed shape inside of a frame. Other objects may have keys chosen by a model or a user, so they are not
+# inspected.
 _CONTAINERS = frozenset({
     "delta", "content_block", "error", "event", "item", "message", "params", "rate_limit_info", "result", "turn", "update", "usage",
 })  # fmt: skip
@@ -46,7 +48,9 @@ _NAMELESS = "?"
 
 
 def frame_name(frame: Mapping[str, Any]) -> str:
-    """What kind of frame it is, in the CLI's own words: `stream_event/content_block_delta/text_delta`, `session/update/tool_call`."""
+    """Return the kind of a frame in the CLI's own words: `stream_event/content_block_delta/text_delta`,
+    `session/update/tool_call`.
+    """
     if words := list(_words(frame, _DEPTH)):
         return "/".join(words)[:MAX_NAME]
     return "error answer" if "error" in frame else "answer" if "result" in frame else _NAMELESS
@@ -55,7 +59,7 @@ def frame_name(frame: Mapping[str, Any]) -> str:
 def _words(frame: Mapping[str, Any], depth: int) -> Iterator[str]:
     for key in _NAMING:
         if isinstance(word := frame.get(key), str) and (word != "message" or depth == _DEPTH) and word:
-            yield word  # below, "message" is what the API calls the object itself
+            yield word  # below, "message" is the API's name for the object itself
     if depth:
         for key in ("item", "event", "params", "update", "message", "delta", "content_block"):
             if isinstance(inner := frame.get(key), dict):
@@ -63,7 +67,7 @@ def _words(frame: Mapping[str, Any], depth: int) -> Iterator[str]:
 
 
 def field_names(frame: Mapping[str, Any], *, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
-    """The fields of a frame, and with dots those of the objects in it whose shape is fixed."""
+    """Yield the fields of a frame, and with dots the fields of nested objects with a fixed shape."""
     for key, value in frame.items():
         name = f"{prefix}{key}"
         yield name
@@ -72,12 +76,12 @@ def field_names(frame: Mapping[str, Any], *, prefix: str = "", depth: int = _DEP
 
 
 class FrameSample:
-    """One run's frames. `see` is on the hot path: for a line of a kind that was seen often enough it is one lookup."""
+    """Sample of one run's frames. `see` is on the hot path: for a frequent kind of line it is one lookup."""
 
     __slots__ = ("_done", "_known", "_left", "_looks", "fields", "frames", "version")
 
     def __init__(self, known: KnownFields | None) -> None:
-        """`known` is None where nothing is known of this kind's fields: then only unknown frames count."""
+        """Begin a sample. `known` is None if the fields of this kind are unknown; then only unknown frames count."""
         self._known = known
         self._looks: dict[type[EventBase] | None, int] = {}
         self._done: set[type[EventBase] | None] = set()
@@ -87,11 +91,11 @@ class FrameSample:
         self.version: str | None = None
 
     def has_enough(self, kind: type[EventBase] | None) -> bool:
-        """Need no more lines be looked at that become this kind of event, or none?"""
+        """Tell whether enough lines of this kind of event, or without an event, were inspected."""
         return kind in self._done
 
     def see(self, line: Line, events: Sequence[EventBase]) -> None:
-        """Take note of a line and of what it became."""
+        """Record a line and its events."""
         if not events:
             self.look(line, None)
             return
@@ -105,7 +109,7 @@ class FrameSample:
         self.look(line, kind)
 
     def look(self, line: Line, kind: type[EventBase] | None) -> None:
-        """Take note of a line that became this kind of event and no more, or none."""
+        """Record a line that became one event of this kind, or none."""
         if kind in self._done:
             return
         looks = self._looks[kind] = self._looks.get(kind, 0) + 1
@@ -125,7 +129,7 @@ class FrameSample:
         if not isinstance(event, Unparsed) or event.reason not in ("unknown_type", "malformed"):
             return
         if (frame := _frame(line)) is None:
-            return  # no frame at all: it says nothing of the version
+            return  # not a frame: it says nothing about the version
         name = frame_name(frame)
         if event.reason == "unknown_type":
             _count(self.frames, name)
@@ -136,7 +140,7 @@ class FrameSample:
         assert self._known is not None
         name = frame_name(frame)
         if (fields := self._known.get(name)) is None:
-            return  # no recording has such a frame, and yet the decoder knows it
+            return  # no recording has such a frame, but the decoder knows it
         for found in field_names(frame):
             if found not in fields:
                 _count(self.fields, f"{name}: {found}"[:MAX_NAME])
@@ -158,7 +162,7 @@ def _frame(line: Line) -> dict[str, Any] | None:
 
 
 class DriftEntry(Struct):
-    """What was unknown in the output of one version of one CLI: names with how often, and when first and last."""
+    """Unknown names in the output of one version of one CLI: how often, and when first and last."""
 
     kind: str
     version: str
@@ -171,10 +175,10 @@ class DriftEntry(Struct):
 
 
 class DriftBook:
-    """All that was seen, bounded, and in a form that survives a restart."""
+    """Record of all sightings, bounded, and in a form that survives a restart."""
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
-        """`stored` is what `dump` gave once; what of it cannot be read is left out."""
+        """Restore a book from `stored`, the result of an earlier `dump`. Unreadable parts are left out."""
         self._entries: dict[tuple[str, str], DriftEntry] = {}
         rows = (stored or {}).get("entries")
         for row in rows if isinstance(rows, list) else []:
@@ -182,13 +186,13 @@ class DriftBook:
                 self._entries[entry.kind, entry.version] = entry
 
     def add(self, kind: str, version: str | None, sample: FrameSample, *, ts: str) -> bool:
-        """Take in a run's sample. False where it held nothing unknown."""
+        """Add a run's sample. Return False if it held nothing unknown."""
         if not sample.frames and not sample.fields:
             return False
         key = (kind, version or "unknown")
         entry = self._entries.pop(key, None) or DriftEntry(*key, first_seen=ts, last_seen=ts)
         entry.last_seen = ts
-        self._entries[key] = entry  # the last one of the mapping is the one seen last
+        self._entries[key] = entry  # the last entry of the mapping is the one seen last
         for counts, found in ((entry.frames, sample.frames), (entry.fields, sample.fields)):
             for name, times in found.items():
                 if name in counts or len(counts) < MAX_NAMES:
@@ -203,7 +207,7 @@ class DriftBook:
         return iter(list(self._entries.values()))
 
     def dump(self) -> dict[str, Any]:
-        """Everything, for a file."""
+        """Return all entries, for a file."""
         names = DriftEntry.__struct_fields__
         return {"v": 1, "entries": [{name: getattr(entry, name) for name in names} for entry in self]}
 

@@ -1,9 +1,9 @@
-"""Which environment variables a program's files refer to: names in JavaScript, Python and native code. Pure, on bytes.
+"""Environment variables that a program's files refer to: names in JavaScript, Python and native code. Pure, on bytes.
 
-A name counts where it is read (`process.env.NAME`, `env["NAME"]`, `os.environ.get("NAME")`), or where it stands in a row of
-names of which many are known to the scrub lists: bundlers make tables of exports and arrays of a program's variables, a
-linker puts strings side by side. Other words in capitals are constants, most of the time: of 10,500 in claude 2.1.329 the
-lists do not know 8,100, and only a few hundred of those are variables.
+A name counts if the program reads it (`process.env.NAME`, `env["NAME"]`, `os.environ.get("NAME")`). A name also counts
+in a row of names of which the scrub lists know many: bundlers make tables of exports and arrays of a program's
+variables, and a linker puts strings side by side. Other words in capitals are mostly constants. The lists do not know
+8,100 of the 10,500 words in claude 2.1.329, and only a few hundred of these are variables.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["MAX_CHECKS", "OVERLAP", "NameCheck", "NameDrift", "Scan", "compare",
 OVERLAP = 64 * 1024
 """Bytes that two pieces of a file have to share, so that no row of names is cut."""
 KNOWN_SHARE = 0.3
-"""So many of a row's names have to be known for the others to count as variables."""
+"""Share of known names in a row from which on the others count as variables."""
 MAX_FOUND = 20_000
-"""Names that are kept of one program."""
+"""Limit of names that are kept of one program."""
 MAX_CHECKS = 4
-"""Versions of one CLI whose names are remembered, those checked last; some 50 KB each."""
+"""Limit of remembered versions of one CLI, those checked last; some 50 KB each."""
 
 _READ = re.compile(rb"""env(?:\?\.|\.|\[\s*["'`]|iron(?:\.get\(|\[)\s*["'])([A-Za-z_][A-Za-z0-9_]{1,99})""")
 _EXPORT = re.compile(rb":\(\)=>")
@@ -31,7 +31,7 @@ _EXPORT_REACH = 104
 _ARRAY = re.compile(rb'"[A-Z][A-Z0-9_]{2,99}"(?:,\s*"[A-Z][A-Z0-9_]{2,99}"){2,}')
 _STRINGS = re.compile(rb"\0[A-Z][A-Z0-9_]{2,99}\0+(?:[A-Z][A-Z0-9_]{2,99}\0+){2,}")
 _NAME_IN_ROW = re.compile(rb"[A-Z][A-Z0-9_]{2,99}")
-# A property of any object that is called `env` can look like a variable: those have small letters.
+# A property of any object called `env` can look like a variable. Such properties have small letters.
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]|[a-z]+(?:_[a-z]+)+")
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|COOKIE|HEADERS|AUTH|_UR[LI]$|ENDPOINT|PROXY|SOCKET|_HOST$", re.IGNORECASE
@@ -39,19 +39,19 @@ _SECRET = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Is it named like a credential, or like a place that one could be sent to?"""
+    """Tell whether the name looks like a credential, or like a place that a credential could be sent to."""
     return _SECRET.search(name) is not None
 
 
 class Scan:
-    """Takes a program's files piece by piece. `known` says whether a scrub list decides about a name."""
+    """Scan of a program's files, piece by piece. `known` tells whether a scrub list decides about a name."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         self._known = known
         self.names: set[str] = set()
 
     def feed(self, piece: bytes) -> None:
-        """The next piece of a file; pieces of one file overlap by `OVERLAP`."""
+        """Scan the next piece of a file. Pieces of one file overlap by `OVERLAP`."""
         for name in _names_read(piece):
             self._add(name)
         for row in _rows(piece):
@@ -66,7 +66,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class NameCheck:
-    """The names that one version's files held, and when that was looked at."""
+    """Names in the files of one version, and the date of the check."""
 
     version: str
     date: str
@@ -75,7 +75,10 @@ class NameCheck:
 
 @dataclass(frozen=True, slots=True)
 class NameDrift:
-    """The names that no list knows; `new` are those that the check before (`since`) did not find, none at a first check."""
+    """Names that no list knows.
+
+    `new` are the names that the previous check (`since`) did not find, none at a first check.
+    """
 
     found: int
     unknown: tuple[str, ...]
@@ -86,7 +89,7 @@ class NameDrift:
 def compare(
     names: Collection[str], version: str, known: Callable[[str], bool], before: Sequence[NameCheck]
 ) -> NameDrift:
-    """Compare with the check before: the last one of another version, so that asking twice gives the same answer twice."""
+    """Compare with the last check of another version, so that a repeated check gives the same answer."""
     unknown = tuple(sorted(name for name in names if not known(name)))
     others = [check for check in before if check.version != version]
     since = others[-1] if others else before[-1] if before else None
@@ -95,12 +98,12 @@ def compare(
 
 
 def remember(before: Sequence[NameCheck], check: NameCheck) -> list[NameCheck]:
-    """The checks to keep: one for each version, the last one at the end, `MAX_CHECKS` at most."""
+    """Return the checks to keep: one for each version, the latest at the end, `MAX_CHECKS` at most."""
     return [*(old for old in before if old.version != check.version), check][-MAX_CHECKS:]
 
 
 def restored(stored: Mapping[str, Any] | None) -> list[NameCheck]:
-    """The checks in what was stored; what of it is none is left out."""
+    """Return the stored checks. Invalid rows are left out."""
     rows = (stored or {}).get("checks")
     return [check for row in (rows if isinstance(rows, list) else []) if (check := _check(row)) is not None]
 
@@ -123,7 +126,7 @@ def _names_read(piece: bytes) -> Iterator[str]:
 
 
 def _rows(piece: bytes) -> Iterator[list[str]]:
-    """Names that stand side by side."""
+    """Yield names that stand side by side."""
     yield from _exports(piece)
     for pattern in (_ARRAY, _STRINGS):
         for match in pattern.finditer(piece):
@@ -131,7 +134,7 @@ def _rows(piece: bytes) -> Iterator[list[str]]:
 
 
 def _exports(piece: bytes) -> Iterator[list[str]]:
-    """Tables as a bundler writes them: `{AWS_REGION:()=>a,CLAUDE_CONFIG_DIR:()=>b}`."""
+    """Yield tables of a bundler: `{AWS_REGION:()=>a,CLAUDE_CONFIG_DIR:()=>b}`."""
     row: list[str] = []
     last = 0
     for match in _EXPORT.finditer(piece):

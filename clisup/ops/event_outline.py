@@ -1,4 +1,7 @@
-"""An event without anybody's words: its type, its time, its numbers and its words of a list; of all other text only the length. Pure."""
+"""Outline of an event without private text: type, time, numbers and words of fixed lists.
+
+All other text becomes its length. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from clisup.model.usage import Usage, UsageSource
 __all__ = ["outline"]
 
 _ENVELOPE = ("session_id", "seq", "ts", "turn_id", "source", "type")
-_WORDS = {  # words of a list that is open: clisup's own, or of the CLI's protocol
+_WORDS = {  # words of open lists: clisup's own, or those of the CLI's protocol
     "notice": ("code",),
     "watchdog": ("phase",),
     "process_exited": ("ended_by",),
@@ -21,7 +24,7 @@ _WORDS = {  # words of a list that is open: clisup's own, or of the CLI's protoc
     "session_init": ("backend_version",),
 }
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
-_NESTED = {  # objects whose members are clisup's own; those of others may be anybody's words
+_NESTED = {  # objects whose members are clisup's own; members of other objects may hold any text
     "usage": frozenset(Usage.model_fields),
     "error": frozenset(TurnError.model_fields),
 }
@@ -40,7 +43,7 @@ _FIELDS = {cls.model_fields["type"].default: frozenset(cls.model_fields) for cls
 
 
 def outline(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The event as it may be shown to anybody. One of an unknown type gives its envelope alone."""
+    """Return the event in a form that anybody may see. An event of an unknown type gives only its envelope."""
     type_ = str(event.get("type"))
     found = {name: event[name] for name in _ENVELOPE if name in event}
     if type_ not in _LISTED:

@@ -1,7 +1,8 @@
-"""What the daemon counts while it works: integers and histograms, for `daemon/metrics`. Pure: events and times come in.
+"""Counters of the daemon: integers and histograms, for `daemon/metrics`. Pure: events and times come in.
 
-All of it begins at zero with the daemon. Labels have few values: what is not among the known ones counts as `other`, and no
-session, turn, path or model is one. A batch of events costs three additions; only the rare types are looked at one by one.
+All counters begin at zero with the daemon. Labels have few values: an unknown value counts as `other`, and no session,
+turn, path or model is a label. A batch of events costs three additions; only events of rare types are counted one by
+one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["COUNTED", "OTHER", "Figures", "Histogram", "Meter", "Tally", "among"
 
 OTHER = "other"
 MAX_BACKENDS = 64
-"""Backends that are told apart: those beyond count as one, `other`."""
+"""Number of backends with counters of their own. Further backends count as one, `other`."""
 
 TURN_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -48,7 +49,7 @@ OUTCOMES: tuple[str, ...] = get_args(TurnOutcome)
 ERROR_KINDS: tuple[str, ...] = get_args(TurnErrorKind)
 PHASES: tuple[str, ...] = (*get_args(Phase), "turn")
 FIRING = tuple(phase for phase in PHASES if phase not in ("resting", "blocked"))
-"""The phases that end a run, whose counters begin at 0 so that the first firing is an increase too."""
+"""Phases that end a run. Their counters begin at 0, so that the first firing is an increase too."""
 TOKENS = {
     "input_tokens": "input",
     "output_tokens": "output",
@@ -87,12 +88,12 @@ SIGNALS: dict[int, str] = {int(getattr(signal.Signals, f"SIG{name}")): f"SIG{nam
 
 
 def among(value: str, known: Collection[str]) -> str:
-    """The value, where it is a known one."""
+    """Return the value if it is known, else `other`."""
     return value if value in known else OTHER
 
 
 class Histogram:
-    """Observations in buckets: `counts[i]` are those up to `bounds[i]`, the last one those above all of them."""
+    """Histogram: `counts[i]` are the observations up to `bounds[i]`, the last count those above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -102,18 +103,19 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """One more. A clock that was set back gives no negative time."""
+        """Add one observation. A clock that was set back gives no negative time."""
         value = max(0.0, value)
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
+        """Return the number of observations."""
         return sum(self.counts)
 
 
 class Tally:
-    """The sums of one backend."""
+    """Counters of one backend."""
 
     def __init__(self) -> None:
         self.events = self.own_events = self.journal_bytes = 0  # `own_events` are the daemon's, the others the CLIs'
@@ -140,7 +142,7 @@ class Tally:
 
 
 class Figures:
-    """All that the daemon counts. `of` gives the sums of a backend."""
+    """Counters of the daemon. `of` returns the counters of a backend."""
 
     def __init__(self) -> None:
         self.backends: dict[str, Tally] = {}
@@ -154,7 +156,7 @@ class Figures:
         self.synced = Histogram(BRIEF_BOUNDS)
 
     def of(self, backend: str) -> Tally:
-        """The sums of this backend."""
+        """Return the counters of this backend."""
         if backend not in self.backends and len(self.backends) >= MAX_BACKENDS:
             backend = OTHER
         if (tally := self.backends.get(backend)) is None:
@@ -162,39 +164,48 @@ class Figures:
         return tally
 
     def requested(self, method: str, error: str | None) -> None:
-        """A request was answered: with an error of this kind, or well. `method` is one of the table, or `other`."""
+        """Count an answered request, with the kind of its error or None.
+
+        `method` is a method of the table, or `other`.
+        """
         self.requests[method] += 1
         if error is not None:
             self.request_errors[method, error] += 1
 
 
-_NOTHING: frozenset[str] = frozenset()  # Python makes a new one each time, of 0.2 KB
+_NOTHING: frozenset[str] = frozenset()  # Python makes a new empty set each time, of 0.2 KB
 
 
 class Meter:
-    """One session's way to its backend's sums. It remembers when its turns came, to know how long they wait."""
+    """Meter of one session, which adds to its backend's counters.
+
+    It keeps the times of waiting turns to measure their waits.
+    """
 
     def __init__(self, figures: Figures, backend: str) -> None:
         self.figures = figures
         self.tally = figures.of(backend)
-        self._accepted: dict[str, float] = {}  # turns that wait, at most `max_queue`
+        self._accepted: dict[str, float] = {}  # waiting turns, at most `max_queue`
         self._began: float | None = (
-            None  # the running turn's start, as long as its process or its first event has not come
+            None  # start of the running turn, until both its process and its first event have come
         )
         self._awaited = _NOTHING
 
     def stored(self, events: int, own: int, size: int) -> None:
-        """A batch was journaled: so many events, so many of them the daemon's own, and bytes."""
+        """Count a journaled batch: its events, the daemon's own events among them, and its bytes."""
         self.tally.events += events
         self.tally.own_events += own
         self.tally.journal_bytes += size
 
     def see(self, event: EventBase, turn_id: str | None, now: float) -> None:
-        """An event of `COUNTED` was journaled."""
+        """Count a journaled event of `COUNTED`."""
         COUNTED[event.type](self, event, turn_id, now)
 
     def first_event(self, now: float) -> None:
-        """The CLI has begun to speak of the turn. After a restart nobody knows how long that took."""
+        """Record the first output of the CLI for the turn.
+
+        After a restart the duration is unknown and does not count.
+        """
         if "event" in self._awaited and self._began is not None:
             self._awaited -= {"event"}
             self.tally.first_event_came.observe(now - self._began)
@@ -220,7 +231,7 @@ class Meter:
 
     def _turn_completed(self, event: TurnCompleted, turn_id: str | None, now: float) -> None:
         tally = self.tally
-        if self._accepted.pop(turn_id or "", None) is None:  # else it never ran, and the running one goes on
+        if self._accepted.pop(turn_id or "", None) is None:  # otherwise the turn never ran, and the running one goes on
             self._began = None
         tally.turns[event.outcome] += 1
         if event.error is not None:
@@ -264,7 +275,10 @@ class Meter:
 
 
 def _add_tokens(tokens: Counter[str], usage: Usage) -> None:
-    """What a CLI does not tell is not counted; a running total that has fallen takes nothing away."""
+    """Add the tokens of a turn.
+
+    Unreported counts are skipped, and a running total that has fallen subtracts nothing.
+    """
     for name, kind in TOKENS.items():
         if value := getattr(usage, name):
             tokens[kind] += max(0, value)
@@ -285,4 +299,4 @@ COUNTED: dict[str, Callable[[Meter, Any, str | None, float], None]] = {
     "unparsed": Meter._unparsed,
     "notice": Meter._notice,
 }
-"""The types of events that are looked at one by one; none of them comes by the token."""
+"""Types of events that are counted one by one. None of them comes with every token."""

@@ -1,4 +1,4 @@
-"""What `clisup doctor` finds: one word, one line of why, and what to do about it."""
+"""Findings of `clisup doctor`: a status, a reason in one line, and a remedy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Facts = TypeVar("Facts")
 
 
 class Finding(Struct, frozen=True):
-    """One check's outcome. `fix` is there where the status is not ok; `backend` is None for what concerns the machine.
+    """Result of one check. `fix` is set if the status is not ok; `backend` is None for a check of the machine.
 
-    Names of variables may be in it, values never.
+    A finding may hold names of variables, but never values.
     """
 
     check: str
@@ -27,24 +27,30 @@ class Finding(Struct, frozen=True):
 
 
 Verdict = tuple[Status, str, str]
-"""What a rule gives: status, detail, fix."""
+"""Result of a rule: status, detail, fix."""
 
 
 def ok(detail: str) -> Verdict:
+    """Return a verdict without a problem."""
     return "ok", detail, ""
 
 
 def warn(detail: str, fix: str) -> Verdict:
+    """Return a warning with its remedy."""
     return "warn", detail, fix
 
 
 def fail(detail: str, fix: str) -> Verdict:
+    """Return a failure with its remedy."""
     return "fail", detail, fix
 
 
 def examine(
     facts: Facts, checks: Sequence[tuple[str, Callable[[Facts], Verdict | None]]], *, backend: str | None = None
 ) -> list[Finding]:
-    """Every rule's finding, in the order of the table. A rule that has nothing to say gives None."""
+    """Return every rule's finding, in the order of the table.
+
+    A rule that does not apply returns None and has no finding.
+    """
     verdicts = [(name, judge(facts)) for name, judge in checks]
     return [Finding(name, *verdict, backend=backend) for name, verdict in verdicts if verdict is not None]

@@ -1,6 +1,7 @@
-"""A log record as an entry of journald's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL, systemd.journal-fields(7)). Pure.
+"""Entry of journald's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL, systemd.journal-fields(7)), from a log
+record.
 
-An entry is a row of `NAME=value` lines. A value with a line end in it comes in the other form: the name alone on its line, the
+Pure. An entry is a row of `NAME=value` lines. A value with a line end has another form: the name alone on its line, the
 length as 64 bits little-endian, the bytes, a line end.
 """
 
@@ -17,7 +18,7 @@ __all__ = ["IDENTIFIER", "PRIORITIES", "encode_entry", "entry_of"]
 
 IDENTIFIER = "clisup"
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-"""As syslog(3) has them."""
+"""Priorities as in syslog(3)."""
 _PREFIX = "CLISUP_"
 _MAX_NAME = 64
 _OWN = ("event", "level", "timestamp", "code_file", "code_line", "code_func")
@@ -25,9 +26,9 @@ _UNFIT = re.compile(r"[^A-Z0-9_]")
 
 
 def entry_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of an entry: MESSAGE for people, PRIORITY, and each field of the record as CLISUP_<NAME>.
+    """Return the fields of an entry: MESSAGE for people, PRIORITY, and each field of the record as CLISUP_<NAME>.
 
-    The time is journald's own to put there; `MESSAGE_IDS` says which events have one.
+    journald adds the time itself. `MESSAGE_IDS` lists the events with a MESSAGE_ID.
     """
     event, level = str(record.get("event", "")), str(record.get("level", "info"))
     fields = {name: value for name, value in record.items() if name not in _OWN and value is not None}
@@ -43,7 +44,7 @@ def entry_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encode_entry(fields: Mapping[str, str]) -> bytes:
-    """The bytes of an entry, for a datagram or a memory file."""
+    """Return the bytes of an entry, for a datagram or a memory file."""
     parts = []
     for name, value in fields.items():
         data = value.encode("utf-8", "replace")
@@ -55,7 +56,7 @@ def encode_entry(fields: Mapping[str, str]) -> bytes:
 
 
 def _message(event: str, fields: Mapping[str, Any]) -> str:
-    """What plain `journalctl` shows: the event, then its fields; a traceback on lines of its own."""
+    """Return the text of plain `journalctl`: the event, then its fields. A traceback stands on lines of its own."""
     words = [event, *(f"{name}={_word(value)}" for name, value in fields.items() if name != "exception")]
     trace = fields.get("exception")
     return " ".join(words) + (f"\n{trace}" if trace else "")
@@ -71,5 +72,5 @@ def _text(value: Any) -> str:
 
 
 def _name(name: str) -> str:
-    """journald drops an entry's field of another form than this without a word."""
+    """Return a valid field name. journald silently drops fields with a name of another form."""
     return (_PREFIX + _UNFIT.sub("_", name.upper()))[:_MAX_NAME]

@@ -1,7 +1,7 @@
-"""What the daemon logs: every event by name, its levels and fields, and what it says. docs/logs.md and the calls are held to it. Pure.
+"""Log events of the daemon: every event by name, with its levels, fields and meaning. Pure.
 
-A line is a state change, never a token. `info`: an operator wants to know; `debug`: for whoever works on clisup; `warning`: will
-need somebody's attention; `error`: something is broken.
+Tests compare docs/logs.md and the calls with this table. A line is a state change, never a token. `info` is for
+operators; `debug` is for developers of clisup; `warning` will need attention; `error` means that something is broken.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import NamedTuple
 __all__ = ["COMMON_FIELDS", "LOG_EVENTS", "MESSAGE_IDS", "LogEvent"]
 
 COMMON_FIELDS = ("session", "turn", "run", "backend")
-"""What a line is about: the same names in each, so that `journalctl CLISUP_SESSION=...` finds them all."""
+"""Fields that name the subject of a line. They are the same in each line, so that `journalctl CLISUP_SESSION=...` finds
+all lines."""
 
 
 class LogEvent(NamedTuple):
-    """One kind of line. `limited`: others can make it come in floods, so only so many are let through."""
+    """Kind of log line. `limited` marks events that others can cause in floods; the log drops those above a limit."""
 
     levels: tuple[str, ...]
     fields: tuple[str, ...]
@@ -147,4 +148,4 @@ MESSAGE_IDS: dict[str, str] = {
     "watchdog fired": "00ffd288bc2b4261ba035fef50617c18",
     "storage trouble": "e9f5edf42005436786b55cb5ee1c45b7",
 }
-"""What an operator searches the journal for, or has an alarm on: `journalctl MESSAGE_ID=...`. They never change."""
+"""Message ids for searches and alarms: `journalctl MESSAGE_ID=...`. They never change."""

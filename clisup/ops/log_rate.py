@@ -1,4 +1,7 @@
-"""How many lines of one event are let through: a burst, then so many a second. What was held back is told with the next. Pure."""
+"""Rate limit of log events: a burst, then a number of lines a second.
+
+The next line reports the number of held lines. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ __all__ = ["BURST", "RATE", "LogRate"]
 BURST = 20
 """Lines of one limited event that may come at once."""
 RATE = 1.0
-"""Lines of it a second, after that."""
+"""Lines of one limited event a second, after the burst."""
 
 
 class LogRate:
-    """The buckets of all limited events. `held` counts what was held back in all, by event."""
+    """Buckets of all limited events. `held` counts all held lines, by event."""
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[float, float]] = {}
@@ -21,7 +24,10 @@ class LogRate:
         self.held: Counter[str] = Counter()
 
     def take(self, event: str, now: float) -> int | None:
-        """May it be logged? None for no; else how many of it were held back since the last one that was."""
+        """Return None if the event must not be logged.
+
+        Otherwise return the number of lines held since the last logged one.
+        """
         left, at = self._left.get(event, (float(BURST), now))
         left = min(float(BURST), left + (now - at) * RATE)
         if left < 1:

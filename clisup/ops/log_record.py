@@ -1,7 +1,8 @@
-"""A log record made fit to be seen: bounded, without secrets, and exceptions without their texts. Pure.
+"""Cleaning of log records: bounded, without secrets, and with exceptions without their texts. Pure.
 
-What an exception says may be anything: a prompt that did not parse, a model's output, a value. So its class and its place are
-logged, and its text only where it is an error of clisup's own or the system's word for an errno; or at level debug.
+The text of an exception may hold anything: a prompt that did not parse, a model's output, a value. So the log shows its
+class and its place. Its text is logged only for clisup's own errors, for the system's text of an errno, and at level
+debug.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from clisup.errors import ClisupError
 __all__ = ["MAX_FIELD", "MAX_FRAMES", "MAX_TRACEBACK", "cleaned", "traceback_text"]
 
 MAX_FIELD = 4096
-"""Characters of a field's text."""
+"""Limit of a field's text, in characters."""
 MAX_TRACEBACK = 16_384
-"""Characters of a traceback; its end is kept."""
+"""Limit of a traceback, in characters. Its end is kept."""
 MAX_FRAMES = 30
-"""Frames of one exception; the innermost are kept."""
+"""Limit of frames of one exception. The innermost frames are kept."""
 MAX_CHAIN = 8
 _MAX_ITEMS = 50
 _MAX_DEPTH = 3
@@ -30,7 +31,10 @@ Redact = Callable[[str], str]
 
 
 def cleaned(record: Mapping[str, Any], redact: Redact) -> dict[str, Any]:
-    """The record with every text in it redacted and cut, in nested lists and mappings too; None fields are left out."""
+    """Return the record with every text redacted and cut, also in nested lists and mappings.
+
+    None fields are left out.
+    """
     found = {name: _cleaned(name, value, redact, 0) for name, value in record.items() if value is not None}
     return {redact(str(name)): value for name, value in found.items()}
 
@@ -55,12 +59,15 @@ def _members(value: Any, redact: Redact, depth: int) -> Any:
 
 
 def traceback_text(error: BaseException, *, texts: bool = False) -> str:
-    """Where an exception was raised, with its causes and the members of a group. `texts`: with what each of them says."""
+    """Return the place of an exception, with its causes and the members of a group.
+
+    With `texts`, include their texts.
+    """
     return _CAUSE.join("\n".join(_one(each, texts, 0)) for each in reversed(list(_chain(error))))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it came of, latest first."""
+    """Yield the exception and its causes, latest first."""
     current: BaseException | None = error
     for _ in range(MAX_CHAIN):
         if current is None:
@@ -89,7 +96,10 @@ def _frames(trace: TracebackType) -> Iterator[str]:
 
 
 def _harmless(error: BaseException) -> str:
-    """What may be told of what it says: clisup's own message, or the system's for an errno; never a file's name or a value."""
+    """Return the safe part of an exception's text: clisup's own message, or the system's for an errno.
+
+    The result never holds a file's name or a value.
+    """
     if isinstance(error, ClisupError):
         return error.message
     if isinstance(error, OSError) and error.errno is not None:

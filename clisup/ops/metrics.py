@@ -1,7 +1,8 @@
-"""THE table of metrics: name, type, labels and meaning of each, and for those of a backend where its sums give the value. Pure.
+"""Table of metrics: name, type, labels and meaning of each metric.
 
-Names are as Prometheus asks for: the prefix `clisup_`, base units (seconds, bytes), `_total` for counters, no label that
-names a session, a turn, a model or a client. docs/metrics.md is held to this table.
+For a backend's metric it also has the value's source. Pure. Names follow the rules of Prometheus: the prefix `clisup_`,
+base units (seconds, bytes), `_total` for counters. No label names a session, a turn, a model or a client. A test
+compares docs/metrics.md with this table.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ __all__ = ["METRICS", "Metric", "MetricType", "Rows", "unit_of"]
 
 MetricType = Literal["counter", "gauge", "histogram", "info"]
 Rows = Iterable[tuple[tuple[str, ...], "float | Histogram"]]
-"""Label values, in the order of the metric's labels, with what holds for them."""
+"""Pairs of label values, in the order of the metric's labels, and the value for them."""
 SINCE = "Since this daemon's start."
 UNITS = ("seconds", "bytes", "ratio", "usd")
 
 
 class Metric(NamedTuple):
-    """One metric. `of` reads it from a backend's sums, whose name is then the first label; without it the daemon knows how."""
+    """Metric.
+
+    `of` reads its values from a backend's counters, with the backend as first label. Without `of` the daemon supplies
+    them.
+    """
 
     name: str
     type: MetricType
@@ -31,7 +36,7 @@ class Metric(NamedTuple):
 
 
 def unit_of(metric: Metric) -> str:
-    """The unit that the name ends with; empty where it counts things."""
+    """Return the unit at the end of the name, or an empty string for a count."""
     last = metric.name.removesuffix("_total").rpartition("_")[2]
     return last if last in UNITS and metric.type != "info" else ""
 

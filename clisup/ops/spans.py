@@ -1,10 +1,12 @@
-"""From a session's events to spans, by OpenTelemetry's conventions for generative AI. Pure: the times are those of the events.
+"""Spans of a session's events, by OpenTelemetry's conventions for generative AI.
 
-A turn is `invoke_agent NAME`, each tool call in it a child `execute_tool NAME`; a subagent's tools are children of the tool
-that it runs in. The ids are made of the session's and the turn's: the same events give the same spans, in any daemon, so
-what is sent twice is one span. What a prompt, a model or a tool said is left out, unless it is asked for.
+Pure: the times are those of the events. A turn is `invoke_agent NAME`, each tool call in it a child `execute_tool
+NAME`. A subagent's tools are children of the tool that runs the subagent. The ids are made from the session's and the
+turn's ids. The same events give the same spans in any daemon, so a span that is sent twice is still one span. The text
+of prompts, models and tools is left out unless requested.
 
-Source: github.com/open-telemetry/semantic-conventions-genai, gen-ai-agent-spans.md and execute-tool.md (status: development).
+Source: github.com/open-telemetry/semantic-conventions-genai, gen-ai-agent-spans.md and execute-tool.md (status:
+development).
 """
 
 from __future__ import annotations
@@ -21,16 +23,17 @@ from clisup.model.usage import Usage
 __all__ = ["TRACED", "Facts", "SessionTrace", "Span", "span_id", "trace_id"]
 
 MAX_TOOLS = 1000
-"""Tool calls of one turn that get a span; the turn's span counts the others."""
+"""Tool calls of one turn that get a span. The turn's span counts the others."""
 MAX_NAME = 200
-"""Characters of any other text in a span: a CLI may call its tools, calls and models what it likes."""
+"""Limit of any other text in a span, in characters: a CLI chooses the names of its tools, calls and models."""
 MAX_CONTENT = 8192
-"""Characters of a text that is asked for."""
+"""Limit of a requested text, in characters."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _INT64 = 2**63 - 1
 _PROVIDERS = {"claude": "anthropic", "codex": "openai", "codex-exec": "openai", "gemini": "gcp.gemini"}
-"""By kind of CLI, where the conventions have a name. An account may be another provider's, which no CLI says: see the page."""
+"""Providers by kind of CLI, as far as the conventions have a name. An account may belong to another provider; no CLI
+reports that (see the page)."""
 _TOKENS = {
     "output_tokens": "gen_ai.usage.output_tokens",
     "cache_creation_input_tokens": "gen_ai.usage.cache_creation.input_tokens",
@@ -43,7 +46,7 @@ Value = str | int | float | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span. Times are nanoseconds since the epoch; `error` is the kind of its failure, None where it did not fail."""
+    """Span. Times are nanoseconds since the epoch; `error` is the kind of a failure, None without a failure."""
 
     name: str
     kind: Literal["client", "internal"]
@@ -58,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What no event says of a session: its backend's name and kind, and the model that was asked for."""
+    """Facts about a session that no event holds: its backend's name and kind, and the requested model."""
 
     session_id: str
     backend: str
@@ -80,7 +83,10 @@ class _Tool:
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn that has begun: `seq` is that of its first event, for who wants to read it again. Texts are kept for `content` alone."""
+    """Turn that has begun.
+
+    `seq` is that of its first event, for reading the turn again. Texts are kept only for `content`.
+    """
 
     seq: int
     start_ns: int
@@ -95,7 +101,10 @@ class _Turn:
 
 
 class SessionTrace:
-    """One session's turns. `see` its events of `TRACED`, in order; a turn's end gives the spans of that turn."""
+    """Trace of one session's turns.
+
+    `see` takes the events of `TRACED` in order; a turn's end returns the spans of that turn.
+    """
 
     def __init__(self, facts: Facts, *, content: bool = False) -> None:
         self._facts = facts
@@ -104,11 +113,11 @@ class SessionTrace:
 
     @property
     def open_since(self) -> int | None:
-        """The seq at which the oldest turn began that has not ended."""
+        """Return the seq of the start of the oldest open turn, or None."""
         return min((turn.seq for turn in self._open.values()), default=None)
 
     def see(self, event: Mapping[str, Any]) -> list[Span]:
-        """The spans of the turn that this event ends; else none."""
+        """Return the spans of the turn that this event ends, or an empty list."""
         turn_id, type_ = event.get("turn_id"), event["type"]
         if not turn_id or type_ not in TRACED:
             return []
@@ -125,7 +134,7 @@ class SessionTrace:
         turn = self._open.pop(turn_id, None)
         if turn is None:
             if event["outcome"] == "interrupted" and event.get("duration_s") is None:
-                return []  # taken out of the queue: no agent was invoked
+                return []  # removed from the queue: no agent was invoked
             turn = _Turn(event["seq"], end_ns - int((event.get("duration_s") or 0.0) * 1e9))
         whole = self._turn_span(turn_id, turn, event, end_ns)
         return [whole, *(self._tool_span(turn_id, turn, tool, whole) for tool in turn.tools.values())]
@@ -157,7 +166,7 @@ class SessionTrace:
         }
         return Span(
             name=f"invoke_agent {facts.backend}",
-            kind="client",  # the agent runs in another process than the one that asks
+            kind="client",  # the agent runs in another process than the caller
             trace_id=trace_id(facts.session_id, turn_id),
             span_id=span_id(facts.session_id, turn_id),
             parent_id=None,
@@ -196,12 +205,12 @@ class SessionTrace:
 
 
 def trace_id(session_id: str, turn_id: str) -> int:
-    """The 128-bit id of a turn's trace."""
+    """Return the 128-bit id of a turn's trace."""
     return _id(16, session_id, turn_id)
 
 
 def span_id(session_id: str, turn_id: str, tool_use_id: str | None = None) -> int:
-    """The 64-bit id of a turn's span, or of one of its tools."""
+    """Return the 64-bit id of a turn's span, or of one of its tools."""
     return _id(8, session_id, turn_id, *([tool_use_id] if tool_use_id is not None else []))
 
 
@@ -209,7 +218,7 @@ def _id(size: int, *parts: str) -> int:
     return int.from_bytes(blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=size).digest()) or 1
 
 
-# -- what the events in a turn say ----------------------------------------------------------------------------------------
+# -- notes from the events in a turn -----------------------------------------------------------------------------------
 
 
 def _begun(event: Mapping[str, Any], *, content: bool) -> _Turn:
@@ -267,7 +276,7 @@ _NOTES: dict[str, Callable[[_Turn, Mapping[str, Any]], None]] = {
     "permission_denied": _denied,
 }
 TRACED = frozenset({"turn_started", "turn_completed", *_NOTES})
-"""The types of events that spans are made of; none of them comes by the token."""
+"""Types of events from which spans are made. None of them comes with every token."""
 
 
 # -- values ---------------------------------------------------------------------------------------------------------------
@@ -282,7 +291,7 @@ def _seconds(start_ns: int, end_ns: int | None) -> float | None:
 
 
 def _usage(fields: Mapping[str, Any]) -> dict[str, Value | None]:
-    """By the conventions input tokens include the cached ones."""
+    """Return the token attributes. By the conventions input tokens include the cached ones."""
     usage = Usage.model_validate(fields)
     tokens: dict[str, Value | None] = {name: getattr(usage, own) for own, name in _TOKENS.items()}
     return {"gen_ai.usage.input_tokens": usage.total_input_tokens, **tokens}
@@ -294,7 +303,10 @@ def _message(role: str, text: str) -> str | None:
 
 
 def _given(attributes: Mapping[str, Value | None], said: Mapping[str, str | None]) -> dict[str, Value]:
-    """All that is known, as OTLP can say it, or one CLI's value would take a whole batch of others' spans with it."""
+    """Return all known attributes in a form that OTLP can carry.
+
+    Otherwise one CLI's value would make a whole batch fail, with the spans of others.
+    """
     known = {name: _sayable(value) for name, value in attributes.items() if value is not None}
     return known | {name: _encodable(text) for name, text in said.items() if text is not None}
 
@@ -308,5 +320,5 @@ def _sayable(value: Value) -> Value:
 
 
 def _encodable(text: str) -> str:
-    """Without halves of a surrogate pair, which JSON can say and UTF-8 cannot."""
+    """Return the text without halves of a surrogate pair, which JSON can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,8 @@
-"""The units as `clisup install` writes them: the shipped text with the path of this clisup, and a sum that shows later edits. Pure."""
+"""Units as `clisup install` writes them: the shipped text with the path of this clisup, and a sum that shows later
+edits.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,21 @@ from typing import Literal
 __all__ = ["Standing", "standing_of", "unit_text", "unit_word"]
 
 Standing = Literal["new", "same", "older", "edited"]
-"""What is there already: nothing, exactly this, what an earlier install wrote, or somebody's own."""
+"""State of an existing unit file: none, identical, written by an earlier install, or edited by a user."""
 
 _COMMAND = re.compile(r"^(Exec(?:Start|Reload)=)(?:%h|/opt)\S*/bin/clisup\b", re.MULTILINE)
 _HEADER = re.compile(r"# Written by `clisup install`[^\n]*\n# [^\n]*sum ([0-9a-f]{16})\n")
 
 
 def unit_word(text: str) -> str:
-    """A path as the first word of `ExecStart=` (systemd.service(5), command lines): quoted, no specifier and no variable in it."""
+    """Return a path as the first word of `ExecStart=` (systemd.service(5), command lines): quoted, with % and $
+    escaped."""
     plain = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if re.search(r"[\s\"'\\;]", text) else plain
 
 
 def unit_text(shipped: str, executable: str, version: str, replaced: dict[str, str] | None = None) -> str:
-    """The file to be written. `replaced` are whole lines of the shipped text and what stands for them."""
+    """Return the file to write. `replaced` maps whole lines of the shipped text to their replacements."""
     body = _COMMAND.sub(lambda match: match[1] + unit_word(executable), shipped)
     for line, other in (replaced or {}).items():
         body = body.replace(f"\n{line}\n", f"\n{other}\n")
@@ -33,7 +38,10 @@ def unit_text(shipped: str, executable: str, version: str, replaced: dict[str, s
 
 
 def standing_of(found: str | None, wanted: str, shipped: str) -> Standing:
-    """May `found` be replaced by `wanted`? A file that was copied by hand and never changed may."""
+    """Return how `found` relates to `wanted`. Only an `edited` file must not be replaced.
+
+    An unchanged copy of the shipped file counts as `older`.
+    """
     if found is None:
         return "new"
     if found == wanted:

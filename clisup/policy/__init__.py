@@ -1,1 +1,1 @@
-"""Rules: when a turn is ended, who goes next, what is kept, what is allowed. Pure: times and facts are arguments."""
+"""Rules: watchdog, fair queue, retention, approvals and others. Pure: times and facts are arguments."""

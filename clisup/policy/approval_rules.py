@@ -1,12 +1,13 @@
-"""Rules for approvals: which tool calls are allowed, denied, or put to a person. Pure data, judged in one place.
+"""Rules for approvals: which tool calls are allowed, denied, or put to a person. Pure.
 
-A rule matches a request by the tool's name, and where it says so by the command or by the paths in the tool's input. A deny
-that matches wins wherever it stands, the session's rules and the backend's alike, so that nobody can loosen it. Else the
-first rule that matches wins, the session's before the backend's. No rule: a person is asked.
+A rule matches a request by the name of the tool. A rule may also match the command or the paths in the tool's input. A
+matching deny rule of the session or of the backend always wins, so that no other rule can loosen it. Otherwise the
+first matching rule wins, and the session's rules come before the backend's. Without a matching rule a person is asked.
 
-What allows has to be certain, what forbids need only be likely. So for `allow` a command may hold nothing that a shell takes
-for more than words, and every path of the request must match, by name and where its links lead. For `deny` and `ask` one
-piece of the command, or one of the paths, is enough. Rules read text: they do not know what a program does with its arguments.
+An `allow` must be certain; a `deny` or an `ask` need only be likely. For `allow`, a command may hold no shell syntax,
+and every path of the request must match, both by name and after its links are resolved. For `deny` and `ask`, one
+matching piece of the command or one matching path is enough. Rules read text: they do not know what a program does with
+its arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_RULES = 256
 PATH_LIMIT = 4096
 
 _SHELL = re.compile(r"[;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-"""What makes a shell do more than to run one program with these words; a tab is a blank."""
+"""Characters with which a shell does more than run one program with these words. A tab counts as a blank."""
 
 _CUT = re.compile(r"&&|\|\||[;&|\n\r()`{}]|\$\(|<\(|>\(")
 _COMMAND_KEYS = ("command", "cmd")
@@ -49,15 +50,16 @@ _PATH_KEYS = (
 )  # fmt: skip
 _LIST_KEYS = ("paths", "file_paths", "locations", "changes", "edits")
 _MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
-"""Members of an input that ask for more than the command: a rule for a command does not speak of them."""
+"""Members of an input that ask for more rights. A rule for a command does not allow them."""
 
 
 class ApprovalRule(BaseModel):
-    """One rule. `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match.
+    """Rule for approvals.
 
-    `*` is any text and `?` one character; nothing else is special. In a path `*` does not cross a slash, `**` between two
-    slashes does, and a pattern that does not begin with a slash is below the session's directory. `shell`: an `allow` for a
-    command holds although the command has shell syntax in it. `name` is what `approval_resolved` calls the rule.
+    `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match. `*` is any
+    text and `?` one character; nothing else is special. In a path `*` does not cross a slash, and `**` between two
+    slashes does. A pattern without a leading slash is below the session's directory. With `shell`, an `allow` for a
+    command holds although the command has shell syntax in it. `approval_resolved` shows `name` for the rule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -83,7 +85,7 @@ class ApprovalRule(BaseModel):
 
 
 class Asked(NamedTuple):
-    """A request as the rules see it. `real` are its paths where links lead, as far as somebody looked; else none.
+    """Request as the rules see it. `real` are its paths with links resolved, empty if no caller resolved them.
 
     `cwd` is the session's directory, where relative paths begin.
     """
@@ -96,17 +98,20 @@ class Asked(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The rules' word, and which rule gave it: its name, or its place (`session 1`, `backend 3`); None where none did."""
+    """Decision of the rules, and the rule that made it.
+
+    `rule` is the rule's name, or its place (`session 1`, `backend 3`). It is None if no rule matched.
+    """
 
     decision: Decision
     rule: str | None = None
 
 
 def judge(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Judgement:
-    """What the rules say. Never raises: a request or a rule that cannot be judged is denied."""
+    """Return the decision of the rules. Never raises: a request or rule that cannot be judged is denied."""
     try:
         matching = list(_matching(asked, session, backend))
-    except Exception:  # whatever it is, it must not become an allow
+    except Exception:  # an error of any kind must not become an allow
         return Judgement("deny", "error: the request could not be judged")
     denied = next((word for word in matching if word.decision == "deny"), None)
     return denied or next(iter(matching), Judgement("ask"))
@@ -131,10 +136,10 @@ def _matches(rule: ApprovalRule, asked: Asked) -> bool:
 
 
 def commands_of(arguments: Mapping[str, Any]) -> list[str]:
-    """Return each text in a tool's input that may be its command line: of a list of words, the line that they make.
+    """Return each text in a tool's input that may be its command line. A list of words is joined into a line.
 
-    Which member a tool reads is its own affair, so all of them are here. Words in a member of their own are told with each
-    command and without. Raises ValueError for a member that is no command.
+    The result covers all known members, because each tool chooses the member it reads. Each command stands in the
+    result alone and with the words of the argument members. Raises ValueError if a member is not a command.
     """
     commands = [_line(key, arguments[key]) for key in _COMMAND_KEYS if arguments.get(key) is not None]
     words = [_line(key, arguments[key]) for key in _WORD_KEYS if commands and arguments.get(key)]
@@ -157,7 +162,7 @@ def _command_matches(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
         return not strict
     if not strict:
         return any(_glob(pattern).fullmatch(piece) for command in commands for piece in _pieces(command))
-    if len(commands) != 1:  # a second one may be what the tool runs
+    if len(commands) != 1:  # the tool may run the second one
         return False
     (command,) = commands
     if any(asked.input.get(name) for name in _MORE_RIGHTS) or (not rule.shell and _SHELL.search(command)):
@@ -166,7 +171,7 @@ def _command_matches(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
 
 
 def _pieces(command: str) -> Iterator[str]:
-    """The command as it stands, and what a shell may take for commands in it, with single blanks."""
+    """Yield the command as it is, then each part that a shell may run as a command, with single blanks."""
     yield command
     for piece in (command, *_CUT.split(command)):
         yield " ".join(piece.split())
@@ -176,7 +181,10 @@ def _pieces(command: str) -> Iterator[str]:
 
 
 def paths_of(arguments: Mapping[str, Any]) -> list[str]:
-    """The paths that a tool's input names in a member that is known to hold one. Raises ValueError for one that is none."""
+    """Return the paths in the members of a tool's input that are known to hold paths.
+
+    Raises ValueError for an invalid path.
+    """
     found = _named(arguments)
     for key in _LIST_KEYS:
         for item in _items(arguments.get(key)):
@@ -199,9 +207,10 @@ def _path(value: Any) -> str:
 
 
 def lexical(path: str, cwd: str) -> str:
-    """The path as an absolute one without `.`, `..` and doubled slashes; links are not looked at.
+    """Return the path as an absolute path without `.`, `..` and doubled slashes. Links are not resolved.
 
-    Raises ValueError where `..` leads above the root, or the path begins with a tilde, which tools take in different ways.
+    Raises ValueError if `..` leads above the root. Also raises ValueError for a leading tilde, because tools read a
+    tilde in different ways.
     """
     if path.startswith("~"):
         raise ValueError("a path in somebody's home")
@@ -233,12 +242,15 @@ def _paths_match(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
 
 
 def _path_fits(pattern: str, path: str) -> bool:
-    """Name by name. `**` is any number of directories; at the pattern's end it is whatever is below, so at least one name."""
+    """Match a path with a pattern, name by name. `**` is any number of directories.
+
+    A final `**` matches everything below, so at least one name.
+    """
     wanted = [part for part in pattern.split("/") if part]
     names = [name for name in path.split("/") if name]
     if wanted[-1:] == ["**"]:
         wanted.append("*")
-    reached = {0}  # how many names the parts so far can have taken
+    reached = {0}  # the counts of names that the parts so far can match
     for part in wanted:
         if part == "**":
             reached = set(range(min(reached, default=len(names) + 1), len(names) + 1))
@@ -250,8 +262,9 @@ def _path_fits(pattern: str, path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _glob(pattern: str) -> re.Pattern[str]:
-    """A pattern in which `*` is any text and `?` one character. Each piece between two stars is taken where it comes first
-    and never given back, so that no text takes long.
+    """Compile a pattern in which `*` is any text and `?` one character.
+
+    Each piece between two stars matches at its first place, without backtracking, so that no text takes long.
     """
     first, *rest = re.sub(r"\*+", "*", pattern).split("*")
     if not rest:

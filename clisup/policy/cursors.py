@@ -1,4 +1,7 @@
-"""Where a subscription begins, and how a named cursor is kept: pure rules. A cursor is the last seq that a client is done with."""
+"""Rules for cursors: where a subscription begins, and the format of a named cursor's file. Pure.
+
+A cursor is the last seq that a client has finished with.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ def begin_after(
     stored: Mapping[str, int] | None = None,
     all_known: bool = False,
 ) -> dict[str, int]:
-    """After which seq each session of `ends` (id -> its last seq) is to be given.
+    """Return, for each session of `ends` (id -> its last seq), the seq after which its events are sent.
 
-    A stored cursor comes first, so that a client may name its first beginning in every call. Then what was `asked`; a
-    session that a map leaves out is one that the client has not seen yet. Nothing asked is "from now on", but for a session
-    that came after the name had been used for all of them (`all_known`): nothing of it was given yet.
+    A stored cursor comes first, so that a client may repeat its initial position in every call. `asked` comes next; a
+    session missing in that map is new to the client and begins at 0. Without `asked` a session begins at its last seq.
+    If the name was used for all sessions before (`all_known`), a session that came later begins at 0 instead.
     """
     begin: dict[str, int] = {}
     for session_id, last in ends.items():
@@ -33,17 +36,20 @@ def begin_after(
 
 
 def encode_head(cursors: Mapping[str, int], *, all_known: bool) -> bytes:
-    """The first line of a cursor's file: everything up to now."""
+    """Return the first line of a cursor's file: all cursors up to now."""
     return json.dumps({"v": 1, "all": all_known, "cursors": dict(cursors)}, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_move(session_id: str, seq: int) -> bytes:
-    """A later line: one session's cursor went on."""
+    """Return a later line of a cursor's file: the new cursor of one session."""
     return f'["{session_id}",{seq}]\n'.encode()
 
 
 def read_cursors(data: bytes) -> tuple[dict[str, int], bool, int]:
-    """(cursors, all_known, bytes of whole lines) of a file; what comes after them is torn. Raises `ValueError` for a damaged one."""
+    """Return (cursors, all_known, bytes of whole lines) of a file. The bytes after the whole lines are torn.
+
+    Raises `ValueError` for a damaged file.
+    """
     whole = data.rfind(b"\n") + 1
     try:
         return *_read(data[:whole]), whole

@@ -1,6 +1,7 @@
-"""What a live process was started with, part by part: where the next turn wants something else, it needs another process.
+"""Fingerprint of a live process: digests of the parts that it was started with. Pure.
 
-The parts are digests, so that they can lie on disk: the environment holds credentials. Pure.
+If the next turn needs a different part, it needs another process. The parts are digests, so that they can lie on disk:
+the environment holds credentials.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ def fingerprint(
     limits: object,
     output_schema: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """A digest for each part. `arguments` are the adapter's own, without those that name the session; `limits` is all that the
-    process's keeper, and its run, were told once and for all."""
+    """Return a digest for each part.
+
+    `arguments` are the adapter's own, without those that name the session. `limits` are all limits that the process's
+    keeper and its run got at their start and cannot change.
+    """
     credentials = {name: value for name, value in environment.items() if _CREDENTIAL.search(name)}
     rest = {name: value for name, value in environment.items() if name not in credentials}
     parts: dict[str, object] = {
@@ -57,16 +61,17 @@ def fingerprint(
         "environment": sorted(rest.items()),
         "limits": limits,
     }
-    if output_schema is not None:  # else as it was before there were any: a process is not let go for that
+    # without a schema the fingerprint stays as in older versions, so that no process is ended for that
+    if output_schema is not None:
         parts["output_schema"] = schema_text(output_schema)
     return {name: digest(part) for name, part in parts.items()}
 
 
 def digest(part: object) -> str:
-    """What stands for one part."""
+    """Return the digest of one part."""
     return hashlib.sha256(repr(part).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """In words, the parts that are not the same; a part that one of them does not have counts."""
+    """Return the names of the parts that differ, in words. A part that only one side has counts as different."""
     return [word for name, word in _WORDS.items() if one.get(name) != other.get(name)]

@@ -1,7 +1,7 @@
-"""How a run is ended, step by step: each signal with the time it is given. After the last step comes SIGKILL for the whole tree.
+"""Ladder of signals that ends a run: each signal with its grace time. After the last step the whole tree gets SIGKILL.
 
-SIGINT first, to the CLI alone: claude 2.1.329 then keeps the partial text and leaves with 0 (0.1 s in a stalled stream, 1.3 s
-with a tool). SIGTERM goes to the whole tree.
+SIGINT comes first and goes to the CLI alone. claude 2.1.329 then keeps the partial text and exits with 0 (after 0.1 s
+in a stalled stream, 1.3 s with a tool). SIGTERM goes to the whole tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LadderKind = Literal["graceful", "term", "kill"]
 
 
 def ladder_for(kind: LadderKind, timeouts: Timeouts) -> Ladder:
-    """The steps: `graceful` is SIGINT, then SIGTERM; `term` only SIGTERM; `kill` goes to SIGKILL at once."""
+    """Return the steps: `graceful` is SIGINT, then SIGTERM; `term` only SIGTERM; `kill` goes to SIGKILL at once."""
     steps: dict[LadderKind, Ladder] = {
         "graceful": [("INT", timeouts.int_grace), ("TERM", timeouts.term_grace)],
         "term": [("TERM", timeouts.term_grace)],
@@ -27,5 +27,5 @@ def ladder_for(kind: LadderKind, timeouts: Timeouts) -> Ladder:
 
 
 def is_polite(ladder: Ladder) -> bool:
-    """Does it begin by letting the CLI end its turn in its own way?"""
+    """Tell whether the ladder first lets the CLI end its turn in its own way."""
     return bool(ladder) and ladder[0][0] == "INT"

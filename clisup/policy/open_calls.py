@@ -1,8 +1,8 @@
-"""The open calls of a session's tools: when each one ends without an answer, and with which words. Pure.
+"""Open calls of a session's tools: their deadlines, and the error texts of calls without an answer. Pure.
 
-A call is made by the bridge and answered by the client that serves the session. It ends after the tool's own time, whoever
-serves; where nobody does, after `wait_s`. Its id is the bridge's: the same id is the same call, from whichever connection. All times are
-monotonic seconds.
+The bridge makes a call, and the client that serves the session answers it. A call ends after the tool's own time,
+whether a client serves or not; without a serving client it ends after `wait_s`. The bridge chooses the call's id: the
+same id is the same call, from any connection. All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "OwnTimes", "ToolAnswer", "ToolLimits", "refused"]
 
 MAX_OPEN_CALLS = 64
-"""Of one session: more at once are answered with an error."""
+"""Limit of open calls of one session. Further calls get an error."""
 
 Reason = Literal["timeout", "unserved"]
 
 
 class ToolAnswer(NamedTuple):
-    """What goes back to the model: text, or blocks of text and images as they are on the wire."""
+    """Answer for the model: text, or blocks of text and images in their wire format."""
 
     content: str | list[dict[str, Any]]
     is_error: bool = False
 
 
 class ToolLimits(NamedTuple):
-    """Seconds: of a call of a tool that names none, and without anybody who serves."""
+    """Default times in seconds: for a call of a tool without a time of its own, and for a call without a serving
+    client."""
 
     timeout_s: float
     wait_s: float
 
 
 class OwnTimes(NamedTuple):
-    """Seconds that one tool has of its own, as `ToolLimits`; None: the limit of all tools."""
+    """Times of one tool in seconds, with the fields of `ToolLimits`. None stands for the default of all tools."""
 
     timeout_s: float | None = None
     wait_s: float | None = None
@@ -42,7 +43,7 @@ class OwnTimes(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OpenCall:
-    """One call. `ended` is why it ended, where no client has answered it."""
+    """Open call. `ended` is the reason of its end, if no client has answered it."""
 
     call_id: str
     name: str
@@ -59,7 +60,7 @@ class OpenCall:
 
 
 class OpenCalls:
-    """Those of one session. `times` has every tool by its name, with its own times."""
+    """Open calls of one session. `times` maps every tool's name to its own times."""
 
     def __init__(self, times: Mapping[str, OwnTimes]) -> None:
         self._times = times
@@ -72,11 +73,11 @@ class OpenCalls:
         return iter(list(self._calls.values()))
 
     def get(self, call_id: str) -> OpenCall | None:
-        """The open call of this id."""
+        """Return the open call of this id."""
         return self._calls.get(call_id)
 
     def refusal(self, call_id: str, name: str) -> ToolAnswer | None:
-        """Why no call of this tool can be begun, in words for the model; None where it can be."""
+        """Return an answer for the model if no call of this tool can begin, or None if a call can begin."""
         if name not in self._times:
             return refused(f"There is no tool {name!r}; there are: {', '.join(sorted(self._times))}.")
         if call_id not in self._calls and len(self._calls) >= MAX_OPEN_CALLS:
@@ -95,7 +96,7 @@ class OpenCalls:
         limits: ToolLimits,
         now: float,
     ) -> OpenCall:
-        """The call of this id: one that is open already, or a new one. `refusal` was asked before."""
+        """Return the open call of this id, or a new call. The caller has checked `refusal` before."""
         if (call := self._calls.get(call_id)) is None:
             own = self._times[name]
             timeout_s, wait_s = own.timeout_s or limits.timeout_s, own.wait_s or limits.wait_s
@@ -106,27 +107,30 @@ class OpenCalls:
         return call
 
     def serving(self, *, served: bool, wait_s: float, now: float) -> None:
-        """Somebody serves from now on, or nobody does. `wait_s` is that of tools without one of their own."""
+        """Record whether a client serves the session from now on.
+
+        `wait_s` applies to tools without a wait time of their own.
+        """
         for call in self._calls.values():
             call.wait_s = self._times[call.name].wait_s or wait_s
             call.given_up_at = None if served else now + call.wait_s
 
     def settle(self, call_id: str, answer: ToolAnswer) -> OpenCall | None:
-        """The first answer ends the call; None where there is none open of this id."""
+        """End the call with its first answer. Return None if no call of this id is open."""
         if (call := self._calls.pop(call_id, None)) is not None:
             call.answer = answer
         return call
 
     def drop(self, call_id: str) -> bool:
-        """Nobody waits for it any more. False where it has ended already."""
+        """Remove a call without waiters. Return False if it has ended already."""
         return self._calls.pop(call_id, None) is not None
 
     def next_at(self, call: OpenCall) -> float:
-        """When it ends without an answer."""
+        """Return the time at which the call ends without an answer."""
         return call.ends_at if call.given_up_at is None else min(call.ends_at, call.given_up_at)
 
     def expire(self, call: OpenCall, now: float) -> bool:
-        """End the call where its time is over: it has an answer then, in words for the model."""
+        """End the call if its time is over, with an answer in words for the model."""
         if call.answer is not None or now < self.next_at(call):
             return False
         call.ended = "timeout" if now >= call.ends_at else "unserved"
@@ -139,5 +143,5 @@ class OpenCalls:
 
 
 def refused(text: str) -> ToolAnswer:
-    """An error that the model can read."""
+    """Return an error that the model can read."""
     return ToolAnswer(text, is_error=True)

@@ -1,4 +1,7 @@
-"""Endings that a CLI would drag out: retries that cannot succeed, too many of them, or a wait that nobody asked for. Pure."""
+"""Patience with retries that a CLI announces: when to end the turn instead. Pure.
+
+A turn ends for retries that cannot succeed, too many retries, or too long a wait.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from clisup.model.events import BackendRetry, TurnError
 
 __all__ = ["Patience", "out_of_patience"]
 
-_HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry changes an answer like this
+_HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry changes these errors
 
 
 class Patience(NamedTuple):
-    """How long announced retries are watched; 0 leaves it to the CLI (claude 2.1.329: 10 retries, 187 s of 429)."""
+    """Limits on announced retries; 0 leaves them to the CLI (claude 2.1.329: 10 retries, 187 s of 429)."""
 
     retries: int = 0
     wait_s: float = 0
 
 
 def out_of_patience(event: BackendRetry, patience: Patience) -> TurnError | None:
-    """The error to end the turn with, now that the CLI has announced this retry; None to let it try."""
+    """Return the error with which the turn ends after this announced retry. Return None to let the CLI retry."""
     if event.error is None:
         return None
     if event.error.kind in _HOPELESS:

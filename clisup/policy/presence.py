@@ -1,4 +1,4 @@
-"""Which native session a process of a CLI has open, by its own word. Pure."""
+"""Native sessions that processes of a CLI report as open. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Presence", "PresenceRules"]
 
 
 class Presence(NamedTuple):
-    """A process of the CLI that has a native session open, by its own word. `start_time` is in clock ticks since the boot."""
+    """Process of the CLI that reports a native session as open. `start_time` is in clock ticks since the boot."""
 
     pid: int
     native_session_id: str
@@ -18,13 +18,16 @@ class Presence(NamedTuple):
 
 
 class PresenceRules(Protocol):
-    """Where a CLI's processes say which session each of them has open."""
+    """Rules for finding the native session that each process of a CLI has open."""
 
     def directory(self, env: Mapping[str, str]) -> str | None:
-        """The directory with a file for each process, or None where it cannot be known."""
+        """Return the directory with a file for each process, or None if it is unknown."""
 
     def read(self, name: str, data: bytes) -> Presence | None:
-        """What such a file says; None for one that is none. Never raises."""
+        """Return the content of such a file, or None for any other file. Never raises."""
 
     def opened(self, argv: Sequence[bytes]) -> str | None:
-        """The native session that a command line of the CLI names, word for word, for a process that has no file; else None."""
+        """Return the native session that a command line of the CLI names literally, or None.
+
+        Used for processes without a file.
+        """

@@ -1,10 +1,11 @@
-"""What tokens cost, by the model's name: for turns whose CLI tells tokens and no cost. Pure.
+"""Prices of tokens by the model's name, for turns whose CLI reports tokens and no cost. Pure.
 
-The list itself is data (`prices.toml`, read by `clisup.host.price_list`); the configuration's `[prices."PATTERN"]` go before it.
-A model that no pattern matches has no price, and its turns no cost: unknown is not zero.
+The list itself is data (`prices.toml`, read by `clisup.host.price_list`). The configuration's `[prices."PATTERN"]`
+tables take precedence. A model without a matching pattern has no price, and its turns have no cost: unknown is not
+zero.
 """
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,10 @@ Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """US dollars for a million tokens. Tokens read from the cache or written to it cost as other input where nothing is said."""
+    """US dollars per million tokens.
+
+    Without a price of their own, tokens read from or written to the cache cost as other input.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -36,7 +40,7 @@ class Price(BaseModel):
     cache_write: Usd | None = None
 
     def of(self, usage: Usage) -> float | None:
-        """What this usage costs; None where it has neither input nor output."""
+        """Return the cost of this usage, or None if it has neither input nor output."""
         if usage.total_tokens is None:
             return None
         read = self.input if self.cache_read is None else self.cache_read
@@ -51,9 +55,10 @@ class Price(BaseModel):
 
 
 class PriceTable:
-    """Patterns (`*`, `?`, `[...]`) of model names and their prices: the user's own go before the built-in ones.
+    """Patterns (`*`, `?`, `[...]`) of model names and their prices.
 
-    Among those that match, the longest pattern wins. A name is looked up as it is and as its `plain_name`, in lower case.
+    The user's own prices come before the built-in ones. Among matching patterns the longest one wins. The table looks
+    up a name as it is and as its `plain_name`, in lower case.
     """
 
     def __init__(self, own: Mapping[str, Price], built_in: Mapping[str, Price]) -> None:
@@ -61,13 +66,13 @@ class PriceTable:
         self._known: dict[str, Price | None] = {}
 
     def of(self, model: str | None, *, own: bool = False) -> Price | None:
-        """The price of a model; None where it is not known, or with `own` where the configuration does not name it."""
+        """Return the price of a model, or None if it is unknown. With `own`, look only at the configuration."""
         if not model:
             return None
         if own:
             return self._find(model, self._groups[:1])
         if model not in self._known:
-            if len(self._known) >= 256:  # names come from CLIs
+            if len(self._known) >= 256:  # the names come from CLIs, so their number has no limit
                 self._known.clear()
             self._known[model] = self._find(model, self._groups)
         return self._known[model]
@@ -81,7 +86,10 @@ class PriceTable:
         return None
 
     def cost(self, spent: Mapping[str, Usage], *, own: bool = False) -> float | None:
-        """What usage by model costs; None where nothing was used, or the price of some of it is not known. `own` as in `of`."""
+        """Return the cost of usage by model, with `own` as in `of`.
+
+        Return None without usage, or if a price is unknown.
+        """
         total = None
         for model, usage in spent.items():
             price = self.of(model, own=own)
@@ -93,7 +101,9 @@ class PriceTable:
 
 
 def plain_name(model: str) -> str:
-    """The name without vendor, date and window: `us.anthropic.claude-opus-5-5-20260922-v1:0` -> `claude-opus-5-5`."""
+    """Return the name without vendor, date and window: `us.anthropic.claude-opus-5-5-20260922-v1:0` ->
+    `claude-opus-5-5`.
+    """
     name = _VENDOR.sub("", model.lower())
     while (shorter := _SNAPSHOT.sub("", name)) != name:
         name = shorter

@@ -1,7 +1,8 @@
-"""What is known of a backend account's rate limit, folded from what its CLIs say. Pure; times are seconds since the epoch.
+"""Rate limit of a backend account, folded from the events of its CLIs. Pure; times are seconds since the epoch.
 
-A limit that names its end holds new turns back until then. One that names none holds nobody: when to try again would be
-a guess. After the end one turn goes first, as a probe: a hundred that wait must not find out all at once that it was early.
+A limit with a known end holds new turns back until then. A limit without an end holds no turn, because any time to try
+again would be a guess. After the end one turn goes first, as a probe. Otherwise a hundred waiting turns could all fail
+at once if the end was too early.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from clisup.model.times import rfc3339
 __all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso", "with_wait"]
 
 SAME_S = 60.0
-"""Seconds in which the same limit, told again, is no news. A hold lasts for hours."""
+"""Seconds in which a repeated report of the same limit is no news. A hold lasts for hours."""
 LimitState = Literal["unknown", "ok", "warned", "limited"]
 _WARNINGS = ("allowed_warning", "warning")
 _REJECTED = ("rejected", "exceeded", "limited")
@@ -25,7 +26,7 @@ _LIMITING = ("rate_limit", "quota_exceeded")
 
 
 class AccountLimit(BaseModel):
-    """One account's limit as it was last heard of. `until` is its end; `said_at` is when a CLI told of it."""
+    """Last known limit of one account. `until` is its end; `said_at` is the time of the CLI's report."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -37,20 +38,27 @@ class AccountLimit(BaseModel):
     said_at: float | None = None
 
     def says_more_than(self, other: AccountLimit) -> bool:
-        """Is it another limit, or the same one told again after `SAME_S`?"""
+        """Tell whether this limit differs from `other`, or repeats it after `SAME_S`."""
         passed = (self.said_at or 0.0) - (other.said_at or 0.0)
         return not 0.0 <= passed < SAME_S or self != other.model_copy(update={"said_at": self.said_at})
 
     def holds(self, now: float, hold_s: float) -> float | None:
-        """Until when a new turn has to wait: None where it need not. `hold_s` bounds the wait; 0 holds nobody."""
+        """Return the time until which a new turn waits, or None if it need not wait.
+
+        `hold_s` bounds the wait; 0 holds no turn.
+        """
         if self.state != "limited" or self.until is None or not hold_s:
             return None
         until = min(self.until, (self.said_at or now) + hold_s)
-        return until if now < until <= now + hold_s else None  # later still: the clock was set back since
+        # an even later end means that the clock was set back since
+        return until if now < until <= now + hold_s else None
 
 
 def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimit:
-    """What is known after this event of one of the account's turns. The same object where it says nothing of limits."""
+    """Return the account's limit after this event of one of its turns.
+
+    Return the same object if the event does not concern limits.
+    """
     if type(event) is RateLimit:
         return _told(known, event, now)
     if type(event) is TurnCompleted:
@@ -83,14 +91,14 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
         return known
     until = _end(error.resets_at, error.retry_after_s, now)
     if until is None and known.state == "limited":
-        return known  # what was said before the end says more
+        return known  # the earlier report names the end, this error does not
     return AccountLimit(state="limited", until=until, limit_type=error.kind, message=_first_line(error), said_at=now)
 
 
 def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
-    """Return a turn's end whose error says how long to wait for a limit. CLIs tell a time, or told of it before the error.
+    """Return a turn's end whose error names the wait for a limit. CLIs give a time in the error or report it earlier.
 
-    `limit` is what is known of the account after this end, so the next turn is refused for the same time.
+    `limit` is the account's limit after this end, so the next turn is refused for the same time.
     """
     error = done.error
     if error is None or error.kind not in _LIMITING or error.retry_after_s is not None:
@@ -113,7 +121,7 @@ def _end(resets_at: str | None, retry_after_s: float | None, now: float) -> floa
 
 
 def epoch(text: str) -> float | None:
-    """An RFC 3339 time in seconds since the epoch; None where it is none."""
+    """Return an RFC 3339 time in seconds since the epoch, or None if it is not valid."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -122,12 +130,12 @@ def epoch(text: str) -> float | None:
 
 
 def iso(at: float | None) -> str | None:
-    """`rfc3339` by whole seconds."""
+    """Return `rfc3339` in whole seconds."""
     return rfc3339(at, timespec="seconds")
 
 
 def describe(limit: AccountLimit) -> dict[str, Any]:
-    """The limit as `daemon/status` shows it."""
+    """Return the limit as `daemon/status` shows it."""
     return {
         "state": limit.state,
         "until": iso(limit.until),

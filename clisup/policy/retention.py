@@ -1,4 +1,7 @@
-"""What retention removes: a pure rule over what is stored. Oldest first, by segments; a closed session may go as a whole."""
+"""Retention: which stored data is removed. Pure.
+
+The oldest data goes first, by segments. A closed session may go as a whole.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,26 @@ DAY_S = 86_400.0
 
 
 class Part(NamedTuple):
-    """The smallest thing that can be removed: a segment with the runs that ended in it, or all of a closed session."""
+    """Smallest removable unit: a segment with the runs that ended in it, or all of a closed session."""
 
     session_id: str
     upto: int | None
-    """Events up to this seq go; None: the whole session."""
+    """Seq of the last event to remove; None for the whole session."""
     runs: tuple[int, ...]
-    """The runs whose spools go with them."""
+    """Runs whose spools are removed together with the events."""
     size: int
-    """Bytes, of the segment and those runs."""
+    """Bytes of the segment and of those runs."""
     written: float
-    """When it was written last: seconds since the epoch, the clock of the file system."""
+    """Time of the last write, in seconds since the epoch by the file system's clock."""
 
 
 def shares(
     first: Sequence[int], runs_at: Sequence[tuple[int, int | None]], runs: Iterable[int]
 ) -> list[tuple[int, ...]]:
-    """Which runs go with which segment.
+    """Assign each run to a segment.
 
-    `first` are the first seqs of the segments. `runs_at` says for each how many runs there had been at its head, and which
-    of them was still running there (that one goes with the segment in which it ended).
+    `first` are the first seqs of the segments. For each segment, `runs_at` gives the number of runs before its head,
+    and the run that was still running there. That run belongs to the segment in which it ended.
     """
     found: list[list[int]] = [[] for _ in first]
     for run in sorted(runs):
@@ -40,10 +43,11 @@ def shares(
 
 
 def expired(parts: Iterable[Part], *, now: float, days: float, limit: int, kept: int = 0) -> list[Part]:
-    """The parts to be removed, oldest first: those older than `days`, then as many as bring the whole under `limit` bytes.
+    """Return the parts to remove, oldest first: parts older than `days`, then as many as bring the total under `limit`
+    bytes.
 
-    `kept` are the bytes of what cannot be removed. 0 days or 0 bytes: no such limit. The parts of one session come in their
-    order, and an older one always goes before a younger one.
+    `kept` are the bytes that cannot be removed. 0 days or 0 bytes means no such limit. The parts of one session come in
+    their order, and an older part always goes before a younger one.
     """
     left = sorted(parts, key=lambda part: part.written)  # stable: the parts of a session stay in order
     total = kept + sum(part.size for part in left)

@@ -1,6 +1,6 @@
-"""Large payloads leave their event for a blob: the field keeps its head, and `blob` names the whole. Pure.
+"""Spill of large payloads: the event keeps the head of the field, and `blob` names the whole payload. Pure.
 
-Names are made from the place in the spool, so that a second decoding of the same line names the same blob.
+Names come from the place in the spool, so that decoding the same line again names the same blob.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _Updates = dict[str, Any]
 
 
 class Blob(NamedTuple):
-    """A payload to be written before its event."""
+    """Payload that is written before its event."""
 
     name: str
     data: bytes | LongText
 
 
 def raw_name(run: int, spool: str, line: Line) -> str:
-    """The name of a raw line: it stays in the spool and nothing is copied."""
+    """Return the name of a raw line. The line stays in the spool, without a copy."""
     return f"raw-{run}-{spool}-{line.start}-{line.end}"
 
 
 def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: int) -> tuple[EventBase, list[Blob]]:
-    """The event with its payloads over `limit` characters cut to their heads, and the blobs that hold them whole."""
+    """Return the event with payloads over `limit` characters cut to their heads, and the blobs with the whole payloads."""
     if type(event) is Unparsed:
         return event.model_copy(update={"blob": raw_name(run, spool, line)}), []
-    if not event.payload or line.end - line.start <= limit:  # no payload can be longer than the line it came in
+    if not event.payload or line.end - line.start <= limit:  # no payload can be longer than its line
         return event, []
     spilling = _Spilling(limit, line.cuts or NO_CUTS)
     for name in event.payload:
@@ -43,7 +43,10 @@ def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: 
 
 
 class _Spilling:
-    """One event's. `cuts` is what was cut out of its line before it was decoded: it counts, and is in the blobs."""
+    """Spill of one event.
+
+    `cuts` are the parts that were cut out of its line before decoding: they count and go to the blobs.
+    """
 
     def __init__(self, limit: int, cuts: Cuts) -> None:
         self._limit = limit
@@ -52,6 +55,7 @@ class _Spilling:
         self.blobs: list[Blob] = []
 
     def field(self, value: Any, name: str, blob: str) -> None:
+        """Spill one field if its value is over the limit."""
         if isinstance(value, str) and self._cuts.length(value) > self._limit:
             self.updates |= {name: value[:_HEAD], "blob": blob}
             if name == "content":
@@ -91,8 +95,10 @@ def _json(value: dict[str, Any]) -> str:
 
 
 def is_over(value: Any, limit: int, cuts: Cuts = NO_CUTS) -> bool:
-    """Does a JSON value take more than about so many characters? Copies no text, does not mind how deep the value is nested, and
-    looks no further than it has to."""
+    """Tell whether a JSON value takes more than about `limit` characters.
+
+    The count copies no text, works at any depth of nesting, and stops as soon as the result is certain.
+    """
     size, todo = 0, [value]
     while todo and size <= limit:
         item = todo.pop()

@@ -1,4 +1,4 @@
-"""What is known of a lock that a CLI may leave behind."""
+"""Description of a lock that a CLI may leave behind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["StaleLock"]
 
 
 class StaleLock(Struct, frozen=True):
-    """A lock that a CLI may leave behind at its end, and that its next start would wait for: an empty directory.
+    """Lock that a CLI may leave behind at its end and that its next start would wait for: an empty directory.
 
-    It lies at `path` under the value of the first variable of `homes` that the CLI has. Who may hold it is a living
-    process of the same user that runs `program` and has the same home.
+    The lock lies at `path` under the value of the first variable of `homes` that the CLI has. Its holder can only be a
+    living process of the same user that runs `program` and has the same home.
     """
 
     program: str

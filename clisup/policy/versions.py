@@ -1,4 +1,4 @@
-"""Version ranges as the configuration writes them: `>=2.1.197,<3`. Pure."""
+"""Version ranges as in the configuration: `>=2.1.197,<3`. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, trailing zeros cut, for comparing."""
+    """Return the leading numbers of a version, without trailing zeros, for comparing."""
     match = re.match(r"\d+(?:\.\d+)*", version.strip())
     parts = [int(part) for part in match.group().split(".")] if match else [0]
     while len(parts) > 1 and parts[-1] == 0:
@@ -31,8 +31,12 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def in_range(version: str, wanted: str) -> bool:
-    """Is `version` inside the range? An empty range takes all. Raises `ConfigurationError` for a range that is none."""
-    clauses = [_clause(part.strip(), wanted) for part in wanted.split(",") if part.strip()]  # all, before any is judged
+    """Tell whether `version` is inside the range.
+
+    An empty range takes all. Raises `ConfigurationError` for an invalid range.
+    """
+    # parse all clauses before any is judged
+    clauses = [_clause(part.strip(), wanted) for part in wanted.split(",") if part.strip()]
     return all(_OPERATORS[compare](version_key(version), version_key(bound)) for compare, bound in clauses)
 
 

@@ -1,8 +1,8 @@
-"""When a silent turn is ended: phases from events, deadlines from the clock that the caller brings. Pure.
+"""Watchdog rules: when a silent turn is ended. Phases come from events, the time comes from the caller. Pure.
 
-The phase says what silence means. Before the first frame it is a slow start, in the model phase a stalled stream, in the
-tool phase a long tool, after the last frame a process that does not leave, or background work that it announced. Each has
-a limit of its own; 0 means never. All times are monotonic seconds.
+The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
+stream, in the tool phase a long tool. After the last frame it is a process that does not exit, or background work that
+the process announced. Each phase has a limit of its own; 0 means never. All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ __all__ = [
 Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
 
 LATE_TICK_S = 1.0
-"""A tick that comes this much later than asked for means that the daemon was paused (SIGSTOP, suspend): silence seen across
-the pause is no evidence, so a new window is granted."""
+"""Delay of a tick, in seconds, that proves a pause of the daemon (SIGSTOP, suspend). Silence across the pause is no
+evidence, so the watchdog grants a new window."""
 
 _WARN_AT = 0.8
 
 
 class Timeouts(Struct, frozen=True):
-    """Seconds; 0 means never. `turn` bounds the whole turn, `int_grace` and `term_grace` are what SIGINT and SIGTERM are given.
+    """Limits in seconds; 0 means never.
 
-    `resting` is how long a live process waits for its next turn.
+    `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the time that a
+    live process waits for its next turn.
     """
 
     startup: float = 60
@@ -79,26 +80,26 @@ Life = Literal["bytes", "heartbeats", "evidence"]
 
 PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s and an `api_retry` for each retry. A
-    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) says that the CLI lives, not that its tool does.
-    # `evidence` is work seen in the process tree, a bounded number of times.
-    "startup": frozenset(),  # a process that only drips bytes must still start,
+    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) proves that the CLI lives, not that its
+    # tool does. `evidence` is work seen in the process tree, a bounded number of times.
+    "startup": frozenset(),  # a process that only drips bytes must still start
     "model": frozenset({"bytes", "heartbeats"}),
     "tool": frozenset({"bytes", "evidence"}),
     "approval": frozenset({"bytes", "heartbeats"}),
     "background": frozenset({"bytes", "heartbeats", "evidence"}),
-    "linger": frozenset(),  # and must still leave: these count from the phase's beginning
+    "linger": frozenset(),  # and must still exit: limits without life count from the beginning of the phase
     "resting": frozenset(),
     "blocked": frozenset(),
 }
-_HELD = ("model", "tool", "background")  # in which a CLI may be waiting for a tool of the session's client
-_NO_TURN = ("resting", "blocked")  # in which a turn's own time does not run
+_HELD = ("model", "tool", "background")  # phases in which a CLI may be waiting for a tool of the session's client
+_NO_TURN = ("resting", "blocked")  # phases in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
 class PhaseTracker(Struct):
-    """What a turn is doing, folded from its events. `background` is the decoder's word on what outlives the answer.
+    """Activity of a turn, folded from its events. `background` is the decoder's list of work that outlives the answer.
 
-    `repeats` is the failure of the request that the CLI has said it repeats, until the model answers.
+    `repeats` is the failure of the request that the CLI announced to repeat, until the model answers.
     """
 
     started: bool = False
@@ -109,12 +110,13 @@ class PhaseTracker(Struct):
     approvals: set[str] = field(default_factory=set)
     background: Collection[str] = ()
     answered: bool = False
-    """The model has ended its answer. One-shot claude says so and no more while its sub-agents work (2.1.330)."""
+    """True after the model has ended its answer. One-shot claude reports nothing more while its sub-agents work
+    (2.1.330)."""
     repeats: TurnError | None = None
 
     @property
     def phase(self) -> Phase:
-        """The phase; the first that fits wins."""
+        """Return the first phase that fits."""
         if self.blocked:
             return "blocked"
         if self.background and (self.finished or (self.answered and not self.approvals)):
@@ -146,33 +148,33 @@ class PhaseTracker(Struct):
             self.repeats = event.error
 
     def finish(self) -> None:
-        """The terminal frame came."""
+        """Record the terminal frame."""
         self.finished = True
         self.tools.clear()
         self.approvals.clear()
         self.repeats = None
 
     def rest(self) -> None:
-        """The terminal frame came, and the process stays for the next turn."""
+        """Record the terminal frame of a process that stays for the next turn."""
         self.finish()
         self.resting = True
 
     def wait(self) -> None:
-        """The terminal frame came, and the CLI has another one when its background work has reported."""
+        """Record a terminal frame that another one will follow, after the CLI's background work has reported."""
         self.finished = bool(self.background)
 
     def follow_up(self) -> None:
-        """The CLI went on after its terminal frame."""
+        """Record that the CLI went on after its terminal frame."""
         self.finished = self.resting = self.answered = False
 
 
 def only_heartbeats(events: Sequence[EventBase]) -> bool:
-    """Do these say no more than that a tool is still there?"""
+    """Tell whether these events show only that a tool still runs."""
     return bool(events) and all(type(event) is ToolProgress for event in events)
 
 
 class Verdict(NamedTuple):
-    """What to do now, and when to ask again (monotonic seconds; None: only after the next event)."""
+    """Action to take now, and the time of the next poll (monotonic seconds; None: only after the next event)."""
 
     action: Literal["wait", "warn", "fire"]
     phase: str
@@ -182,7 +184,7 @@ class Verdict(NamedTuple):
 
 
 class Watchdog:
-    """The timers of one turn. Feed it life and phases, and ask `poll` not before `next_at`."""
+    """Timers of one turn. Feed them signs of life and phases, and call `poll` not before `next_at`."""
 
     __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
 
@@ -195,38 +197,42 @@ class Watchdog:
 
     @property
     def held(self) -> bool:
-        """Is the CLI waiting for a tool that the session's client runs?"""
+        """Tell whether the CLI waits for a tool that the session's client runs."""
         return self._held
 
     def hold(self, *, held: bool, now: float) -> None:
-        """While `held`, silence is no evidence in the phases of `_HELD`: what is waited for has its own limit. Then a new window."""
+        """Start or stop a hold. While `held`, silence is no evidence in the phases of `_HELD`.
+
+        The tool that the CLI waits for has its own limit. A new window begins at the change.
+        """
         if held != self._held:
             self._held = held
             self.alive(now)
 
     @property
     def phase(self) -> Phase:
+        """Return the current phase."""
         return self._phase
 
     @property
     def last_life(self) -> float:
-        """When the last sign of life came."""
+        """Return the time of the last sign of life."""
         return self._life
 
     def renew(self, timeouts: Timeouts) -> None:
-        """Other limits, from now on; what has passed counts."""
+        """Set new limits from now on. The time that has passed still counts."""
         self._timeouts = timeouts
         self._warned = self._turn_warned = False
 
     def alive(self, now: float) -> None:
-        """A sign of life."""
+        """Record a sign of life."""
         self._life = now
         self._warned = False
 
     def enter(self, phase: Phase, now: float) -> None:
-        """The phase is now `phase`; a change of phase is a sign of life and opens a new window.
+        """Enter a phase. A change of phase is a sign of life and opens a new window.
 
-        The time that the turn was blocked does not count for the turn's own limit either.
+        The time in the phase `blocked` does not count for the turn's own limit either.
         """
         if phase != self._phase:
             if self._phase == "blocked":
@@ -235,13 +241,16 @@ class Watchdog:
             self.alive(now)
 
     def credit(self, now: float, pause_s: float) -> None:
-        """The daemon was away for `pause_s` until `now`: silence measured across the pause is void, a new window opens."""
+        """Record that the daemon was paused for `pause_s` until `now`.
+
+        Silence across the pause is void, and a new window opens.
+        """
         self._entered = self._life = now
         self._turn_start += pause_s
         self._warned = False
 
     def poll(self, now: float) -> Verdict:
-        """What to do at `now`. A deadline that has just been reached fires; 80 % of it warns once, for each timer."""
+        """Return the action at `now`. A reached deadline fires; 80 % of it warns once, for each timer."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
         if not armed:
             return Verdict("wait", self._phase, 0, now - self._life, None)
@@ -257,7 +266,7 @@ class Watchdog:
         return Verdict(action, phase, limit, now - since, next_at)
 
     def _warns(self, timer: str) -> bool:
-        """Is a warning due that was not given yet? It is given now, then."""
+        """Tell whether an unsent warning is due, and mark it as sent."""
         if timer == "turn":
             given, self._turn_warned = self._turn_warned, True
             return not given
@@ -273,13 +282,14 @@ class Watchdog:
         return warning if now < warning and phase not in _FROM_ENTRY else since + limit
 
     def timers(self, now: float) -> list[dict[str, float | str | None]]:
-        """Every armed timer: phase, limit, seconds until it fires and until it warns; for status and `session/get`."""
+        """Return every armed timer: phase, limit, seconds until it fires and until it warns; for status and
+        `session/get`."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
         return [self._described(phase, since, limit, now) for phase, since, limit in armed]
 
     @staticmethod
     def _described(phase: str, since: float, limit: float, now: float) -> dict[str, float | str | None]:
-        """`warns_in_s` is null where no warning comes, or where it has come."""
+        """Return one timer as a table. `warns_in_s` is null if no warning comes or the warning has passed."""
         warns = since + limit * _WARN_AT - now
         warning = round(warns, 3) if warns > 0 and phase not in _FROM_ENTRY else None
         return {"phase": phase, "limit_s": limit, "fires_in_s": round(since + limit - now, 3), "warns_in_s": warning}

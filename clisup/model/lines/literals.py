@@ -1,4 +1,4 @@
-"""The string literals of a JSON line, each with its place and its path. Broken lines are read as well. Pure.
+"""String literals of a JSON line, each with its place and its path. Broken lines are read as well. Pure.
 
 Only literals are ever rewritten, so numbers, the order of keys and all else in a line stay byte for byte as they were.
 """
@@ -17,12 +17,15 @@ Path = tuple[str, ...]
 _TOKEN = re.compile(r'"(?P<body>[^"\\]*(?:\\.[^"\\]*)*)(?P<close>"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(r"\s*:")
 _ITEM = "[]"
-_DEEPEST = 16  # levels that a path names, from below: a line may be nested a million deep
+_DEEPEST = 16  # levels that a path names, from the lowest up: a line may be nested a million deep
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Literal(NamedTuple):
-    """`start` and `end` are its place in the line, quotes included. `path` names the keys above a value; None for a key."""
+    """String literal.
+
+    `start` and `end` are its place in the line, quotes included. `path` names the keys above a value; None for a key.
+    """
 
     start: int
     end: int
@@ -32,19 +35,23 @@ class Literal(NamedTuple):
     spoilt: bool = False
 
     def holding(self, text: str) -> str:
-        """The literal with another text: what takes its place in the line."""
+        """Return the literal with another text, as its replacement in the line."""
         body = text
         if not self.spoilt:
-            # Bytes that were no UTF-8 (surrogateescape) stay what they were, where no other half of a pair stands with them.
+            # Bytes that were no UTF-8 (surrogateescape) keep their values, unless halves of other surrogate pairs are
+            # in the text.
             halves = any(not "\udc80" <= char <= "\udcff" for char in _SURROGATE.findall(text))
             body = json.dumps(text, ensure_ascii=halves)[1:-1]
         return f'"{body}"' if self.whole else f'"{body}'
 
 
 def literals(line: str) -> list[Literal]:
-    """All of them, in order. One whose escapes are wrong is `spoilt` and given as it stands; a cut one is not `whole`."""
+    """Return all literals, in order.
+
+    A literal with wrong escapes is `spoilt` and unchanged; a cut one is not `whole`.
+    """
     found: list[Literal] = []
-    levels: list[str] = []  # the key, or `[]`, of each level that is open
+    levels: list[str] = []  # the key, or `[]`, of each open level
     for match in _TOKEN.finditer(line):
         token = match[0]
         if token in "{[":
@@ -71,7 +78,7 @@ def _decoded(body: str) -> tuple[str, bool]:
 
 
 def is_json(line: str | bytes) -> bool:
-    """Is the line one whole JSON value?"""
+    """Tell whether the line is one whole JSON value."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):

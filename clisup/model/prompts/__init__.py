@@ -1,1 +1,1 @@
-"""What a client gives with a session or a prompt: content, history, tools, schemas, sampling. Pure."""
+"""Input of a client with a session or a prompt: content, history, tools, schemas, sampling. Pure."""

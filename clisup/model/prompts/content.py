@@ -1,4 +1,4 @@
-"""What a prompt may hold besides text: images, in the order in which the model is to see them. Pure."""
+"""Content of a prompt besides text: images, in the order in which the model sees them. Pure."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ _SUFFIXES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image: its media type and its bytes in base64, as `image_of` has checked them."""
+    """Image: its media type and its bytes in base64, as `image_of` has checked them."""
 
     media_type: str
     data: str
 
     @property
     def raw(self) -> bytes:
-        """The file's bytes."""
+        """Return the file's bytes."""
         return base64.b64decode(self.data)
 
     @property
     def url(self) -> str:
-        """The image as a `data:` URL."""
+        """Return the image as a `data:` URL."""
         return f"data:{self.media_type};base64,{self.data}"
 
     def file_name(self, number: int) -> str:
-        """What a file of it is called: `image-1.png`."""
+        """Return the name of the image's file: `image-1.png`."""
         return f"image-{number}.{_SUFFIXES.get(self.media_type, 'bin')}"
 
 
 Content = tuple[str | Image, ...]
-"""A prompt's texts and images in order. Empty where the prompt is one text and no more."""
+"""Texts and images of a prompt, in order. Empty for a prompt of one text only."""
 
 
 def media_type_of(data: bytes) -> MediaType | None:
-    """The media type by the first bytes; None for what is no image of a kind that backends take."""
+    """Return the media type by the first bytes, or None for data that is no image of a kind that backends take."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
 
 
 def image_of(media_type: str, data: str) -> tuple[Image, int]:
-    """A checked image and the size of its file. Raises `ValueError` that says what is wrong, without the data."""
+    """Return a checked image and the size of its file. Raises `ValueError` with the reason, without the data."""
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -87,12 +87,15 @@ def image_of(media_type: str, data: str) -> tuple[Image, int]:
 
 
 def text_of(content: Iterable[str | Image]) -> str:
-    """The texts alone, as one."""
+    """Return the texts alone, joined."""
     return "\n".join(part for part in content if isinstance(part, str))
 
 
 def stored(content: Content, cached: Collection[int] = ()) -> list[dict[str, Any]]:
-    """As JSON, for the prompt's file. `cached` are the parts that end what an API is to cache."""
+    """Return the content as JSON, for the prompt's file.
+
+    `cached` are the parts that end a section for the API's cache.
+    """
     blocks: list[dict[str, Any]] = [
         {"type": "text", "text": part}
         if isinstance(part, str)
@@ -105,13 +108,16 @@ def stored(content: Content, cached: Collection[int] = ()) -> list[dict[str, Any
 
 
 def cached_parts(blocks: Sequence[Mapping[str, Any]] | None) -> tuple[int, ...]:
-    """Return which parts of `content_of` end a part that an API is to cache."""
+    """Return the indexes in `content_of` of the parts that end a section for the API's cache."""
     kept = [block for block in blocks or () if block["type"] == "image" or str(block["text"]).strip()]
     return tuple(index for index, block in enumerate(kept) if block.get("cache"))
 
 
 def content_of(blocks: Sequence[Mapping[str, Any]] | None) -> Content:
-    """What `stored` has made. Blocks without words are left out: a model's API refuses them beside an image."""
+    """Return the content that `stored` has written.
+
+    Blank texts are left out: a model's API refuses them beside an image.
+    """
     parts = (
         Image(str(block["media_type"]), str(block["data"])) if block["type"] == "image" else str(block["text"])
         for block in blocks or ()

@@ -1,10 +1,11 @@
-"""What was said before a session began, as a client tells it: messages of blocks, in the field names of `clisup.llm.messages`.
+"""History before a session began, as a client sends it: messages of blocks, in the field names of
+`clisup.llm.messages`.
 
-A history is one that a model's API could have been given: who calls a tool has its answer in the next message. So what comes to
-the model is what the client wrote, and no CLI has to leave out a part of it by rules of its own.
+A history must be valid for a model's API: the next message holds the result of each tool call. So the model gets what
+the client wrote, and no CLI has to leave out a part of it by rules of its own.
 """
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -38,7 +39,7 @@ class _Part(BaseModel):
 
 
 class HistoryText(_Part):
-    """Plain text. What is blank is left out: an API takes none.
+    """Plain text. Blank text is left out, because an API takes none.
 
     `cache` marks the end of a part that an API backend asks its API to cache. A CLI sets its own marks.
     """
@@ -49,7 +50,7 @@ class HistoryText(_Part):
 
 
 class HistoryThinking(_Part):
-    """What the model thought. Only with its maker's `signature` may it be sent again: without one it is left out."""
+    """Thinking of the model. It is left out without its maker's `signature`, because no API takes it then."""
 
     type: Literal["thinking"]
     text: str
@@ -57,7 +58,7 @@ class HistoryThinking(_Part):
 
 
 class HistoryImage(_Part):
-    """An image; `data` is base64."""
+    """Image; `data` is base64."""
 
     type: Literal["image"]
     media_type: MediaType
@@ -71,12 +72,12 @@ class HistoryImage(_Part):
 
     @property
     def size(self) -> int:
-        """Of the file, in bytes, from the length of its base64."""
+        """Return the size of the file in bytes, from the length of its base64."""
         return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
 
 class HistoryToolUse(_Part):
-    """The model called a tool."""
+    """Tool call of the model."""
 
     type: Literal["tool_use"]
     id: Annotated[str, Field(min_length=1, max_length=256)]
@@ -93,7 +94,7 @@ def _text_or_blocks(said: Any) -> str:
 
 
 class HistoryToolResult(_Part):
-    """What the tool answered."""
+    """Answer of a tool."""
 
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
@@ -110,7 +111,7 @@ HistoryBlock = Annotated[
 
 
 class HistoryMessage(_Part):
-    """One message: a text, or blocks in their order."""
+    """Message: a text, or blocks in their order."""
 
     role: Literal["user", "assistant"]
     content: Annotated[
@@ -119,19 +120,22 @@ class HistoryMessage(_Part):
 
     @property
     def images(self) -> Iterator[HistoryImage]:
-        """Its images, those in results of tools too."""
+        """Yield the images of the message, also those in results of tools."""
         for block in blocks_of(self):
             inner = block.content if isinstance(block, HistoryToolResult) else [block]
             yield from (part for part in inner if isinstance(part, HistoryImage))
 
 
 def blocks_of(message: HistoryMessage) -> Sequence[HistoryBlock]:
-    """Its blocks; a text is one."""
+    """Return the blocks of a message. A text is one block."""
     return [HistoryText(type="text", text=message.content)] if isinstance(message.content, str) else message.content
 
 
 def check_history(history: list[HistoryMessage]) -> list[HistoryMessage]:
-    """The history as it is. Raises `ValueError` that names the message, where it is none that a model's API could have been given."""
+    """Return the history unchanged.
+
+    Raises `ValueError` with the number of the message if no model's API would take it.
+    """
     if not history:
         return history
     if history[0].role != "user" or history[-1].role != "assistant":
@@ -162,7 +166,10 @@ def open_calls(history: Sequence[HistoryMessage]) -> list[str]:
 
 
 def sendable(history: Sequence[HistoryMessage]) -> Iterator[tuple[str, str | Sequence[HistoryBlock]]]:
-    """Roles and contents without what no API takes again: blank texts, thinking without its signature, and messages of no more."""
+    """Yield roles and contents without the parts that no API takes again.
+
+    Left out are blank texts, thinking without its signature, and messages that hold nothing else.
+    """
     for message in history:
         if not _is_void(message):
             kept = (
@@ -172,14 +179,17 @@ def sendable(history: Sequence[HistoryMessage]) -> Iterator[tuple[str, str | Seq
 
 
 def is_blank(block: HistoryBlock) -> bool:
-    """Can it not be sent again?"""
+    """Tell whether the block cannot be sent again."""
     if isinstance(block, HistoryText):
         return not block.text.strip()
     return isinstance(block, HistoryThinking) and not block.signature
 
 
 def _is_void(message: HistoryMessage) -> bool:
-    """Thinking alone is no message: whoever leaves thinking out has nothing left."""
+    """Tell whether a message holds nothing to send.
+
+    Thinking alone is no message: a CLI that drops thinking has nothing left.
+    """
     return all(is_blank(block) or isinstance(block, HistoryThinking) for block in blocks_of(message))
 
 
@@ -196,8 +206,8 @@ def _check_roles(number: int, role: str, blocks: Sequence[HistoryBlock]) -> None
 
 
 def _check_answers(number: int, asked: dict[str, None], answered: list[str]) -> None:
-    """Each call of the message before has its one answer in this one, and nothing else is answered."""
-    given: set[str] = set()  # a message may hold a hundred thousand, and all clients wait while it is looked through
+    """Raise unless this message answers each call of the message before it once, and nothing else."""
+    given: set[str] = set()  # a message may hold a hundred thousand, and all clients wait during this check
     loose: list[str] = []
     for id_ in answered:
         (given.add if id_ in asked and id_ not in given else loose.append)(id_)

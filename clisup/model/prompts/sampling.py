@@ -1,6 +1,6 @@
-"""How a model chooses its words: the `sampling` of `session/prompt`. Pure."""
+"""Sampling of a model's words: the `sampling` of `session/prompt`. Pure."""
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from typing import Annotated
 

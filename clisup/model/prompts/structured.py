@@ -1,6 +1,9 @@
-"""Answers that are to be a JSON value by a schema: what a client may ask for, and how an answer in text is read. Pure."""
+"""Answers as a JSON value by a schema: the schema that a client may ask for, and the reader of an answer in text.
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+Pure.
+"""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 import json
 from collections.abc import Mapping
@@ -10,16 +13,16 @@ from pydantic import AfterValidator
 
 __all__ = ["MAX_SCHEMA_BYTES", "OutputSchema", "object_in", "schema_text"]
 
-MAX_SCHEMA_BYTES = 96 * 1024  # as `schema_text` has it: one word of a command line holds 128 KiB
+MAX_SCHEMA_BYTES = 96 * 1024  # as `schema_text` writes it: one word of a command line holds 128 KiB
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """The schema as compact JSON of ASCII alone."""
+    """Return the schema as compact JSON of ASCII alone."""
     return json.dumps(schema, separators=(",", ":"))
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that an answer is, whole; None where it is anything else."""
+    """Return the JSON object that is the whole answer, or None for any other answer."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

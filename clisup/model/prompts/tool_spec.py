@@ -1,4 +1,4 @@
-"""What is said of a tool that the session's client runs for the model: the `tools` of `session/new`. Pure."""
+"""Definition of a tool that the session's client runs for the model: the `tools` of `session/new`. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 __all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolSpec", "Tools"]
 
 BRIDGE_SERVER = "clisup"
-"""The name of our MCP server: to claude a tool of ours is `mcp__clisup__<name>`."""
+"""Name of clisup's MCP server: claude calls a client's tool `mcp__clisup__<name>`."""
 
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 1024 * 1024
 
 
 class ToolSpec(BaseModel):
-    """One tool. `timeout_s` is how long a call of it may take; None: `daemon.tool_timeout_s`. `wait_s` is how long a call waits while
-    no client serves the session; None: `daemon.tool_wait_s`.
+    """Tool of a client. `timeout_s` is the longest duration of a call; None: `daemon.tool_timeout_s`.
+
+    `wait_s` is the time that a call waits while no client serves the session; None: `daemon.tool_wait_s`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
@@ -48,4 +49,4 @@ def _checked(tools: list[ToolSpec]) -> list[ToolSpec]:
 
 
 Tools = Annotated[list[ToolSpec], Field(min_length=1, max_length=MAX_TOOLS), AfterValidator(_checked)]
-"""What `session/new` takes: names of their own, and at most `MAX_TOOLS_BYTES` of JSON together."""
+"""Tools of `session/new`: distinct names, and at most `MAX_TOOLS_BYTES` of JSON together."""

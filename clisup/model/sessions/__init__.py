@@ -1,1 +1,1 @@
-"""What a session's journal says, folded: queue, turns, totals, budget. Pure."""
+"""Folds of a session's journal: queue, turns, totals, budget. Pure."""

@@ -1,10 +1,9 @@
-"""What a running turn has used so far, by model, from the events that tell it. Pure.
+"""Usage of a running turn so far, by model, from the events that report it. Pure.
 
-Of turns that are over only the sums count, which the ledger folds from their ends: so at a start these events, of which there
-are two for each message, are read of the running turn alone.
-
-A message says its model when it begins and its usage at its end (claude); others tell the usage of each model call by itself
-(codex), and then it was the session's model.
+For finished turns only the sums count, and the ledger folds them from the turns' ends. There are two of these events
+for each message, so a start reads them only for the running turn. A message names its model when it begins and its
+usage at its end (claude). Other CLIs report the usage of each model call separately (codex), and it counts for the
+session's model.
 """
 
 from __future__ import annotations
@@ -18,26 +17,29 @@ from clisup.model.usage import COUNTS, Usage
 __all__ = ["MODELS_A_TURN", "SPENDING", "Spending"]
 
 SPENDING = frozenset({"message_start", "message_stop", "usage"})
-"""The events that tell it."""
+"""Types of events that report usage."""
 
 MODELS_A_TURN = 64
-"""Whose usage is kept apart; that of further ones is of an unknown model."""
+"""Limit of models with separate usage. The usage of further models counts for an unknown model."""
 
 
 class Spending(Struct):
-    """Of one turn. `spent` is usage by model (empty: not known which); `speaking` the model of each open message, by its parent."""
+    """Spending of one turn.
+
+    `spent` is usage by model (empty: unknown); `speaking` the model of each open message, by its parent.
+    """
 
     spent: dict[str, dict[str, int]] = field(default_factory=dict)
     speaking: dict[str, str] = field(default_factory=dict)
 
     @property
     def by_model(self) -> dict[str, Usage]:
-        """The usage of each model. What no call has told stays unknown."""
+        """Return the usage of each model. A count that no call has reported stays unknown."""
         return {model: Usage(**counts, source="reported") for model, counts in self.spent.items()}
 
     @property
     def usage(self) -> Usage:
-        """That of all models together."""
+        """Return the usage of all models together."""
         return sum(self.by_model.values(), Usage())
 
     def see(self, event: dict[str, Any], model: str | None) -> None:

@@ -14,7 +14,7 @@ _OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
 
 
 def totals_of(ledgers: Iterable[Ledger]) -> dict[str, Any]:
-    """`{turns, watchdog_fired, tokens, cost_usd}`; the cost is null where no turn told one."""
+    """Return `{turns, watchdog_fired, tokens, cost_usd}`; the cost is null if no turn reported one."""
     known = list(ledgers)
     costs = [ledger.cost_usd for ledger in known if ledger.cost_usd is not None]
     return {

@@ -1,4 +1,4 @@
-"""What a session's journal says of one turn, for a recording of it. Pure."""
+"""Facts about one turn from a session's journal, for a recording of it. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["TurnBook", "TurnFacts"]
 
 @dataclass(slots=True)
 class TurnFacts:
-    """One turn on its last run. `begin` and `end` are where its part of the spools lies; without `end`, up to their ends.
+    """Facts about one turn on its last run.
 
-    `marks` are the places in stdout that events came from, with the time at which they were journaled; `cost_total_usd` and
-    `usage_total` are the CLI's running totals before the turn.
+    `begin` and `end` bound its part of the spools; without `end` it goes up to their ends. `marks` are the places in
+    stdout of the turn's events, with their times in the journal. `cost_total_usd` and `usage_total` are the CLI's
+    running totals before the turn.
     """
 
     id: str
@@ -40,7 +41,7 @@ class TurnFacts:
 
     @property
     def timing(self) -> list[tuple[int, float]]:
-        """Pairs (offset in the turn's stdout, seconds since its beginning): the last offset of each moment."""
+        """Return pairs (offset in the turn's stdout, seconds since its beginning): the last offset of each moment."""
         pairs: list[tuple[int, float]] = []
         for end, ts in self.marks:
             at = (end - self.begin["out"], seconds_between(self.began, ts))
@@ -51,13 +52,13 @@ class TurnFacts:
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """Of two times of the journal, in seconds; a wall clock that was set back gives 0."""
+    """Return the seconds between two times of the journal. A wall clock that was set back gives 0."""
     gone = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
     return max(0.0, round(gone.total_seconds(), 6))
 
 
 class TurnBook:
-    """Folds a journal, and keeps the facts of one turn: the `wanted` one, else the last that ran and has ended."""
+    """Fold of a journal that keeps the facts of one turn: the `wanted` one, else the last that ran and has ended."""
 
     def __init__(self, wanted: str | None = None) -> None:
         self._wanted = wanted
@@ -97,7 +98,7 @@ class TurnBook:
 
     def _note(self, turn: TurnFacts, event: dict[str, Any], record: Record) -> None:
         memo, src = record.memo or {}, record.src
-        if "run" in memo:  # another run took the place of one that did nothing
+        if "run" in memo:  # another run replaced a run that did nothing
             turn.run, turn.began, turn.begin = memo["run"], event["ts"], dict(memo["begin"])
             turn.marks.clear()
         if "ending" in memo:

@@ -1,4 +1,7 @@
-"""What a journal says of each turn that a CLI's own transcript can be compared with: by it a fork finds where to cut. Pure."""
+"""Traces of turns in a journal, for comparison with a CLI's own transcript: a fork uses them to find where to cut.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from msgspec import Struct, field
 __all__ = ["WATCHED", "RunMark", "TurnTrace", "TurnTraces"]
 
 WATCHED = frozenset({"turn_started", "message", "turn_completed"})
-"""The event types that `TurnTraces` reads."""
+"""Event types that `TurnTraces` reads."""
 
 
 class RunMark(NamedTuple):
-    """What the intent of a run knows: the turn that it was started for, and the transcript's size before it."""
+    """Mark of a run from its intent: the turn that the run was started for, and the transcript's size before it."""
 
     run: int
     turn_id: str
@@ -22,10 +25,10 @@ class RunMark(NamedTuple):
 
 
 class TurnTrace(Struct):
-    """One turn that was started. `message_ids` are those of the main conversation, in order, as the CLI told them.
+    """Trace of a started turn. `message_ids` are those of the main conversation, in order, as the CLI reported them.
 
-    `prompt_bytes` and `prompt_preview` (redacted, cut) are of the prompt as the client sent it. What the turn's run wrote stands
-    in the transcript from the byte `at` on and before the byte `until`; None where nobody knows.
+    `prompt_bytes` and `prompt_preview` (redacted, cut) are of the prompt as the client sent it. The output of the
+    turn's run stands in the transcript from the byte `at` on and before the byte `until`; None if unknown.
     """
 
     turn_id: str
@@ -39,7 +42,7 @@ class TurnTrace(Struct):
 
 
 class TurnTraces:
-    """Folds a journal's events into traces, in the order in which the turns were started."""
+    """Fold of a journal's events into traces, in the order of the turns' starts."""
 
     def __init__(self) -> None:
         self._turns: dict[str, TurnTrace] = {}
@@ -58,7 +61,10 @@ class TurnTraces:
             turn.message_ids.append(str(event["message_id"]))
 
     def located(self, marks: Sequence[RunMark]) -> list[TurnTrace]:
-        """The traces with their places in the transcript. A turn may have had more runs than its `turn_started` names."""
+        """Return the traces with their places in the transcript.
+
+        A turn may have had more runs than its `turn_started` names.
+        """
         turns = list(self._turns.values())
         for turn in turns:
             own = [mark for mark in marks if mark.turn_id == turn.turn_id or mark.run == turn.run]

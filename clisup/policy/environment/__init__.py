@@ -1,1 +1,1 @@
-"""The environment of a CLI, built from empty by lists with reasons. Pure."""
+"""Environment of a CLI, built from empty by lists with reasons. Pure."""

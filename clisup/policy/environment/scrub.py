@@ -1,14 +1,14 @@
-"""The environment of a CLI: built from empty, by lists whose every line carries its reason.
+"""Environment of a CLI: built from empty, by lists that give a reason on every line.
 
-An inherited variable passes because a line names it, never because no line forbids it. Three kinds of list decide:
-`allow` (inherited), `scrub` (only set on purpose, by name) and `deny` (never, from no source). The first that matches wins:
+An inherited variable passes only if a line names it. Three kinds of list decide: `allow` (inherited), `scrub` (only set
+on purpose, by name) and `deny` (never, from no source). The first match wins, in this order:
 
     deny, scrub by exact name, allow by exact name, scrub by pattern, allow by pattern, else dropped as "unlisted"
 
-so a pattern such as `CLAUDE_*` can be scrubbed while one harmless name of it is allowed, and never the other way round.
-Deny and scrub compare without regard to case (`ld_preload` is no way around `LD_*`); allow compares exactly.
+So a list can scrub a pattern such as `CLAUDE_*` and allow one harmless name of it, but never the other way round. Deny
+and scrub ignore case, so that `ld_preload` cannot bypass `LD_*`. Allow compares case exactly.
 
-Pure: the caller hands in the daemon's environment and the rules. No value ever reaches an error, a repr or a report.
+Pure: the caller passes the daemon's environment and the rules. No value ever reaches an error, a repr or a report.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ Named = tuple[tuple[str, str], ...]
 
 MAX_NAME = 256
 MAX_ENTRY_BYTES = 131_072  # Linux MAX_ARG_STRLEN: execve refuses a longer "NAME=value\0" with E2BIG
-MAX_TOTAL_BYTES = 1_048_576  # half of what execve takes for argv and environment together under the usual 8 MiB stack
+# half of the space that execve has for argv and environment together under the usual 8 MiB stack
+MAX_TOTAL_BYTES = 1_048_576
 MARKER_PREFIX = "CLISUP_"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 MIN_PREFIX = 3
-_SET = ("backend", "env", "request", "marker")  # where a value that was set on purpose came from, weakest first
+_SET = ("backend", "env", "request", "marker")  # sources of a value that was set on purpose, weakest first
 
 
 class Secret(Protocol):
-    """A value without a string form; pydantic's `SecretStr` is one."""
+    """Value without a string form, such as pydantic's `SecretStr`."""
 
     def get_secret_value(self) -> str:
-        """The value itself."""
+        """Return the value itself."""
 
 
 class Rule(Struct, frozen=True):
-    """One line of a list. `pattern` is a name, or a prefix that ends in `*`; `line` is its place in the file."""
+    """Line of a list. `pattern` is a name, or a prefix that ends in `*`; `line` is the line number in the file."""
 
     pattern: str
     kind: RuleKind
@@ -69,12 +70,12 @@ class Rule(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The stable name that reports and errors use, e.g. `claude.scrub:ANTHROPIC_*`."""
+        """Return the stable name that reports and errors use, e.g. `claude.scrub:ANTHROPIC_*`."""
         return f"{self.list_name}.{self.kind}:{self.pattern}"
 
 
 class Pair(Struct, frozen=True):
-    """An endpoint and the credentials that it receives: one never reaches a CLI where the other was held back."""
+    """Endpoint and the credentials that it receives. A CLI never gets one of them if the other was held back."""
 
     endpoint: str
     credentials: tuple[str, ...]
@@ -85,25 +86,25 @@ class Pair(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """As `Rule.id`, e.g. `claude.pair:ANTHROPIC_BASE_URL`."""
+        """Return the stable name, as `Rule.id`, e.g. `claude.pair:ANTHROPIC_BASE_URL`."""
         return f"{self.list_name}.pair:{self.endpoint}"
 
 
 class Stamp(Struct, frozen=True):
-    """What a list was checked against last, and when: `# checked: claude 2.1.329, 2026-11-20`."""
+    """Source and date of the last check of a list: `# checked: claude 2.1.329, 2026-11-20`."""
 
     list_name: str
     source: str
     date: str
 
     def version_of(self, name: str) -> str | None:
-        """The version of the CLI `name` that the source is; None where it is another source."""
+        """Return the version of the CLI `name` in the source, or None for another source."""
         found, _, version = self.source.rpartition(" ")
         return version if found == name and version[:1].isdigit() else None
 
 
 class ScrubList(Struct, frozen=True):
-    """One parsed file. `includes` are the lists of the same kind that the loader has to put before it."""
+    """Parsed file of a list. `includes` are the lists of the same kind that the loader has to put before this list."""
 
     rules: tuple[Rule, ...]
     pairs: tuple[Pair, ...] = ()
@@ -112,10 +113,10 @@ class ScrubList(Struct, frozen=True):
 
 
 class EnvReport(Struct, frozen=True):
-    """What happened to each variable: sorted `(name, rule id)` pairs, never a value.
+    """Report on each variable: sorted `(name, rule id)` pairs, never a value.
 
-    `kept` and `dropped` are about the daemon's own variables, `set` about what was put in on purpose. A name can be in
-    `dropped` and `set` at once: the daemon's value was held back and another one given.
+    `kept` and `dropped` list the daemon's own variables, `set` lists the variables that were set on purpose. A name can
+    be in `dropped` and `set` at once: the daemon's value was held back and another value was set.
     """
 
     kept: Named
@@ -124,7 +125,8 @@ class EnvReport(Struct, frozen=True):
 
 
 ADAPTERS = ("backend", "marker")
-"""Rules of names that the adapter or clisup itself sets, perhaps to nothing: no key and no endpoint of anybody's."""
+"""Rules of names that the adapter or clisup itself sets, perhaps to nothing. These names are no key and no endpoint of
+a user."""
 
 
 def held_back(report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | None) -> list[str]:
@@ -140,7 +142,10 @@ def held_back(report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | 
 
 
 class _Index:
-    """Rules of one kind by name: a dict for exact names, a lookup for each length of prefix with that initial. Later rules win."""
+    """Index of the rules of one kind by name. Later rules win.
+
+    Exact names are in a dict. Prefixes are found by their initial and their length.
+    """
 
     __slots__ = ("exact", "lengths", "prefixes")
 
@@ -160,7 +165,7 @@ class _Index:
                 lengths.append(len(prefix))
 
     def by_pattern(self, name: str) -> Rule | None:
-        """The longest prefix that fits."""
+        """Return the rule of the longest matching prefix."""
         for length in self.lengths.get(name[:1], ()):
             rule = self.prefixes.get(name[:length])
             if rule is not None:
@@ -170,7 +175,7 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules for one backend kind: `common` first, the kind's own after it."""
+    """Rules for one backend kind: the `common` rules first, then the rules of the kind."""
 
     rules: tuple[Rule, ...]
     pairs: tuple[Pair, ...] = ()
@@ -185,12 +190,12 @@ class RuleSet:
             object.__setattr__(self, f"_{kind}", index)
 
     def denied(self, name: str) -> Rule | None:
-        """The rule that keeps this name out of every child whatever its source, or None."""
+        """Return the rule that keeps this name out of every child, whatever its source, or None."""
         folded = name.upper()
         return self._deny.exact.get(folded) or self._deny.by_pattern(folded)
 
     def verdict(self, name: str) -> Rule | None:
-        """The rule that decides about an inherited variable of this name; None where no list names it."""
+        """Return the rule that decides about an inherited variable of this name. Return None if no list names it."""
         folded = name.upper()
         return (
             self._deny.exact.get(folded)
@@ -202,7 +207,7 @@ class RuleSet:
         )
 
     def held_back_by(self, pattern: str) -> list[Rule]:
-        """The scrub and deny rules that name at least one variable which the prefix pattern would match too."""
+        """Return the scrub and deny rules that share at least one variable name with the prefix pattern."""
         prefix = pattern.rstrip("*").upper()
         return [rule for rule in self.rules if rule.kind != "allow" and _overlap(prefix, rule.pattern.upper())]
 
@@ -210,10 +215,10 @@ class RuleSet:
 def check_configuration(
     rules: RuleSet, *, pass_env: Sequence[str], env_names: Iterable[str], request_env: Iterable[str]
 ) -> None:
-    """Refuse a backend's `pass_env`, `env` or `request_env` that the lists rule out. To be called at start.
+    """Refuse a backend's `pass_env`, `env` or `request_env` that the lists rule out. The daemon calls this at start.
 
-    Raises `ConfigurationError` that names the entry and the rule. What depends on the daemon's own environment (the
-    pairs) shows in `build_environment`, so a start calls that once for each backend as well.
+    Raises `ConfigurationError` with the entry and the rule. The pairs depend on the daemon's own environment, and only
+    `build_environment` checks them. So a start also calls `build_environment` once for each backend.
     """
     for entry in pass_env:
         if entry.endswith("*"):
@@ -237,12 +242,14 @@ def build_environment(
     closed: Collection[str] = (),
     markers: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], EnvReport]:
-    """The whole environment of one child, sorted by name, and the report about it.
+    """Return the whole environment of one child, sorted by name, and the report about it.
 
-    What is set on purpose goes over what is inherited; among that, a later one wins: `backend_sets` (the adapter's own),
-    `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after everything). `closed` names
-    that nothing has set are set to nothing, so that the CLI cannot take them from elsewhere.
-    Raises `ConfigurationError`, or `UsageError(kind="permission_denied")` where the request is at fault.
+    Values set on purpose replace inherited values. Among values set on purpose a later source wins: `backend_sets` (the
+    adapter's own), `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after
+    everything). Names in `closed` without a value are set to an empty value, so that the CLI cannot take them from
+    elsewhere.
+
+    Raises `ConfigurationError`, or `UsageError(kind="permission_denied")` if the request is at fault.
     """
     env, request_env, backend_sets = env or {}, request_env or {}, backend_sets or {}
     check_configuration(
@@ -257,7 +264,8 @@ def build_environment(
     _check_pairs(rules.pairs, inherited, origin)
     for name in set(closed) - result.keys():
         result[name], origin[name] = "", "backend"
-    for name in [name for name in result if rules.denied(name)]:  # holds by now; kept last so that no merge can undo it
+    # already true here; this check comes last so that no merge can undo it
+    for name in [name for name in result if rules.denied(name)]:
         del result[name]
     _set_markers(result, origin, markers or {})
     _check_total(result)
@@ -267,7 +275,7 @@ def build_environment(
 def _inherit(
     inherited: Mapping[str, str], rules: RuleSet, pass_env: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The daemon's variables that pass, the rule id of each, and the rule id of each that does not."""
+    """Return the daemon's variables that pass, the rule id of each, and the rule id of each dropped variable."""
     kept: dict[str, str] = {}
     origin: dict[str, str] = {}
     dropped: dict[str, str] = {}
@@ -308,7 +316,7 @@ def _check_pass_pattern(rules: RuleSet, entry: str) -> None:
 
 
 def _check_settable(rules: RuleSet, name: str, key: str, error: type[ClisupError], kind: str | None = None) -> None:
-    """Raise where a name is none, or is denied."""
+    """Raise `error` if a name is invalid or denied."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         message = f"cannot use {_shown(name)!r} in {key}, because it is not the name of a variable"
         raise error(message, hint="a name has letters, digits and _ and does not begin with a digit")
@@ -339,7 +347,7 @@ def _check_pairs(pairs: Iterable[Pair], inherited: Mapping[str, str], origin: Ma
 
 
 def _check_request_pair(pair: Pair, keys: Sequence[str], origin: Mapping[str, str]) -> None:
-    """An endpoint from a client gets no key of the operator's, nor the login that the CLI has on disk."""
+    """Raise if an endpoint from a client would get a key of the operator, or the login that the CLI has on disk."""
     foreign = [key for key in keys if origin[key] != "request"]
     if foreign or not keys:
         reason = f"{foreign[0]} of the daemon would go there" if foreign else "the CLI's own login would go there"
@@ -365,7 +373,7 @@ def _check_endpoint_not_held_back(pair: Pair, inherited_keys: Sequence[str]) -> 
 
 
 def _checked_value(name: str, value: Secret | str, label: str) -> str:
-    """The plain value. Raises, without the value, what execve could not take."""
+    """Return the plain value. Raise, without showing the value, if execve could not take it."""
     plain = value if isinstance(value, str) else value.get_secret_value()
     error = UsageError if label == "request" else ConfigurationError
     try:
@@ -395,7 +403,7 @@ def _check_total(result: Mapping[str, str]) -> None:
 
 
 def _report(result: Mapping[str, str], origin: Mapping[str, str], dropped: Mapping[str, str]) -> EnvReport:
-    # Every rule id holds a colon, the words of _SET hold none: the two cannot be mixed up.
+    # Every rule id holds a colon, and the words of _SET hold none, so the two cannot be confused.
     kept = sorted((name, origin[name]) for name in result if origin[name] not in _SET)
     put = sorted((name, origin[name]) for name in result if origin[name] in _SET)
     return EnvReport(tuple(kept), tuple(sorted((_printable(n), rule) for n, rule in dropped.items())), tuple(put))
@@ -408,7 +416,10 @@ def _overlap(prefix: str, pattern: str) -> bool:
 
 
 def _shown(name: str) -> str:
-    """As much of a malformed name as surely is one: `KEY=value` given as a name must not bring the value into an error."""
+    """Return the part of a malformed name that is certainly a name.
+
+    If `KEY=value` is given as a name, the value must not reach an error.
+    """
     match = _NAME.match(name)
     return (match[0][:64] if match else "") + "..."
 

@@ -1,4 +1,4 @@
-"""Parsing scrub lists: one file's text to rules, pairs and what it was checked with. Pure."""
+"""Parser of scrub lists: from the text of a file to its rules, its pairs and its last check. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ _CHECKED = re.compile(r"# checked: (.+), (\d{4}-\d{2}-\d{2})")
 
 
 def parse_list(list_name: str, kind: RuleKind, text: str, *, origin: str = "") -> ScrubList:
-    """Parse one list. `origin` is the file's path for messages. Raises `ConfigurationError` that names file and line.
+    """Parse one list. `origin` is the file's path for messages.
 
-    A line is `PATTERN | reason | source`, `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only), `@include LIST`,
-    `@nothing` in a list that is meant to hold no rule, empty, or a comment that begins with `#`. Anything else is an error, and
-    so is a file that holds no rule and does not say so: it may be what is left of one. One comment has
-    a meaning: `# checked: SOURCE, YYYY-MM-DD`.
+    A line is one of these: `PATTERN | reason | source`; `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only);
+    `@include LIST`; `@nothing` in a list that is meant to hold no rule; an empty line; a comment that begins with `#`.
+    The comment `# checked: SOURCE, YYYY-MM-DD` records the last check of the list.
+
+    Raises `ConfigurationError` with file and line for any other line. A file without a rule and without `@nothing` is
+    an error too, because it may be the rest of a damaged file.
     """
     parser = _ListParser(list_name, kind, origin or f"{list_name}.{kind}")
     for number, line in enumerate(text.split("\n"), 1):
@@ -37,10 +39,11 @@ class _ListParser:
         self.rules: dict[str, Rule] = {}
         self.pairs: list[Pair] = []
         self.includes: list[str] = []
-        self.empty = False  # on purpose
+        self.empty = False  # set by `@nothing`
         self.checked: Stamp | None = None
 
     def feed(self, number: int, line: str) -> None:
+        """Parse one line of the list."""
         if line.startswith("# checked:"):
             self.checked = self._stamp(number, line)
         if not line or line.startswith("#"):
@@ -88,5 +91,6 @@ class _ListParser:
         return match[1], tuple(match[2].split())
 
     def error(self, number: int, why: str) -> ConfigurationError:
+        """Return the error for a line of this list."""
         message = f"cannot use the scrub list {self.origin}, because of line {number}: {why}"
         return ConfigurationError(message, hint="correct that line (docs/environment.md says how)", line=number)

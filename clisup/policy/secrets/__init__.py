@@ -1,1 +1,1 @@
-"""Secrets and control characters leave text before anybody sees it. Pure."""
+"""Removal of secrets and control characters from text before it is shown. Pure."""

@@ -1,7 +1,8 @@
-"""Making a CLI's output fit to be shared: secrets and the names of a machine leave it, its frames stay what they are. Pure.
+"""Eraser of secrets and machine names, for sharing a CLI's output. The structure of its frames does not change. Pure.
 
-A secret is looked for in each string literal as it reads, so escapes hide none, and across the literals that one stream of
-deltas is cut into: those at the same path of lines that follow each other, also where another stream comes between them.
+The eraser searches the decoded text of each string literal, so that escapes hide no secret. It also searches across the
+literals of one stream of deltas: literals at the same path in successive lines, even if another stream comes between
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _SHORTEST_NAME = 3
 
 
 class _Edit(NamedTuple):
-    """`text` takes the place of `start` to `end`; it is empty for the later parts of what began in a literal before."""
+    """Replacement of `start` to `end` by `text`.
+
+    `text` is empty for later parts of a match that began in an earlier literal.
+    """
 
     start: int
     end: int
@@ -36,14 +40,17 @@ class _Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """Output without secrets and names. `moved` gives, for each line's old end, its new one."""
+    """Output without secrets and names. `moved` maps each line's old end to its new end."""
 
     data: bytes
     moved: Mapping[int, int]
 
 
 class Eraser:
-    """`names` maps what names this machine to what stands in its place. Counts what it replaces."""
+    """Eraser of secrets and names, with counts of the replacements.
+
+    `names` maps each machine name to its replacement.
+    """
 
     def __init__(self, secrets: Redactor, names: Mapping[str, str]) -> None:
         self._secrets = secrets
@@ -53,11 +60,11 @@ class Eraser:
         self.secrets = self.names = 0
 
     def text(self, text: str) -> str:
-        """A text without secrets and names."""
+        """Return a text without secrets and names."""
         return self._apply(text, self._edits(text))
 
     def value(self, value: Any) -> Any:
-        """A JSON value, all its texts without secrets and names; keys are left as they are."""
+        """Return a JSON value with all its texts free of secrets and names. Keys stay as they are."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -65,7 +72,10 @@ class Eraser:
         return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def lines(self, data: bytes) -> Erased:
-        """A CLI's output, line by line. What was JSON still is; lines in which nothing was found keep their bytes."""
+        """Erase a CLI's output line by line.
+
+        JSON lines stay valid JSON, and lines without matches keep their bytes.
+        """
         lines = [line.decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
         lines = [line if is_json(line) else self.text(line) for line in lines]
         found = [literals(line) for line in lines]
@@ -87,7 +97,7 @@ class Eraser:
         return "".join([*parts, line[at:]])
 
     def _edits(self, text: str, known: list[_Edit] | None = None) -> list[_Edit]:
-        """What is to be replaced in one text, in order; `known` is what was found across several."""
+        """Return the replacements in one text, in order. `known` are matches that were found across several texts."""
         edits = _merged([*(known or ()), *(_Edit(*span, MASK, True) for span in self._secrets.spans(text))])
         for start, end, name in self._named(text):
             if not any(edit.start < end and start < edit.end for edit in edits):
@@ -107,10 +117,11 @@ class Eraser:
             self.names += not edit.secret and bool(edit.text)
         return "".join([*parts, text[at:]])
 
-    # -- what is cut into several literals ---------------------------------------------------------------------------
+    # -- matches across several literals -------------------------------------------------------------------------------
 
     def _across(self, found: list[list[Literal]]) -> list[dict[int, list[_Edit]]]:
-        """For each line and each literal in it: its part of what only shows when the literals of a stream are joined."""
+        """Return, for each line and each literal in it, its part of the matches that only the joined literals of a
+        stream show."""
         edits: list[dict[int, list[_Edit]]] = [{} for _ in found]
         for places in _streams(found):
             joined = "".join(found[line][at].text for line, at in places)
@@ -122,7 +133,8 @@ class Eraser:
 
 
 def _streams(found: list[list[Literal]]) -> list[list[tuple[int, int]]]:
-    """Literals that may be pieces of one text: those of the same path, and those of the same path and the same ids."""
+    """Return groups of literals that may be pieces of one text: those of the same path, and those of the same path and
+    ids."""
     streams: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for number, line in enumerate(found):
         ids = tuple(one.text for one in line if one.path and _ID.search(one.path[-1]))
@@ -144,7 +156,7 @@ def _share_out(
     spans: list[tuple[Span, str, bool]],
     edits: list[dict[int, list[_Edit]]],
 ) -> None:
-    """Give each literal its part of the spans that lie in more than one; the first part brings the text."""
+    """Give each literal its part of the spans that cross literals. The first part gets the text."""
     begins, at = 0, 0
     for line, number in places:
         length = len(found[line][number].text)
@@ -154,7 +166,7 @@ def _share_out(
             if start >= begins + length:
                 break
             if start >= begins and end <= begins + length:
-                continue  # it lies in this one alone: that is found without the others
+                continue  # this match lies within one literal, and the search in that literal finds it
             part = _Edit(max(0, start - begins), min(length, end - begins), text if start >= begins else "", secret)
             if part.end > part.start:
                 edits[line].setdefault(number, []).append(part)
@@ -162,7 +174,7 @@ def _share_out(
 
 
 def _merged(edits: list[_Edit]) -> list[_Edit]:
-    """Without overlaps: secrets go before names, and those that overlap are one."""
+    """Return the edits without overlaps. Secrets go before names, and overlapping secrets become one."""
     merged: list[_Edit] = []
     for edit in sorted(edits, key=lambda e: (not e.secret, e.start, e.end)):
         last = merged[-1] if merged else None
@@ -184,9 +196,9 @@ def _summed(lengths: dict[int, int], old_size: int) -> dict[int, int]:
 
 
 def machine_names(*, home: str, user: str, host: str, state_dir: str = "") -> dict[str, str]:
-    """What names a machine and its user, and what stands for it in a recording. Words that name nobody are left out.
+    """Return the names of a machine and its user, with their replacements in a recording. Common names are left out.
 
-    CLIs also write paths as slugs, with dashes for slashes (claude's projects).
+    The result holds paths also as slugs with dashes for slashes, as CLIs write them (claude's projects).
     """
     names: dict[str, str] = {}
     for path, stable in ((home.rstrip("/"), "/home/user"), (state_dir.rstrip("/"), "/state")):

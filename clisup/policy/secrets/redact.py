@@ -1,4 +1,4 @@
-"""Taking secrets out of text that a CLI wrote, before anyone sees it: known values first, then well-known shapes. Pure."""
+"""Redaction of secrets in text that a CLI wrote: known values first, then well-known shapes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 __all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "spellings", "united"]
 
 MIN_LENGTH = 8
-"""A shorter "secret" would blank out ordinary words, so none is looked for."""
+"""Shortest secret that is redacted. A shorter "secret" would blank out ordinary words."""
 
 MASK = "[redacted]"
 
@@ -28,12 +28,12 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 _HINT = re.compile("sk-|gh[pousr]_|xox|AKIA|AIza|eyJ|earer ")
-"""Each shape holds one of these: where there is none, the expression of all of them, which is slow, has nothing to find."""
+"""Hint of each shape. Text without a hint skips the slow expression of all shapes."""
 _PLAIN_IN_URLS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class Redactor:
-    """Holds secret values; has no string form of them."""
+    """Redactor of secret values. It has no string form of them."""
 
     __slots__ = ("_values",)
 
@@ -45,31 +45,40 @@ class Redactor:
 
     @property
     def knows_any(self) -> bool:
-        """Has it values of its own to hide? Most configured backends have none."""
+        """Tell whether the redactor has values of its own to hide. Most configured backends have none."""
         return bool(self._values)
 
     def also(self, other: Redactor) -> Redactor:
-        """One that hides what either hides."""
+        """Return a redactor that hides the values of both."""
         both = Redactor()
         both._values = sorted({*self._values, *other._values})
         return both
 
     def __call__(self, text: str) -> str:
-        """The text with every secret replaced."""
+        """Return the text with every secret replaced."""
         return masked(text, spans) if (spans := self.spans(text)) else text
 
     def spans(self, text: str) -> list[Span]:
-        """Where secrets stand, in order; those that overlap are one, so that none leaves the rest of another."""
+        """Return the places of secrets, in order.
+
+        Overlapping places become one, so that no part of a secret remains.
+        """
         return united([*self.known(text), *_shapes(text)])
 
     def known(self, text: str) -> list[Span]:
-        """Where its own values stand, in no order: for who asks many redactors, and looks for the shapes once."""
+        """Return the places of the redactor's own values, in no order.
+
+        `redacted` asks many redactors and searches the shapes once.
+        """
         return [span for value in self._values if value in text for span in _everywhere(value, text)]
 
 
 def redacted(text: str, redactors: Iterable[Redactor]) -> str:
-    """The text without what any of them hides: all at once, or a secret within another's would leave its rest."""
-    spans = _shapes(text)  # looked for once and not for each
+    """Return the text without the secrets of all redactors.
+
+    All secrets are replaced at once. Otherwise a secret within another secret would leave the rest of it.
+    """
+    spans = _shapes(text)  # one search for all redactors
     for redactor in redactors:
         if redactor.knows_any:
             spans += redactor.known(text)
@@ -77,14 +86,15 @@ def redacted(text: str, redactors: Iterable[Redactor]) -> str:
 
 
 def _shapes(text: str) -> list[Span]:
-    """Where something stands that looks like a secret."""
+    """Return the places of text that looks like a secret."""
     if _HINT.search(text) is None:
         return []
     return [match.span() for match in _SHAPES.finditer(text)]
 
 
 def spellings(value: str) -> set[str]:
-    """A value as it may stand in text: as it is, escaped by JSON once or twice (a tool's JSON inside a frame), in a URL."""
+    """Return the spellings of a value in text: plain, escaped by JSON once or twice (a tool's JSON inside a frame), or
+    in a URL."""
     words, last = {value}, {value}
     for _ in range(2):
         last = {json.dumps(word, ensure_ascii=ascii_)[1:-1] for word in last for ascii_ in (True, False)}
@@ -94,7 +104,7 @@ def spellings(value: str) -> set[str]:
 
 
 def masked(text: str, spans: Iterable[Span]) -> str:
-    """The text with a mask in each of these places."""
+    """Return the text with a mask in each of these places."""
     at, kept = 0, []
     for start, end in united(spans):
         kept += [text[at:start], MASK]
@@ -103,7 +113,7 @@ def masked(text: str, spans: Iterable[Span]) -> str:
 
 
 def united(spans: Iterable[Span]) -> list[Span]:
-    """The same places, in order, with those that overlap made one."""
+    """Return the places in order, with overlapping places joined."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start < joined[-1][1]:

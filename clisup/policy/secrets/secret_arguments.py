@@ -1,4 +1,7 @@
-"""Values that are secret by the name before them: `--api-key VALUE`, `--token=VALUE`, `https://user:password@host`. Pure."""
+"""Values that are secret by the name before them: `--api-key VALUE`, `--token=VALUE`, `https://user:password@host`.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 
 
 def secret_arguments(words: Iterable[str]) -> list[str]:
-    """What of a command line must not be shown."""
+    """Return the words and parts of a command line that must not be shown."""
     found: list[str] = []
     named = False
     for word in words:
