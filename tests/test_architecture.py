@@ -124,6 +124,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.events": {"pydantic"},
     "clisup.client.answers": {"pydantic"},
     "clisup.client.aio_following": {"trio"},
+    "clisup.client.aio_tool_calls": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.frame_stream": {"trio"},
     "clisup.client.nurseries": {"trio"},
