@@ -99,7 +99,7 @@ class _Live(StringParamType):
 
 
 def _sessions(command_name: str) -> _Items:
-    from clisup.cli.status.status import short_ids
+    from clisup.cli.status.columns import short_ids
     from clisup.client.sync import Client
 
     with Client.connect(name="clisup-completion") as client:
