@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,6 +125,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.events": {"pydantic"},
     "clisup.client.answers": {"pydantic"},
     "clisup.client.aio_following": {"trio"},
+    "clisup.client.aio_tool_calls": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.frame_stream": {"trio"},
     "clisup.client.nurseries": {"trio"},
@@ -196,6 +198,132 @@ RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself,
 ENVIRON_FILES = {"clisup.host.process.carrying"}
 MAX_FUNCTION, MAX_FILE = 50, 500
 LONG_FILES = {"clisup.keeper.keeper": "one file by design: `python -I -S` finds no module beside it"}
+CIRCLES: set[frozenset[str]] = {
+    # Today's import circles. The set may only shrink.
+    frozenset(
+        [
+            "clisup.daemon.approvals.desk",
+            "clisup.daemon.limits.budgets",
+            "clisup.daemon.limits.rate_limit_gate",
+            "clisup.daemon.ops.session_log",
+            "clisup.daemon.ops.status",
+            "clisup.daemon.runs.run",
+            "clisup.daemon.runs.run_end",
+            "clisup.daemon.runs.run_parts",
+            "clisup.daemon.runs.stretch",
+            "clisup.daemon.services",
+            "clisup.daemon.sessions.admission",
+            "clisup.daemon.sessions.cli_session",
+            "clisup.daemon.sessions.concurrent_writers",
+            "clisup.daemon.sessions.fork",
+            "clisup.daemon.sessions.launch",
+            "clisup.daemon.sessions.live",
+            "clisup.daemon.sessions.open_sessions",
+            "clisup.daemon.sessions.prompts",
+            "clisup.daemon.sessions.reconfigure",
+            "clisup.daemon.sessions.registry",
+            "clisup.daemon.sessions.session",
+            "clisup.daemon.sessions.settings",
+            "clisup.daemon.sessions.shutdown",
+            "clisup.daemon.sessions.steering",
+            "clisup.daemon.sessions.turn",
+            "clisup.daemon.sessions.turn_recorder",
+            "clisup.daemon.tools.bridge_config",
+            "clisup.daemon.tools.calls",
+        ]
+    ),
+    frozenset(
+        [
+            "clisup.client.calls",
+            "clisup.client.coming_back",
+            "clisup.client.event_stream",
+            "clisup.client.following",
+            "clisup.client.session",
+            "clisup.client.sync",
+        ]
+    ),
+    frozenset(
+        [
+            "clisup.daemon.app",
+            "clisup.daemon.clients.handlers",
+            "clisup.daemon.ops.metrics",
+            "clisup.daemon.reload",
+        ]
+    ),
+    frozenset(
+        [
+            "clisup.client.aio_calls",
+            "clisup.client.aio_event_stream",
+            "clisup.client.aio_session",
+        ]
+    ),
+}
+REPEATED_CLASSES = {
+    # Today's class names that stand at module level in more than one file. The set may only shrink.
+    "Account",
+    "Answer",
+    "Asked",
+    "Budget",
+    "Calls",
+    "Carried",
+    "Client",
+    "Connection",
+    "Conversation",
+    "Cursor",
+    "Daemon",
+    "Ending",
+    "Envelope",
+    "Facts",
+    "Feed",
+    "Gap",
+    "Garbage",
+    "Held",
+    "ImageBlock",
+    "Key",
+    "Line",
+    "Message",
+    "Messages",
+    "NextTimer",
+    "Options",
+    "Outlet",
+    "Place",
+    "Plan",
+    "Recording",
+    "Refusal",
+    "Refused",
+    "Report",
+    "Result",
+    "Retracted",
+    "RunDir",
+    "Session",
+    "Step",
+    "Stream",
+    "Subscription",
+    "Taken",
+    "TextBlock",
+    "TextDelta",
+    "ThinkingDelta",
+    "Timeouts",
+    "Tool",
+    "ToolCall",
+    "ToolResultBlock",
+    "Turn",
+    "Waiting",
+    "Wish",
+    "_Asking",
+    "_Call",
+    "_Frozen",
+    "_Message",
+    "_Open",
+}
+MAX_FILES = 20
+LARGE_FOLDERS = {
+    # Today's folders with more files, and how many. The numbers may only go down.
+    "clisup/client": 23,
+    "clisup/demo": 29,
+    "clisup/llm": 44,
+    "clisup/worker": 27,
+}
 
 
 # -- reading the source -----------------------------------------------------------------------------------------------
@@ -244,6 +372,29 @@ def imports(module: Module) -> Iterator[Import]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield Import(full if full in NAMES else str(node.module), node)
+
+
+def import_graph(modules: Iterable[Module]) -> dict[str, set[str]]:
+    """Return the modules of the package that each module imports, every import counted."""
+    return {m.name: {item.target for item in imports(m) if item.target in NAMES} - {m.name} for m in modules}
+
+
+def circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """Return the sets of modules that all reach each other."""
+    reached = {name: reachable(graph, name) for name in graph}
+    rings = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
+    return {ring for ring in rings if len(ring) > 1}
+
+
+def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Return the modules that `start` imports, directly or through others."""
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        new = graph[todo.pop()] - seen
+        seen |= new
+        todo += new
+    return seen
 
 
 def within(name: str, parts: set[str]) -> bool:
@@ -410,6 +561,35 @@ def test_no_file_is_longer_than_can_be_read_in_one_go() -> None:
     report(found, f"a file has {MAX_FILE} lines at most:")
 
 
+def test_no_new_import_circle() -> None:
+    found = circles(import_graph(MODULES))
+    report([" ".join(sorted(ring)) for ring in found - CIRCLES], "these modules import each other in a circle:")
+    report([" ".join(sorted(ring)) for ring in CIRCLES - found], "these circles are gone, take them out of CIRCLES:")
+
+
+def test_no_class_name_stands_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module.at(node))
+    repeated = {name: found for name, found in places.items() if len(found) > 1}
+    new = [f"{name}: {', '.join(found)}" for name, found in repeated.items() if name not in REPEATED_CLASSES]
+    report(new, "a class has a name of its own:")
+    report(sorted(REPEATED_CLASSES - set(repeated)), "these names stand once, take them out of REPEATED_CLASSES:")
+
+
+def test_no_folder_holds_more_files_than_can_be_surveyed() -> None:
+    sizes = Counter(str(module.path.parent.relative_to(ROOT)) for module in MODULES)
+    large = [f"{folder}: {size} files" for folder, size in sizes.items() if size > LARGE_FOLDERS.get(folder, MAX_FILES)]
+    report(large, f"a folder holds {MAX_FILES} files at most (those in LARGE_FOLDERS as many as today):")
+    smaller = [f"{folder}: {sizes[folder]} files" for folder, size in LARGE_FOLDERS.items() if sizes[folder] < size]
+    report(
+        smaller,
+        f"these folders hold fewer files, lower their numbers in LARGE_FOLDERS (up to {MAX_FILES}: take them out):",
+    )
+
+
 def test_every_exemption_is_needed() -> None:
     sizes = {module.name: len(module.path.read_text().splitlines()) for module in MODULES}
     assert all(sizes[name] > MAX_FILE for name in LONG_FILES)
@@ -487,3 +667,14 @@ def test_the_package_itself_does_not_stand_for_all_that_is_in_it() -> None:
     assert not within("clisup.daemon", {"clisup"})
     assert within("clisup.model.events", {"clisup.model"})
     assert not within("clisup.modelling", {"clisup.model"})
+
+
+def test_a_circle_is_found_through_other_modules() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a", "d"}}
+    assert circles(graph) == {frozenset("abc"), frozenset("de")}
+
+
+def test_a_circle_of_deferred_imports_is_found() -> None:
+    one = tried("def f():\n    from clisup.model.usage import Usage", "clisup.model.events")
+    other = tried("if TYPE_CHECKING:\n    from clisup.model import events", "clisup.model.usage")
+    assert circles(import_graph([one, other])) == {frozenset({"clisup.model.events", "clisup.model.usage"})}

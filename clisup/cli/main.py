@@ -54,8 +54,9 @@ def _exit_code(args: list[str]) -> int:
 def _run(args: list[str]) -> int:
     if instruction := os.environ.get("_CLISUP_COMPLETE"):
         from clisup.cli.commands.other.completion import complete
+        from clisup.cli.root import root
 
-        return complete(instruction)
+        return complete(instruction, root)
     if args == ["version"] or args == ["--version"]:
         from clisup.cli.commands.other.version import show_version
 

@@ -23,7 +23,7 @@ import trio
 
 from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_following import Subscription, again_until
-from clisup.client.aio_tools import ToolCalls
+from clisup.client.aio_tool_calls import ToolCalls
 from clisup.client.coming_back import RETRY_PAUSE_S, Repeats, may_come_back, new_key, stays_away
 from clisup.client.cursor import Cursor
 from clisup.client.failures import ConnectionLost, hung_up, lost

@@ -8,11 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from typing import NoReturn
 
-from clisup.client.transport import decode
-from clisup.errors import ClisupError, UsageError, WorldError, error_from_wire
+from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.locations import SOCKET_PATH_LIMIT
 
 __all__ = [
@@ -26,7 +24,6 @@ __all__ = [
     "no_json",
     "not_json",
     "path_too_long",
-    "refusal_in",
     "refuse_flood",
     "too_large",
     "too_slow",
@@ -113,18 +110,6 @@ def too_large(limit: int) -> ClisupError:
         limit="max_frame_bytes",
         value=limit,
     )
-
-
-def refusal_in(lines: Iterable[bytes]) -> ClisupError | None:
-    """Why the daemon hung up, where one of the lines says so: an error that answers no request."""
-    for line in lines:
-        try:
-            frame = decode(line)
-        except ValueError:
-            continue
-        if "error" in frame and frame.get("id") is None:
-            return error_from_wire(frame["error"])
-    return None
 
 
 def refuse_flood(path: str, limit: int) -> NoReturn:

@@ -17,7 +17,7 @@ from clisup.locations import SOCKET_PATH_LIMIT, is_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 __all__ = [
@@ -213,12 +213,24 @@ class Connection:
                 self._take(data)
         except OSError:
             pass  # that was all
-        from clisup.client.failures import refusal_in
-
-        return refusal_in(self._lines)
+        return _refusal_in(self._lines)
 
     def _lost(self, reason: str) -> Exception:
         self.lost = True
         from clisup.client.failures import lost
 
         return lost(self.path, reason)
+
+
+def _refusal_in(lines: Iterable[bytes]) -> Exception | None:
+    """Return the error in which the daemon says why it hung up: an error that answers no request. None if no line has one."""
+    for line in lines:
+        try:
+            frame = decode(line)
+        except ValueError:
+            continue
+        if "error" in frame and frame.get("id") is None:
+            from clisup.errors import error_from_wire
+
+            return error_from_wire(frame["error"])
+    return None

@@ -127,8 +127,9 @@ def _play(
         write_all(2, f"demo script, {mistake}\n".encode("utf-8", "replace"))
         return 1
     from clisup.demo.player import Player  # after the first frame: the player is most of the code
+    from clisup.demo.plays import PLAYS
 
-    player = Player(wire, turn, session)
+    player = Player(wire, turn, session, PLAYS)
     player.tools.servers = servers
     player.begin_again = begin
     return _play_until_stopped(player, steps)
@@ -137,14 +138,15 @@ def _play(
 def _live(
     wire: Wire, options: Options, session: Session, servers: Servers | None, schema: dict[str, Any] | None
 ) -> int:
-    from clisup.demo.live import Live  # a process of one turn has no use for it
+    from clisup.demo.controls import control  # a process of one turn has no use for it
+    from clisup.demo.live import Live
 
     frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
 
     def begin(permission_mode: str) -> dict[str, Any]:
         return _init(frames, permission_mode, servers)
 
-    live = Live(wire, options, session, frames, begin, servers)
+    live = Live(wire, options, session, frames, begin, control, servers)
     live.turns.turn.schema = schema
     return live.run()
 

@@ -6,19 +6,18 @@ player waits or breathes, never in the middle of a frame.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from clisup.demo.args import BadArguments, Options
-from clisup.demo.controls import control
-from clisup.demo.inbox import Inbox, Message, read_frame, read_message
-from clisup.demo.liveturns import LiveTurns
+from clisup.demo.inbox import Message, read_frame, read_message
+from clisup.demo.liveprocess import LiveProcess
+from clisup.demo.liveturns import Hearing, LiveTurns
 from clisup.demo.session import Session
 from clisup.demo.signals import tolerate
 from clisup.demo.toolplay import Background
-from clisup.demo.waiting import FollowUp, Waiting
+from clisup.demo.waiting import FollowUp
 from clisup.demo.wire import Interrupted, Stopped, Wire
 from clisup.stream_json.frames import Frame, Frames
 
@@ -33,8 +32,8 @@ _FOLLOW_UP_S = 0.05  # between the end of a background task and the turn that it
 _SIGINT_CODE = 130
 
 
-class Live:
-    """One process: what it hears, what it tells of its messages, and its end. `begin` makes the init frame of a turn."""
+class Live(LiveProcess):
+    """One process: what it hears, its turns, and its end. `control` carries out a control request and answers it."""
 
     def __init__(
         self,
@@ -43,21 +42,18 @@ class Live:
         session: Session,
         frames: Frames,
         begin: Callable[[str], Frame],
+        control: Callable[[Live, Frame], None],
         servers: Servers | None = None,
     ) -> None:
-        self.wire, self.options, self.session, self.frames = wire, options, session, frames
-        self.begin, self.servers = begin, servers
-        self.state = "idle"
-        self.inbox = Inbox()
-        self.waiting = Waiting()
+        super().__init__(wire, options, session, frames, begin, servers)
+        self._control = control
         self._default_model = frames.model
-        self._tells_states = os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1"
         self._seen: set[str] = set()
         self._watched: list[Background] = []
         self._over = False
         self._withdrawn: Message | None = None
         self._abort: Interrupted | None = None
-        self.turns = LiveTurns(self)
+        self.turns = LiveTurns(self, Hearing(self.wait, self.look, self.hear_messages, self.raise_abort))
 
     def run(self) -> int:
         """Until stdin has ended and nothing is left to do; gives the exit code. Raises `BadArguments` for a line that ends claude."""
@@ -154,7 +150,7 @@ class Live:
         if kind == "user":
             self._hear_message(read_message(frame))
         elif kind == "control_request":
-            control(self, frame)
+            self._control(self, frame)
         elif kind == "control_response":
             self.turns.answer(frame.get("response"))
 
@@ -188,25 +184,7 @@ class Live:
                 self.turns.player.tools.close(task)
                 self.waiting.add(FollowUp(task))
 
-    # What is told, and what control requests do
-
-    def send(self, frame: Frame) -> None:
-        """A frame that is of no turn."""
-        self.wire.frame(frame)
-
-    def tell_state(self, state: str) -> None:
-        self.state = state
-        if self._tells_states:
-            self.send(self.frames.system("session_state_changed", state=state))
-
-    def wake(self) -> None:
-        if self.state == "idle":
-            self.tell_state("running")
-
-    def tell(self, message: Message, state: str) -> None:
-        """How far a message has come. claude says it of those with a uuid alone."""
-        if message.uuid:
-            self.send(self.frames.lifecycle(message.uuid, state))
+    # What control requests do
 
     @property
     def _delegates(self) -> bool:

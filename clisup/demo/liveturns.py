@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.demo.player import Player
+from clisup.demo.plays import PLAYS
 from clisup.demo.script import BadScript, Step, parse_script
 from clisup.demo.turn import Turn
 from clisup.demo.waiting import FollowUp
@@ -13,7 +14,7 @@ from clisup.demo.wire import Interrupted
 
 if TYPE_CHECKING:
     from clisup.demo.inbox import Message
-    from clisup.demo.live import Live
+    from clisup.demo.liveprocess import LiveProcess
     from clisup.demo.permission import AskedCall, Desk
     from clisup.demo.toolplay import Background, Start
     from clisup.stream_json.frames import Frame
@@ -24,11 +25,24 @@ _FINISHED = ("completed", "max_turns", "budget_exhausted")
 _ORIGIN = {"kind": "task-notification", "producer": "session-task"}
 
 
+class Hearing(NamedTuple):
+    """Ways to hear what has come on stdin while a turn runs."""
+
+    wait: Callable[[float], None]
+    """Let time pass, and hear what comes meanwhile."""
+    look: Callable[[], None]
+    """Hear what has come. Raises `Interrupted` where that ends the running turn."""
+    messages: Callable[[], None]
+    """Queue the messages right behind the first."""
+    raise_abort: Callable[..., None]
+    """Raise `Interrupted` where the turn is to end; `in_tool` says that a tool ran."""
+
+
 class LiveTurns:
     """Plays one turn after the other. `exit_code` is that of a process which ends after the latest of them."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    def __init__(self, live: LiveProcess, hearing: Hearing) -> None:
+        self._live, self._hearing = live, hearing
         self._batch: list[Message] = []
         self._taken_in: list[Message] = []
         self._origin: Frame | None = None
@@ -40,9 +54,9 @@ class LiveTurns:
         self.turn = Turn(live.wire, live.frames, live.session, prompt_length=0)
         self.turn.permission_mode = live.options.permission_mode
         self.turn.before_result = self._before_result
-        self.player = Player(live.wire, self.turn, live.session)
-        self.player.wait = self.player.tools.wait = live.wait
-        self.player.breathe = live.look
+        self.player = Player(live.wire, self.turn, live.session, PLAYS)
+        self.player.wait = self.player.tools.wait = hearing.wait
+        self.player.breathe = hearing.look
         self.player.tools.after_answers = self._take_in
         self.player.tools.servers = live.servers
         if live.options.values.get("--permission-prompt-tool") == "stdio":
@@ -77,7 +91,7 @@ class LiveTurns:
     def _play_messages(self, batch: list[Message]) -> None:
         for message in batch:
             self._live.tell(message, "started")
-        self._live.hear_messages()
+        self._hearing.messages()
         text = "\n".join(message.text for message in batch)
         self.turn.begin(prompt_length=len(text), uuids=[message.uuid for message in batch if message.uuid])
         self.player.images = sum(message.images for message in batch)
@@ -91,7 +105,7 @@ class LiveTurns:
     def _follow_up(self, task: Background) -> None:
         self.turn.begin(prompt_length=0, uuids=[])
         self._ask_model()
-        self._live.look()
+        self._hearing.look()
         self.turn.text(task.follow_up)
         self.turn.succeed()
 
@@ -122,7 +136,7 @@ class LiveTurns:
             return
         if any(step.name == "no-transcript" for step in steps):
             session.forget()
-        self._live.look()
+        self._hearing.look()
         self.player.script(steps)
 
     def _init(self) -> Frame:
@@ -134,7 +148,7 @@ class LiveTurns:
 
     def _take_in(self) -> None:
         """All tools of a message have answered, and the model is asked again: with what has come meanwhile."""
-        self._live.raise_abort(in_tool=True)
+        self._hearing.raise_abort(in_tool=True)
         for item in self._live.waiting.take_in():
             if isinstance(item, FollowUp):
                 self.player.left.append(Step("text", (item.task.follow_up,), 0))

@@ -1,7 +1,7 @@
 """The seam of the model layer: a `LanguageModel` opens a `Chat`, and a chat streams one answer after the other.
 
 All above it (conversations, signatures, workflows) knows only these two, and so does all below: a session of the daemon
-(`clisup.llm.sessions`), a client with fallbacks (`clisup.llm.client`), a script or a recording in a test
+(`clisup.llm.sessions`), a chain of models (`clisup.llm.chain`), a script or a recording in a test
 (`clisup.llm.testing`).
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from clisup.errors import ClisupError
-from clisup.llm.memory import MAX_KEY_CHARS, WorkingMemory
+from clisup.llm.kept_values import MAX_KEY_CHARS, KeptValues
 from clisup.llm.tools import ToolOutput
 
 __all__ = ["MemoryTool"]
@@ -48,7 +48,7 @@ class MemoryTool:
     description = _DESCRIPTION
     timeout_s: float | None = None
 
-    def __init__(self, memory: WorkingMemory) -> None:
+    def __init__(self, memory: KeptValues) -> None:
         self._memory = memory
 
     @property
@@ -73,16 +73,16 @@ class MemoryTool:
 
 
 class _Operation:
-    def __init__(self, run: Callable[[WorkingMemory, dict[str, Any]], ToolOutput], *needs: str) -> None:
+    def __init__(self, run: Callable[[KeptValues, dict[str, Any]], ToolOutput], *needs: str) -> None:
         self.run, self.needs = run, needs
 
 
-def _set(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _set(memory: KeptValues, given: dict[str, Any]) -> ToolOutput:
     memory.set(given["key"], given["value"])
     return ToolOutput(f"kept {given['key']}")
 
 
-def _get(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _get(memory: KeptValues, given: dict[str, Any]) -> ToolOutput:
     if given["key"] in memory:
         return ToolOutput(_text(memory.get(given["key"])))
     return ToolOutput(
@@ -90,11 +90,11 @@ def _get(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
     )
 
 
-def _delete(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _delete(memory: KeptValues, given: dict[str, Any]) -> ToolOutput:
     return ToolOutput(f"{'deleted' if memory.delete(given['key']) else 'there was no'} {given['key']}")
 
 
-def _query(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _query(memory: KeptValues, given: dict[str, Any]) -> ToolOutput:
     found = memory.query(given.get("prefix") or "", given.get("where") or None, limit=QUERY_LIMIT + 1)
     shown: dict[str, Any] = {}
     length = 0

@@ -6,12 +6,13 @@ print((await model.complete("Say hello.")).text)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from clisup.llm.calls import ModelCalls
+from clisup.llm.chain import ModelChain
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel, checked_model, labels_of
 from clisup.llm.names import ModelName, parse_model
 from clisup.llm.orphans import end_sessions
@@ -82,7 +83,7 @@ def resolve(
     if chain is None or (len(chain) == 1 and isinstance(chain[0], str)):
         return Model(parse_model(name if chain is None else chain[0]), settings, defaults)  # type: ignore[arg-type]
     models = [Model(parse_model(part), settings) if isinstance(part, str) else part for part in chain]
-    return Model(ModelName(str(name)), settings, defaults, models[0] if len(models) == 1 else _client(models))
+    return Model(ModelName(str(name)), settings, defaults, models[0] if len(models) == 1 else ModelChain(models))
 
 
 def as_model(model: LanguageModel | str) -> LanguageModel:
@@ -94,12 +95,6 @@ def models_of(model: LanguageModel | str) -> tuple[LanguageModel, ...]:
     """Return the model, or all models that a registered name stands for."""
     chain = chain_of(model) if isinstance(model, str) else None
     return tuple(as_model(part) for part in chain) if chain is not None else (as_model(model),)
-
-
-def _client(models: Sequence[LanguageModel]) -> LanguageModel:
-    from clisup.llm.client import Client  # which has models of its own
-
-    return Client(models[0], models[1:])
 
 
 def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:

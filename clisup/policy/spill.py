@@ -9,8 +9,8 @@ import json
 from typing import Any, NamedTuple
 
 from clisup.model.events import Block, EventBase, Unparsed
+from clisup.model.lines.cuts import NO_CUTS, Cuts, LongText
 from clisup.model.lines.framing import Line
-from clisup.model.lines.long_line import NO_CUTS, Cuts, LongText
 
 __all__ = ["Blob", "is_over", "raw_name", "spill"]
 

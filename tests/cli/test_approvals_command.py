@@ -147,7 +147,7 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
-    from clisup.cli.status.status import session_table
+    from clisup.cli.status.page import session_table
 
     summary = daemon.summary(phase="approval", approvals=2)
     assert "approval (2)" in session_table([summary])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, FakeDaemon
 
-from clisup.cli.status.columns import COLUMNS, DEFAULT
-from clisup.cli.status.status import short_ids
+from clisup.cli.status.columns import COLUMNS, DEFAULT, short_ids
 from clisup.cli.views.terminal import cut
 from clisup.errors import UsageError
 

@@ -14,11 +14,11 @@ from clisup.model.sessions.budget import (
     Used,
     breach_of,
     error_of,
-    lasted,
     limits_of,
     told,
     used_of,
 )
+from clisup.model.sessions.journal_time import lasted
 from clisup.model.sessions.ledger import Ledger
 from clisup.model.sessions.spending import SPENDING
 from clisup.model.usage import Usage

@@ -15,7 +15,7 @@ from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.codex.exec import CodexExecDecoder
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.model.lines import long_line
+from clisup.model.lines.cuts import OPEN
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.lines.long_line import HEAD, SHORT_LINE, SLICE, shorten
 from tests.backends.long_texts import in_pieces, make_smaller, short, told
@@ -142,7 +142,7 @@ def test_a_payload_that_stays_in_its_event_is_not_cut(chars: int) -> None:
     data = frame_bytes(tool_result("😀" * chars), escaped=True)
     cut, whole, made = both("claude", data, limit=chars)
     assert made == whole and not cut
-    assert long_line._OPEN not in repr(made)
+    assert OPEN not in repr(made)
 
 
 BAD = {

@@ -6,7 +6,7 @@ import pytest
 
 from clisup.demo import failures, orphans
 from clisup.demo.directives import DIRECTIVES, ERROR_KINDS, ORPHAN_KINDS, RETRY_KINDS
-from clisup.demo.player import PLAYS
+from clisup.demo.plays import PLAYS
 from clisup.demo.script import ECHO, BadScript, parse_script
 
 

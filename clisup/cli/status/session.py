@@ -10,7 +10,7 @@ from clisup.cli.lookup import find_session
 from clisup.cli.status.arguments import StatusArguments
 from clisup.cli.status.budget_words import budget_words
 from clisup.cli.status.columns import outcome
-from clisup.cli.status.status import render
+from clisup.cli.status.page import render
 from clisup.cli.views.event_lines import event_line
 from clisup.cli.views.terminal import Ink, cost, cut, duration, plain, size, tokens, width_of
 from clisup.client.sync import Client

@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from clisup.cli.lookup import pick
-from clisup.cli.status.status import total_lines
 from clisup.cli.views.event_pages import by_time
-from clisup.cli.views.terminal import Ink, plain, size
-from clisup.client.failures import OCCUPIED
+from clisup.cli.views.terminal import plain
 from clisup.daemon.ops.status_offline import (
-    UNFINISHED,
     stored_detail,
     stored_events,
     stored_holder,
@@ -27,7 +24,7 @@ from clisup.daemon.ops.status_offline import (
 from clisup.errors import ClisupError
 from clisup.locations import socket_for_client, state_dir_for_client
 
-__all__ = ["absent_lines", "events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
+__all__ = ["events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
 
 
 def status_from_disk(error: Exception) -> dict[str, Any]:
@@ -74,35 +71,6 @@ def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[dict[str, 
 def _say_so() -> None:
     word = "not running" if stored_holder(_state_dir()) is None else "unreachable"
     print(plain(f"clisup: the daemon is {word}; from disk: {_state_dir()}"), file=sys.stderr)
-
-
-def absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
-    """The head of the page: that no daemon answers, why, and what runs without it."""
-    d, sessions = status["daemon"], status["sessions"]
-    missing = d["state"] == "not_running"
-    word = "not running" if missing else f"not reachable (pid {d['pid']} holds the state directory)"
-    unfinished = sum(s["state"] == UNFINISHED for s in sessions)
-    hint = "start it: clisup serve" if missing else OCCUPIED
-    lines = [
-        f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
-        f"   Reason: {d['reason']}; {hint}",
-        f"    State: {d['state_dir']} ({_place(d)})",
-        f"  Running: {_turns(d['running'])} on without it, {unfinished} unfinished, {d['waiting']} waiting",
-        *total_lines(status["totals"]),
-    ]
-    return [lines[0], *[plain(line) for line in lines[1:]]]
-
-
-def _place(daemon: dict[str, Any]) -> str:
-    return (
-        f"{size(daemon['storage']['free_bytes'])} free"
-        if os.path.isdir(daemon["state_dir"])
-        else "there is no such directory"
-    )
-
-
-def _turns(count: int) -> str:
-    return "1 turn goes" if count == 1 else f"{count} turns go"
 
 
 def _state_dir() -> str:

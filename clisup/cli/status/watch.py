@@ -6,7 +6,8 @@ import os
 import sys
 import time
 
-from clisup.cli.status.status import absent_daemon, ask, render, told_absent
+from clisup.cli.status.asking import absent_daemon, ask, told_absent
+from clisup.cli.status.page import render
 from clisup.cli.views.terminal import Ink, cut, width_of
 
 TYPE_CHECKING = False

@@ -4,9 +4,10 @@ A `ScriptedModel` says what a test tells it to; a `RecordingModel` writes down w
 again. They are `LanguageModel`s, so whatever takes a model takes them.
 """
 
+from clisup.llm.testing.asked import Asked
 from clisup.llm.testing.recorded import RecordingModel, ReplayingModel
 from clisup.llm.testing.script import Reply, Step, Thinking, ToolCall
-from clisup.llm.testing.scripted import Asked, ScriptedChat, ScriptedModel, ScriptError
+from clisup.llm.testing.scripted import ScriptedChat, ScriptedModel, ScriptError
 
 __all__ = [
     "Asked",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from clisup.errors import UsageError
 from clisup.llm.chat import UNKNOWN_USAGE, Cost, FinishReason
+from clisup.llm.testing.asked import Asked
 from clisup.llm.tools import ToolOutput
 from clisup.model.usage import Usage
-
-if TYPE_CHECKING:
-    from clisup.llm.testing.scripted import Asked
 
 __all__ = ["Part", "Reply", "Step", "Thinking", "ToolCall"]
 
@@ -72,7 +70,7 @@ class Reply:
 
 
 Answer = str | Reply | Mapping[str, Any] | BaseModel | Exception
-Step = Answer | Callable[["Asked"], Answer | Awaitable[Answer]]
+Step = Answer | Callable[[Asked], Answer | Awaitable[Answer]]
 """One answer: its text, a `Reply`, a value that is said as JSON (or as structured output, where that is asked for), an exception,
 or a function, sync or async, that is given what was asked and gives one of them."""
 

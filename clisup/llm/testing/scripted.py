@@ -11,8 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import trio
 
@@ -23,6 +22,7 @@ from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.names import ModelName, parse_model
 from clisup.llm.rounds import open_round, results_in
 from clisup.llm.streams import EventStream
+from clisup.llm.testing.asked import Asked
 from clisup.llm.testing.playing import Playing
 from clisup.llm.testing.script import Answer, Reply, Step, reply_of
 
@@ -31,23 +31,6 @@ __all__ = ["Asked", "ScriptError", "ScriptedChat", "ScriptedModel"]
 
 class ScriptError(AssertionError):
     """The test's script and what was asked do not fit together."""
-
-
-@dataclass(slots=True)
-class Asked:
-    """One prompt as the model got it. `messages` is the whole conversation: history, earlier turns, and this prompt at its end."""
-
-    prompt: Message
-    messages: tuple[Message, ...]
-    options: ChatOptions
-    output_schema: Mapping[str, Any] | None = None
-    outcome: Literal["running", "finished", "failed", "left"] = "running"
-    """`left`: the stream was left, or cancelled, before its end."""
-
-    @property
-    def system(self) -> str | None:
-        """The system prompt."""
-        return self.options.system
 
 
 class ScriptedModel(ModelCalls):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from clisup.model.lines.long_line import Cuts
+    from clisup.model.lines.cuts import Cuts
 
 __all__ = ["DEFAULT_LINE_LIMIT", "Cut", "Line", "LineFramer"]
 

@@ -10,18 +10,18 @@ be proved, or the decoder might read what was cut, the line is decoded in one pi
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from clisup.model.lines.cuts import CLOSE, OPEN, Cuts, Middle, is_marked, marks_in
 from clisup.model.lines.framing import Line
 from clisup.model.lines.json_values import has_more_values
 
-__all__ = ["LONG_LINE", "NO_CUTS", "Cuts", "LongText", "Middle", "PassesOn", "Path", "shorten"]
+__all__ = ["LONG_LINE", "PassesOn", "Path", "shorten"]
 
 LONG_LINE = 256 * 1024
 """Bytes. Shorter lines are decoded in one piece: that takes about a millisecond."""
@@ -32,10 +32,6 @@ HEAD = 48 * 1024
 SHORT_LINE = 1024 * 1024
 """Bytes. A line that is longer with its long strings cut is decoded in one piece."""
 _NODES = 2000  # values that one step looks at
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # no characters: they are there for the use inside of programs
-_MARK = re.compile(
-    f"{_OPEN}[0-9]+-[0-9]+{_CLOSE}"
-)  # the line's place, so that no text of another line holds it, and a number
 _decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 _decode_any: Callable[[bytes], object] = msgspec.json.Decoder().decode
 
@@ -46,68 +42,6 @@ PassesOn = Callable[[dict[str, Any], Path], bool]
 
 To pass on is to leave it out, to put it into a payload of an event of this line, joined with others or not, or to cut it.
 """
-
-
-class Middle(NamedTuple):
-    """The middle of a string, as JSON writes it: slices that can be read one by one. `chars` is how many characters it has."""
-
-    slices: Sequence[bytes]
-    chars: int
-
-
-class LongText:
-    """A text that is not in memory in one piece: iterate over its bytes in UTF-8, as often as need be."""
-
-    __slots__ = ("_parts", "_quoted")
-
-    def __init__(self, parts: Sequence[str | Middle], *, quoted: bool) -> None:
-        """`quoted`: the text is JSON, and the cuts are inside of strings in it."""
-        self._parts = parts
-        self._quoted = quoted
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._parts:
-            if isinstance(part, str):
-                yield part.encode("utf-8", "replace")
-            else:
-                yield from map(self._utf8, part.slices)
-
-    def __bytes__(self) -> bytes:
-        return b"".join(self)
-
-    def _utf8(self, data: bytes) -> bytes:
-        if b"\\" not in data:
-            return data  # as JSON writes it is as it is
-        text = _decode_text(b'"' + data + b'"')
-        return (json.dumps(text, ensure_ascii=False)[1:-1] if self._quoted else text).encode()
-
-
-class Cuts:
-    """What was cut out of one line, by its marks. The texts that a decoder made of the line hold these."""
-
-    __slots__ = ("_cuts",)
-
-    def __init__(self, cuts: Mapping[str, Middle]) -> None:
-        self._cuts = cuts
-
-    def length(self, text: str) -> int:
-        """Characters of the text with what was cut out of it."""
-        return len(text) + sum(self._cuts[mark].chars - len(mark) for _, mark in self._marks(text))
-
-    def whole(self, text: str, *, quoted: bool = False) -> LongText | None:
-        """The text with what was cut out of it, as it is or inside of JSON; None where nothing was."""
-        parts: list[str | Middle] = []
-        at = 0
-        for begin, mark in self._marks(text):
-            parts += [text[at:begin], self._cuts[mark]]
-            at = begin + len(mark)
-        return LongText([*parts, text[at:]], quoted=quoted) if parts else None
-
-    def _marks(self, text: str) -> Sequence[tuple[int, str]]:
-        return [found for found in _marks_in(text) if found[1] in self._cuts] if self._cuts else ()
-
-
-NO_CUTS = Cuts({})
 
 
 def shorten(line: Line, passes_on: PassesOn, *, over: int, most_values: int) -> Generator[None, None, Line]:
@@ -185,7 +119,7 @@ class _Shortening:
 
     def _end_cut(self) -> None:
         if self._chars > self._over:
-            mark = f"{_OPEN}{self._start}-{len(self._cuts)}{_CLOSE}"
+            mark = f"{OPEN}{self._start}-{len(self._cuts)}{CLOSE}"
             self._keep(mark.encode())
             self._cuts[mark] = Middle(self._cut, self._chars)
         else:
@@ -249,13 +183,13 @@ def _is_sound(data: bytes, cuts: Collection[str], passes_on: PassesOn) -> Genera
     seen = 0
     while todo:
         path, value = todo.pop()
-        if isinstance(value, str) and _is_marked(value):
-            found = [mark for _, mark in _marks_in(value)]
-            if len(found) * 2 != value.count(_OPEN) + value.count(_CLOSE) or not passes_on(frame, path):
+        if isinstance(value, str) and is_marked(value):
+            found = [mark for _, mark in marks_in(value)]
+            if len(found) * 2 != value.count(OPEN) + value.count(CLOSE) or not passes_on(frame, path):
                 return False
             marks += found
         elif isinstance(value, dict):
-            if any(map(_is_marked, value)):
+            if any(map(is_marked, value)):
                 return False
             todo += [((*path, key), child) for key, child in value.items()]
         elif isinstance(value, list):
@@ -264,16 +198,3 @@ def _is_sound(data: bytes, cuts: Collection[str], passes_on: PassesOn) -> Genera
         if seen % _NODES == 0:
             yield
     return sorted(marks) == sorted(cuts)
-
-
-def _is_marked(text: str) -> bool:
-    return _OPEN in text or _CLOSE in text
-
-
-def _marks_in(text: str) -> Iterator[tuple[int, str]]:
-    """Each mark and its place. By `find`: a regular expression would take longer for the text than its decoder."""
-    at = text.find(_OPEN)
-    while at >= 0:
-        if mark := _MARK.match(text, at):
-            yield at, mark[0]
-        at = text.find(_OPEN, at + 1)

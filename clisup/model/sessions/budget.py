@@ -8,7 +8,6 @@ none: it only keeps another from beginning.
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from clisup.model.sessions.ledger import Ledger
 
 __all__ = [
-    "ENDING", "LIMITS", "Breach", "Budget", "Limit", "Used", "breach_of", "error_of", "lasted", "limits_of", "told",
+    "ENDING", "LIMITS", "Breach", "Budget", "Limit", "Used", "breach_of", "error_of", "limits_of", "told",
     "used_of",
 ]  # fmt: skip
 
@@ -115,15 +114,6 @@ def told(budget: Budget | None, used: Used) -> dict[str, Any] | None:
     )
     breach = breach_of(budget, used)
     return {"limit": budget.limits, "used": rounded._asdict(), "exhausted": breach.which if breach else None}
-
-
-def lasted(began: str | None, ended: str, paused_s: float) -> float:
-    """Seconds between two times of the journal, without those in which the machine was suspended. At least 0."""
-    try:
-        gone = (datetime.fromisoformat(ended) - datetime.fromisoformat(began or ended)).total_seconds()
-    except (TypeError, ValueError):  # of a journal that somebody wrote by hand
-        return 0.0
-    return max(0.0, gone - paused_s)
 
 
 def _amount(which: Limit, value: float) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from clisup.model.journal import Record, Source
-from clisup.model.sessions.budget import lasted
+from clisup.model.sessions.journal_time import lasted
 from clisup.model.sessions.spending import Spending
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 

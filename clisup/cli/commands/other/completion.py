@@ -39,26 +39,27 @@ def command(shell: str) -> int:
       eval "$(clisup completion zsh)"                                in ~/.zshrc, after compinit
       clisup completion fish > ~/.config/fish/completions/clisup.fish
     """
-    maker = _maker(shell)
+    maker = _maker(shell, click.get_current_context().find_root().command)
     click.echo(maker.source_template % maker.source_vars())  # not source(), which starts a bash to ask for its version
     return 0
 
 
-def complete(instruction: str) -> int:
-    """What the shell's script asks for, as `VARIABLE` says (`bash_complete`). Anything else, and any trouble, is silence."""
+def complete(instruction: str, root: click.Command) -> int:
+    """Complete a command line of `root`, as `instruction` asks (the value of `VARIABLE`, such as `bash_complete`).
+
+    Print nothing for any other instruction, and where anything fails.
+    """
     shell, _, wanted = instruction.partition("_")
     if shell not in SHELLS or wanted != "complete":
         return 1
     try:
-        click.echo(_maker(shell).complete())
+        click.echo(_maker(shell, root).complete())
     except Exception:  # the edge: a shell would print it into the line that is being typed
         return 1
     return 0
 
 
-def _maker(shell: str) -> ShellComplete:
-    from clisup.cli.root import root
-
+def _maker(shell: str, root: click.Command) -> ShellComplete:
     found = get_completion_class(shell)
     assert found is not None
     return found(root, {}, "clisup", VARIABLE)
@@ -98,7 +99,7 @@ class _Live(StringParamType):
 
 
 def _sessions(command_name: str) -> _Items:
-    from clisup.cli.status.status import short_ids
+    from clisup.cli.status.columns import short_ids
     from clisup.client.sync import Client
 
     with Client.connect(name="clisup-completion") as client:

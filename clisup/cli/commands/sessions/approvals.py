@@ -12,7 +12,7 @@ import click
 from clisup.cli.command_group import CommandGroup
 from clisup.cli.lookup import find_session
 from clisup.cli.parameters import utf8
-from clisup.cli.status.status import short_ids
+from clisup.cli.status.columns import short_ids
 from clisup.cli.views.approval_words import question_lines, visible
 from clisup.cli.views.event_lines import tool_words, words
 from clisup.cli.views.terminal import Ink, clip, table

@@ -15,7 +15,7 @@ import click
 from clisup.cli.failure import TurnEnded, usage
 from clisup.cli.lookup import find_session
 from clisup.cli.running.turn import exit_code_of_turn
-from clisup.cli.status.status import short_ids
+from clisup.cli.status.columns import short_ids
 from clisup.cli.views.event_lines import words
 from clisup.cli.views.terminal import plain
 from clisup.client.coming_back import RepeatingClient
