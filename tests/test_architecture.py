@@ -250,13 +250,6 @@ CIRCLES: set[frozenset[str]] = {
             "clisup.daemon.reload",
         ]
     ),
-    frozenset(
-        [
-            "clisup.client.aio_calls",
-            "clisup.client.aio_event_stream",
-            "clisup.client.aio_session",
-        ]
-    ),
 }
 REPEATED_CLASSES = {
     # Today's class names that stand at module level in more than one file. The set may only shrink.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, Unpack
 
-from clisup.client.aio_event_stream import AsyncApprovals, AsyncEvents
-from clisup.client.aio_following import Subscription
+from clisup.client.aio_event_stream import AsyncEventCalls
 from clisup.client.aio_session import AsyncSession
-from clisup.client.answers import Approval, Decision, answering, approvals_of, read, settled
+from clisup.client.answers import read
 from clisup.client.coming_back import new_key
-from clisup.client.options import EventOptions, SessionOptions
-from clisup.errors import ClisupError
+from clisup.client.options import SessionOptions
 from clisup.wire.daemon_models import ReloadResult
 from clisup.wire.gc_models import GcResult
 from clisup.wire.models import (
@@ -29,24 +26,9 @@ from clisup.wire.tool_models import ToolServeResult
 
 __all__ = ["AsyncCalls"]
 
-_T = TypeVar("_T")
 
-
-class AsyncCalls:
+class AsyncCalls(AsyncEventCalls):
     """What `clisup.client.aio.AsyncClient` can be asked, by name. What may be asked twice is asked again after a restart."""
-
-    async def call(self, method: str, /, **params: Any) -> Any:
-        """Any method of the protocol, as it is on the wire."""
-        raise NotImplementedError
-
-    async def _call_surely(self, method: str, /, **params: Any) -> Any:
-        raise NotImplementedError
-
-    def subscribe(
-        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Any
-    ) -> Subscription:
-        """Events as dicts."""
-        raise NotImplementedError
 
     # -- sessions
 
@@ -79,66 +61,6 @@ class AsyncCalls:
             found += page.sessions
             if not (cursor := page.next_cursor):
                 return found
-
-    # -- events
-
-    def events(
-        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Unpack[EventOptions]
-    ) -> AsyncEvents:
-        """As `subscribe`, typed: an asynchronous iterator of `Envelope`s of a session, or of all (`"*"`)."""
-        given = {name: value for name, value in options.items() if value is not None}
-        return AsyncEvents(self.subscribe(session_id, after_seq, **given))
-
-    async def forget(self, name: str, session_id: str = "*") -> None:
-        """Drop the durable place of this name."""
-        await self._sure("session/unsubscribe", session_id=session_id, name=name)
-
-    async def blob(self, session_id: str, blob: str) -> bytes:
-        """The whole of a payload that was too large for its event."""
-        pages: list[bytes] = []
-        offset = 0
-        while True:
-            page = await self._sure("session/blob", session_id=session_id, blob=blob, offset=offset)
-            pages.append(b64decode(page["data_base64"]))
-            offset += len(pages[-1])
-            if page["eof"] or not pages[-1]:
-                return b"".join(pages)
-
-    # -- approvals
-
-    async def open_approvals(self, session_id: str | None = None) -> list[Approval]:
-        """The approvals that wait for an answer now, of a session or of all."""
-        return approvals_of(await self._sure("approval/list", session_id=session_id))
-
-    def approvals(self, session_id: str = "*") -> AsyncApprovals:
-        """An endless iterator of approvals that wait for an answer: those that are open now, then each as it comes."""
-        return AsyncApprovals(self, session_id)
-
-    async def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
-        """Answer an approval; the first answer wins. With an id alone, `session_id` says whose it is, else all are looked through.
-
-        Raises `approval_already_resolved` where somebody was first, `approval_not_found`. None answers nothing.
-        """
-        if (params := answering(approval, decision, session_id)) is not None:
-            await self.call("approval/respond", **params)
-
-    async def answer_approvals(self, handler: Callable[[Approval], Awaitable[Decision]], session_id: str = "*") -> None:
-        """Ask `handler` about each approval that waits, one after the other, and send what it gives; without end.
-
-        That somebody else answered first, or the turn ended meanwhile, is no error.
-        """
-        async for approval in self.approvals(session_id):
-            await self.settle(approval, await handler(approval))
-
-    async def settle(self, approval: Approval, decision: Decision) -> None:
-        """`respond`, where it does not matter who was first; asked again after a restart."""
-        if (params := answering(approval, decision)) is None:
-            return
-        try:
-            await self._sure("approval/respond", **params)
-        except ClisupError as error:
-            if not settled(error):
-                raise
 
     # -- tools
 
@@ -212,12 +134,3 @@ class AsyncCalls:
     async def stop_daemon(self, mode: Literal["drain", "detach", "kill"] = "drain") -> None:
         """Stop the daemon: turns may end first, go on without it, or are ended."""
         await self.call("daemon/shutdown", mode=mode)
-
-    # -- how they are asked
-
-    async def _sure(self, method: str, /, **params: Any) -> Any:
-        """`call`, again after each restart: for what may be asked twice. Params that are None are left out."""
-        return await self._call_surely(method, **{name: value for name, value in params.items() if value is not None})
-
-    async def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
-        return read(type_, await self._sure(method, **params), method)

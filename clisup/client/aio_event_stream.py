@@ -1,20 +1,21 @@
-"""The trio client's iterators of what is typed: what `clisup.client.event_stream` is to the blocking one."""
+"""Events and approvals of the trio client: the calls for them, and the iterators that give them typed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Self
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self, TypeVar, Unpack
 
 from clisup.client.aio_following import Subscription
-from clisup.client.answers import Approval, Decision, ends_turn, of_turn
+from clisup.client.answers import Approval, Decision, answering, approvals_of, ends_turn, of_turn, read, settled
 from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
+from clisup.client.options import EventOptions
+from clisup.errors import ClisupError
 from clisup.wire.models import InterruptResult, PromptResult
 
-if TYPE_CHECKING:
-    from clisup.client.aio_calls import AsyncCalls
-    from clisup.client.aio_session import AsyncSession
+__all__ = ["AsyncApprovals", "AsyncEventCalls", "AsyncEvents", "AsyncTurn"]
 
-__all__ = ["AsyncApprovals", "AsyncEvents", "AsyncTurn"]
+_T = TypeVar("_T")
 
 
 class AsyncEvents:
@@ -60,11 +61,12 @@ class AsyncTurn:
 
     def __init__(
         self,
-        session: AsyncSession,
         begin: Callable[[], Awaitable[tuple[PromptResult, AsyncEvents]]],
-        on_approval: Callable[[Approval], Awaitable[Decision]] | None,
+        interrupt: Callable[[str], Awaitable[InterruptResult]],
+        approve: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        self._session, self._begin, self._on_approval = session, begin, on_approval
+        """`interrupt` ends the turn of an id; `approve` answers the approval of an id, unless it was answered already."""
+        self._begin, self._interrupt, self._answer = begin, interrupt, approve
         self._events: AsyncEvents | None = None
         self._to_approve: str | None = None
         self.accepted: PromptResult | None = None
@@ -102,7 +104,7 @@ class AsyncTurn:
 
     async def interrupt(self) -> InterruptResult:
         """End the turn. The iteration still gives what is left of it."""
-        return await self._session.interrupt(self.id)
+        return await self._interrupt(self.id)
 
     def close(self) -> None:
         """Stop listening. The turn goes on."""
@@ -116,18 +118,16 @@ class AsyncTurn:
 
     async def _approve(self) -> None:
         """Ask about the approval that was given with the last event, unless it was answered already."""
-        if self._to_approve is None or self._on_approval is None:
+        if self._to_approve is None or self._answer is None:
             return
-        for approval in await self._session.open_approvals():
-            if approval.approval_id == self._to_approve:
-                await self._session.settle(approval, await self._on_approval(approval))
+        await self._answer(self._to_approve)
         self._to_approve = None  # at last: a step that is cancelled before asks once more
 
 
 class AsyncApprovals:
     """An endless iterator of approvals that wait for an answer, each given once; made by `AsyncClient.approvals`."""
 
-    def __init__(self, client: AsyncCalls, session_id: str) -> None:
+    def __init__(self, client: AsyncEventCalls, session_id: str) -> None:
         self._client, self._of = client, None if session_id == "*" else session_id
         self._events = client.events(session_id, types=["approval_requested"])
         self._given: set[tuple[str, str]] = set()
@@ -151,3 +151,89 @@ class AsyncApprovals:
     def close(self) -> None:
         """Stop listening; the iteration stops."""
         self._events.close()
+
+
+class AsyncEventCalls:
+    """Calls for events and approvals, by name, and the ways to call any method."""
+
+    async def call(self, method: str, /, **params: Any) -> Any:
+        """Any method of the protocol, as it is on the wire."""
+        raise NotImplementedError
+
+    async def _call_surely(self, method: str, /, **params: Any) -> Any:
+        raise NotImplementedError
+
+    def subscribe(
+        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Any
+    ) -> Subscription:
+        """Events as dicts."""
+        raise NotImplementedError
+
+    # -- events
+
+    def events(
+        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Unpack[EventOptions]
+    ) -> AsyncEvents:
+        """As `subscribe`, typed: an asynchronous iterator of `Envelope`s of a session, or of all (`"*"`)."""
+        given = {name: value for name, value in options.items() if value is not None}
+        return AsyncEvents(self.subscribe(session_id, after_seq, **given))
+
+    async def forget(self, name: str, session_id: str = "*") -> None:
+        """Drop the durable place of this name."""
+        await self._sure("session/unsubscribe", session_id=session_id, name=name)
+
+    async def blob(self, session_id: str, blob: str) -> bytes:
+        """The whole of a payload that was too large for its event."""
+        pages: list[bytes] = []
+        offset = 0
+        while True:
+            page = await self._sure("session/blob", session_id=session_id, blob=blob, offset=offset)
+            pages.append(b64decode(page["data_base64"]))
+            offset += len(pages[-1])
+            if page["eof"] or not pages[-1]:
+                return b"".join(pages)
+
+    # -- approvals
+
+    async def open_approvals(self, session_id: str | None = None) -> list[Approval]:
+        """The approvals that wait for an answer now, of a session or of all."""
+        return approvals_of(await self._sure("approval/list", session_id=session_id))
+
+    def approvals(self, session_id: str = "*") -> AsyncApprovals:
+        """An endless iterator of approvals that wait for an answer: those that are open now, then each as it comes."""
+        return AsyncApprovals(self, session_id)
+
+    async def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
+        """Answer an approval; the first answer wins. With an id alone, `session_id` says whose it is, else all are looked through.
+
+        Raises `approval_already_resolved` where somebody was first, `approval_not_found`. None answers nothing.
+        """
+        if (params := answering(approval, decision, session_id)) is not None:
+            await self.call("approval/respond", **params)
+
+    async def answer_approvals(self, handler: Callable[[Approval], Awaitable[Decision]], session_id: str = "*") -> None:
+        """Ask `handler` about each approval that waits, one after the other, and send what it gives; without end.
+
+        That somebody else answered first, or the turn ended meanwhile, is no error.
+        """
+        async for approval in self.approvals(session_id):
+            await self.settle(approval, await handler(approval))
+
+    async def settle(self, approval: Approval, decision: Decision) -> None:
+        """`respond`, where it does not matter who was first; asked again after a restart."""
+        if (params := answering(approval, decision)) is None:
+            return
+        try:
+            await self._sure("approval/respond", **params)
+        except ClisupError as error:
+            if not settled(error):
+                raise
+
+    # -- how they are asked
+
+    async def _sure(self, method: str, /, **params: Any) -> Any:
+        """`call`, again after each restart: for what may be asked twice. Params that are None are left out."""
+        return await self._call_surely(method, **{name: value for name, value in params.items() if value is not None})
+
+    async def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
+        return read(type_, await self._sure(method, **params), method)

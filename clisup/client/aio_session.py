@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import trio
 
-from clisup.client.aio_event_stream import AsyncEvents, AsyncTurn
+from clisup.client.aio_event_stream import AsyncEventCalls, AsyncEvents, AsyncTurn
 from clisup.client.answers import Approval, Decision, prompted, read
 from clisup.client.coming_back import new_key
 from clisup.client.events import Envelope, envelope_of
 from clisup.client.options import EventOptions, PromptOptions
 from clisup.errors import ClisupError
 from clisup.wire.models import InterruptResult, PromptResult, SessionDetail, TurnResult
-
-if TYPE_CHECKING:
-    from clisup.client.aio_calls import AsyncCalls
 
 __all__ = ["AsyncHistory", "AsyncSession"]
 
@@ -37,7 +34,7 @@ class AsyncSession:
     backend cannot do it.
     """
 
-    def __init__(self, client: AsyncCalls, session_id: str, native_session_id: str | None = None) -> None:
+    def __init__(self, client: AsyncEventCalls, session_id: str, native_session_id: str | None = None) -> None:
         self._client, self.id, self.native_session_id = client, session_id, native_session_id
 
     def __repr__(self) -> str:
@@ -89,7 +86,12 @@ class AsyncSession:
             events._subscription.expected = True  # the turn goes on, also where the daemon goes away just now
             return accepted, events
 
-        return AsyncTurn(self, begin, on_approval)
+        async def approve(approval_id: str) -> None:
+            for approval in await self.open_approvals():
+                if on_approval is not None and approval.approval_id == approval_id:
+                    await self.settle(approval, await on_approval(approval))
+
+        return AsyncTurn(begin, self.interrupt, None if on_approval is None else approve)
 
     async def interrupt(
         self, turn_id: str | None = None, *, mode: Literal["graceful", "kill"] = "graceful"

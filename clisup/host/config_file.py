@@ -34,7 +34,10 @@ class ConfigFile(NamedTuple):
 
 
 def read_config(path: str, *, required: bool) -> Config:
-    """Return the configuration in `path`, or all defaults if an optional file is missing. Raises `ConfigurationError`."""
+    """Return the configuration in `path`, or all defaults if an optional file is missing.
+
+    Raises `ConfigurationError`.
+    """
     if (text := _text(path, required=required)) is None:
         return parse_config({})
     raw = _parse(text, path)

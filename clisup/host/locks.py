@@ -22,7 +22,10 @@ class FileLock:
     """Exclusive lock on a file. `acquire` returns None, or the pid of the process that holds the lock."""
 
     def __init__(self, path: str, inherited: int | None = None) -> None:
-        """Store the path. `inherited` is the descriptor of a lock that this process already held before a re-execution."""
+        """Store the path.
+
+        `inherited` is the descriptor of a lock that this process already held before a re-execution.
+        """
         self.path = path
         self._fd: int | None = None
         self._inherited = inherited

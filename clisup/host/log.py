@@ -57,7 +57,10 @@ class Log:
     # -- secrets
 
     def hide(self, owner: str, secrets: Redactor) -> None:
-        """Hide these values of the configuration or of the daemon in all further lines. A former secret stays hidden."""
+        """Hide these values of the configuration or of the daemon in all further lines.
+
+        A former secret stays hidden.
+        """
         before = self._secrets.get(owner)
         self._secrets[owner] = secrets if before is None or before is secrets else before.also(secrets)
 

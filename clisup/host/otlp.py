@@ -1,4 +1,7 @@
-"""Sender of spans to a collector, by OTLP over HTTP. Only this file knows the OpenTelemetry SDK (extra `clisup[otel]`)."""
+"""Sender of spans to a collector, by OTLP over HTTP.
+
+Only this file knows the OpenTelemetry SDK (extra `clisup[otel]`).
+"""
 
 from __future__ import annotations
 

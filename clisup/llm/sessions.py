@@ -338,7 +338,7 @@ class SessionChat:
             return stopped.accepted, events
 
         self._seq = stopped.seq
-        turn = AsyncTurn(self.session, begin, None)
+        turn = AsyncTurn(begin, self.session.interrupt)
         turn.accepted = stopped.accepted
         return turn
 

@@ -113,7 +113,10 @@ class CursorStore:
         return cursor
 
     def forget(self, name: str) -> None:
-        """Remove a cursor; a missing cursor is no error. Raises `WorldError(storage_failed)`; the cursor is then kept."""
+        """Remove a cursor; a missing cursor is no error.
+
+        Raises `WorldError(storage_failed)`; the cursor is then kept.
+        """
         path = self._path(name)
         try:
             os.unlink(path)

@@ -225,7 +225,10 @@ def _stored(line: bytes) -> StoredEvent | None:
 
 
 def near(fd: int, seq: int) -> int:
-    """Return an offset at or before the line of `seq` in a segment, by binary search: the seqs of a segment only grow."""
+    """Return an offset at or before the line of `seq` in a segment, by binary search.
+
+    The seqs of a segment only grow.
+    """
     with open(fd, "rb", closefd=False) as file:
         low, high = 0, os.fstat(fd).st_size
         while high - low > SEARCHED:

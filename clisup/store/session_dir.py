@@ -68,7 +68,10 @@ class SessionDir:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def next_run(self, after: int) -> int:
-        """Return the number for a new run, which no keeper has used. The journal of such runs may have been cut away."""
+        """Return the number for a new run, which no keeper has used.
+
+        The journal of such runs may have been cut away.
+        """
         number = after + 1
         while any(os.path.exists(os.path.join(self.run(number).path, name)) for name in ("start.json", "exit.json")):
             number += 1
@@ -323,7 +326,10 @@ class RunDir:
         write_atomic(os.path.join(self.path, "said", token), text.encode(), sync=False)
 
     def load_said(self, token: str) -> str | None:
-        """Return a message that `save_said` kept, or None if it was acknowledged. Raises `WorldError(storage_failed)`."""
+        """Return a message that `save_said` kept, or None if it was acknowledged.
+
+        Raises `WorldError(storage_failed)`.
+        """
         path = os.path.join(self.path, "said", token)
         try:
             with open(path, encoding="utf-8", newline="") as file:

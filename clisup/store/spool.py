@@ -24,7 +24,10 @@ class SpoolReader:
         """True if the last read reached the end of the spool. The keeper announces bytes written after that."""
 
     def read(self) -> bytes:
-        """Return the next bytes, up to `READ_CHUNK`, or b"" if there are none now. Raises `WorldError(storage_failed)`."""
+        """Return the next bytes, up to `READ_CHUNK`, or b"" if there are none now.
+
+        Raises `WorldError(storage_failed)`.
+        """
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

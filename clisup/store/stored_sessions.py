@@ -84,7 +84,10 @@ def _has_journal(directory: SessionDir) -> bool:
 
 
 def check_spec(directory: SessionDir) -> SessionSpec | None:
-    """Return the spec that the session was opened with, or None if there is no session. Raises as `read_session` does."""
+    """Return the spec that the session was opened with, or None if there is no session.
+
+    Raises as `read_session` does.
+    """
     spec = directory.load_spec()
     if spec is None and not _has_journal(directory):
         return None

@@ -12,7 +12,7 @@ __all__ = ["Segment", "Stored", "look_at"]
 
 
 class Segment(NamedTuple):
-    """One file of a journal.
+    """File of a journal.
 
     `runs` is the number of runs started before the head of the file. `running` is the number of the run that was still
     running at the head: a run at work, or a live process at rest.

@@ -30,7 +30,10 @@ class CgroupHome:
 
     @classmethod
     def find(cls) -> CgroupHome:
-        """Find the daemon's own cgroup. It must be a v2 cgroup in which the daemon can create, use and remove a child."""
+        """Find the daemon's own cgroup.
+
+        It must be a v2 cgroup in which the daemon can create, use and remove a child.
+        """
         base = _own_cgroup()
         return cls(base if base and _works(base) else None)
 
@@ -82,7 +85,10 @@ def members(path: str) -> list[int]:
 
 
 def kill(path: str) -> bool:
-    """Send SIGKILL to every process in the cgroup, including forks made meanwhile. Return False if the kernel cannot."""
+    """Send SIGKILL to every process in the cgroup, including forks made meanwhile.
+
+    Return False if the kernel cannot.
+    """
     return _write(os.path.join(path, "cgroup.kill"), "1")
 
 
@@ -98,8 +104,8 @@ def populated(path: str) -> bool:
 def limit(path: str, *, memory: int, pids: int) -> list[str]:
     """Set the limits that the cgroup's controllers offer, and return the names of the files that were set.
 
-    A limit of 0 means no limit. The function enables no controller. The files exist only if the owner of the delegated subtree enabled the
-    controllers.
+    A limit of 0 means no limit. The function enables no controller. The files exist only if the owner of the
+    delegated subtree enabled the controllers.
     """
     wanted = {"memory.max": memory, "pids.max": pids}
     return [name for name, value in wanted.items() if value and _write(os.path.join(path, name), str(value))]
@@ -116,7 +122,10 @@ def oom_kills(path: str) -> int:
 
 
 def remove(path: str) -> bool:
-    """Remove an empty cgroup and the cgroups that the tree created below it. Return False while a process lives in it."""
+    """Remove an empty cgroup and the cgroups that the tree created below it.
+
+    Return False while a process lives in it.
+    """
     try:
         for directory, _, _ in os.walk(path, topdown=False):
             os.rmdir(directory)
@@ -126,7 +135,10 @@ def remove(path: str) -> bool:
 
 
 def _write(path: str, text: str) -> bool:
-    """Write to a file of the kernel, and never create one. Return False if the file is missing or the kernel refuses."""
+    """Write to a file of the kernel, and never create one.
+
+    Return False if the file is missing or the kernel refuses.
+    """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

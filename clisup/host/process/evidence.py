@@ -32,7 +32,10 @@ _NONE = Work(0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence of one look at a tree: the live processes, by pid and start. CPU and I/O are sums over these processes."""
+    """Evidence of one look at a tree: the live processes, by pid and start.
+
+    CPU and I/O are sums over these processes.
+    """
 
     rss_bytes: int
     at: float

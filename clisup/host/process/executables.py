@@ -44,7 +44,10 @@ _real: dict[str, str] = {}
 
 
 def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
-    """Find `name` on `search_path`, or use it as a path. Raises `WorldError(backend_unavailable)` with name and reason."""
+    """Find `name` on `search_path`, or use it as a path.
+
+    Raises `WorldError(backend_unavailable)` with name and reason.
+    """
     found = shutil.which(name, path=search_path)
     if found is None:
         exists = os.path.exists(name) and os.sep in name

@@ -54,7 +54,10 @@ def _leave(name: str, stand_in: ModuleType | None) -> None:
 
 
 def _put_off(name: str, functions: tuple[str, ...]) -> ModuleType:
-    """Return a stand-in for a module. It loads the module on the first access to an attribute or call of `functions`."""
+    """Return a stand-in for a module.
+
+    It loads the module on the first access to an attribute or call of `functions`.
+    """
 
     class PutOff(ModuleType):
         def __getattr__(self, attribute: str) -> Any:

@@ -35,7 +35,10 @@ def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> li
 
 
 def _remove(lock: StaleLock, home: str, path: str) -> bool:
-    """Look at the lock, look for holders, look at the lock again. An unchanged lock is older than every live process."""
+    """Look at the lock, look for holders, look at the lock again.
+
+    An unchanged lock is older than every live process.
+    """
     try:
         before = _identity(path)
         if before is None or _holders(lock, home) or _identity(path) != before:
@@ -64,7 +67,10 @@ def _holders(lock: StaleLock, home: str) -> bool:
 
 
 def _runs(pid: int, program: str) -> bool:
-    """Tell whether an argument is the program, or a script of that name. Node's scripts come after node and its flags."""
+    """Tell whether an argument is the program, or a script of that name.
+
+    Node's scripts come after node and its flags.
+    """
     arguments = _read(pid, "cmdline").split("\0")
     names = {os.path.basename(argument) for argument in arguments}
     return bool(names & {program, f"{program}.js", f"{program}.mjs"})

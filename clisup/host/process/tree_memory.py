@@ -28,7 +28,10 @@ def tree_memory(roots: Iterable[int]) -> dict[int, int]:
 
 
 def below(root: int) -> list[int]:
-    """Return the pids below `root`, without `root`. With hidepid= (proc(5)) no keeper is visible: `root` need not be."""
+    """Return the pids below `root`, without `root`.
+
+    With hidepid= (proc(5)) no keeper is visible: `root` need not be.
+    """
     return _descendants(root, _children())
 
 

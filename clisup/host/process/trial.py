@@ -19,7 +19,10 @@ _WORDS = 2000  # limit of characters kept from the output
 
 
 class Refusal(NamedTuple):
-    """Reason why a daemon would not start: its message without the frame, its hint, and its exit code, None if it hung."""
+    """Reason why a daemon would not start: its message without the frame, its hint, and its exit code.
+
+    The exit code is None if the daemon hung.
+    """
 
     reason: str
     hint: str

@@ -50,7 +50,10 @@ class ForkedKeeper:
 
 
 class KeeperZygote:
-    """Process that forks keepers. Wait for `up` before the first `fork`; `heed` takes its answers; always call `end`."""
+    """Process that forks keepers.
+
+    Wait for `up` before the first `fork`; `heed` takes its answers; always call `end`.
+    """
 
     def __init__(self, keeper_file: str) -> None:
         """Start the zygote, on the calling thread. Raises `OSError`."""

@@ -20,7 +20,10 @@ BACKLOG = 1024  # a restart in place takes a second or two, and new clients then
 
 
 def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
-    """Take a lock for as long as the daemon lives. Raises `WorldError(daemon_already_running)` with the holder's pid."""
+    """Take a lock for as long as the daemon lives.
+
+    Raises `WorldError(daemon_already_running)` with the holder's pid.
+    """
     lock = FileLock(path, inherited)
     holder = lock.acquire()
     if holder is not None:

@@ -123,7 +123,10 @@ def is_marked(pid: int) -> bool | None:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent's pid, or 0 if the parent is not visible. Raises `OSError` if /proc does not show the process."""
+    """Return the parent's pid, or 0 if the parent is not visible.
+
+    Raises `OSError` if /proc does not show the process.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read()
     return int(fields[fields.rindex(b")") + 2 :].split()[1])  # the name before it is in brackets and may hold anything

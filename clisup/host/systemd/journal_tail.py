@@ -17,7 +17,10 @@ _PASSED = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 
 def journal_tail(env: Mapping[str, str]) -> str:
-    """Return up to 500 lines, oldest first, of all daemons whose lines this user may read. Return "" without a journal."""
+    """Return up to 500 lines, oldest first, of all daemons whose lines this user may read.
+
+    Return "" without a journal.
+    """
     journalctl = shutil.which("journalctl", path=env.get("PATH", os.defpath))
     if journalctl is None:
         return ""

@@ -64,7 +64,10 @@ class JournalSocket:
 
 
 def is_journal_stream(env: Mapping[str, str], fd: int) -> bool:
-    """Tell whether this descriptor goes to the journal. `$JOURNAL_STREAM` has its device and inode (systemd.exec(5))."""
+    """Tell whether this descriptor goes to the journal.
+
+    `$JOURNAL_STREAM` has its device and inode (systemd.exec(5)).
+    """
     try:
         there = os.fstat(fd)
     except OSError:

@@ -64,7 +64,10 @@ class Notifier:
         return self._send(STOPPING=1)
 
     def reloading(self) -> bool:
-        """Report the start of a reload, of the configuration or of the whole daemon in place. `ready` ends the reload."""
+        """Report the start of a reload, of the configuration or of the whole daemon in place.
+
+        `ready` ends the reload.
+        """
         return self._send(RELOADING=1, MONOTONIC_USEC=int(clock.monotonic() * MICROSECONDS))
 
     def watchdog(self) -> bool:

@@ -16,7 +16,7 @@ UNIT_LIMIT = 256 * 1024
 
 
 def user_units(env: Mapping[str, str]) -> str:
-    """Return the directory that a user's manager searches first for units that belong to no package (systemd.unit(5))."""
+    """Return the directory that a user's manager searches first for units of no package (systemd.unit(5))."""
     return os.path.join(config_home(env), "systemd", "user")
 
 
