@@ -1,9 +1,7 @@
 """Event vocabulary: the content of a session's journal, and the events that every client receives.
 
-Each type has one frozen model; `Event` is their union, discriminated by `type`. Decoders make events, the daemon adds
-its own, and nothing else travels between the layers. A field that is null is left out of the JSON; a client reads a
-missing field as null. `clisup.model.envelope` makes the envelope around an event (`session_id, seq, ts, turn_id,
-source`) once.
+Each type has one frozen model; `Event` is their union, discriminated by `type`. Decoders make events, and the daemon adds its own.
+A null field is left out of the JSON; a client reads a missing field as null. `clisup.model.envelope` makes the envelope.
 """
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
@@ -75,10 +73,7 @@ class Actor(_Frozen):
 
 
 class TurnError(_Frozen):
-    """Reason why a turn failed.
-
-    Programs branch on `kind`; `retryable` tells whether the same prompt may work later.
-    """
+    """Reason why a turn failed. Programs branch on `kind`; `retryable` tells whether the same prompt may work later."""
 
     kind: TurnErrorKind
     message: str
