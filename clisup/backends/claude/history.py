@@ -69,7 +69,7 @@ class ClaudeSeed:
             parent = own
 
     def _marked(self, block: HistoryBlock) -> dict[str, Any]:
-        marked = self.marks_caches and getattr(block, "cache", False)
+        marked = self.marks_caches and not isinstance(block, HistoryThinking) and block.cache
         return _block(block) | ({"cache_control": {"type": "ephemeral"}} if marked else {})
 
 

@@ -109,7 +109,7 @@ class Manager:
         the run's own limits bound it until then.
         """
         reason, ended = why_unreadable(error), list[int]()
-        if getattr(error, "kind", "") == "backend_not_found":
+        if isinstance(error, ClisupError) and error.kind == "backend_not_found":
             self._homeless.add(session_id)
         else:
             ended = await end_unsupervised(self.state_dir, session_id)
@@ -172,7 +172,7 @@ class Manager:
             try:
                 self._load_one(session_id)
             except Exception as error:  # a session's edge, as in `load`
-                if getattr(error, "kind", "") != "backend_not_found":
+                if not isinstance(error, ClisupError) or error.kind != "backend_not_found":
                     self._homeless.discard(session_id)
                     await self._set_aside(session_id, error)
                 continue
