@@ -75,10 +75,7 @@ class Actor(_Frozen):
 
 
 class TurnError(_Frozen):
-    """Reason why a turn failed.
-
-    Programs branch on `kind`; `retryable` tells whether the same prompt may work later.
-    """
+    """Reason of a failed turn. Programs branch on `kind`; `retryable`: the same prompt may work later."""
 
     kind: TurnErrorKind
     message: str
@@ -225,10 +222,7 @@ class ContentDelta(EventBase):
 
 
 class AssistantMessage(EventBase):
-    """Authoritative content of one or more blocks.
-
-    `synthetic` marks text that the CLI wrote itself (an error, a notice).
-    """
+    """Authoritative content of blocks. `synthetic` marks text that the CLI wrote itself (an error, a notice)."""
 
     payload: ClassVar[tuple[str, ...]] = ("blocks",)
     type: Literal["message"] = "message"
@@ -405,9 +399,7 @@ class StderrLine(EventBase):
 
 
 class WatchdogNotice(EventBase):
-    """Action of the watchdog and its evidence: `credited` grants a new window, `warned` is a warning, `fired` ends the
-    run.
-    """
+    """Action of the watchdog and its evidence. `credited` grants a new window, `warned` warns, `fired` ends the run."""
 
     type: Literal["watchdog"] = "watchdog"
     action: Literal["warned", "fired", "credited"]
