@@ -1,7 +1,9 @@
 """Event vocabulary: the content of a session's journal, and the events that every client receives.
 
-Each type has one frozen model; `Event` is their union, discriminated by `type`. Decoders make events, and the daemon adds its own.
-A null field is left out of the JSON; a client reads a missing field as null. `clisup.model.envelope` makes the envelope.
+Each type has one frozen model; `Event` is their union, discriminated by `type`. Decoders make events, the daemon adds
+its own, and nothing else travels between the layers. A field that is null is left out of the JSON; a client reads a
+missing field as null. `clisup.model.envelope` makes the envelope around an event (`session_id, seq, ts, turn_id,
+source`) once.
 """
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
@@ -73,7 +75,7 @@ class Actor(_Frozen):
 
 
 class TurnError(_Frozen):
-    """Reason why a turn failed. Programs branch on `kind`; `retryable` tells whether the same prompt may work later."""
+    """Reason of a failed turn. Programs branch on `kind`; `retryable`: the same prompt may work later."""
 
     kind: TurnErrorKind
     message: str
@@ -220,10 +222,7 @@ class ContentDelta(EventBase):
 
 
 class AssistantMessage(EventBase):
-    """Authoritative content of one or more blocks.
-
-    `synthetic` marks text that the CLI wrote itself (an error, a notice).
-    """
+    """Authoritative content of blocks. `synthetic` marks text that the CLI wrote itself (an error, a notice)."""
 
     payload: ClassVar[tuple[str, ...]] = ("blocks",)
     type: Literal["message"] = "message"
@@ -400,9 +399,7 @@ class StderrLine(EventBase):
 
 
 class WatchdogNotice(EventBase):
-    """Action of the watchdog and its evidence: `credited` grants a new window, `warned` is a warning, `fired` ends the
-    run.
-    """
+    """Action of the watchdog and its evidence. `credited` grants a new window, `warned` warns, `fired` ends the run."""
 
     type: Literal["watchdog"] = "watchdog"
     action: Literal["warned", "fired", "credited"]
