@@ -6,7 +6,6 @@ stream-json, with all that is asked of the answer; the key goes by the variable 
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
-from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.checks import argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.errors import ERRORS
 from clisup.backends.claude.history import ClaudeSeed
@@ -40,11 +39,6 @@ _EXITS: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
 )
 
 
-def _home(env: Mapping[str, str]) -> str | None:
-    state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
-    return f"{state}/clisup-worker" if state else None
-
-
 class WorkerSeed(ClaudeSeed):
     """Place and form of the worker's transcripts."""
 
@@ -52,7 +46,8 @@ class WorkerSeed(ClaudeSeed):
 
     def home(self, env: Mapping[str, str]) -> str | None:
         """Return the worker's own directory."""
-        return _home(env)
+        state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+        return f"{state}/clisup-worker" if state else None
 
 
 class _ApiAdapter(ClaudeAdapter):
@@ -118,13 +113,6 @@ class _ApiAdapter(ClaudeAdapter):
         words = last_words(end)
         kind = next((kind for pattern, kind in _EXITS if pattern.search(words)), None)
         return TurnError(kind=kind, message=words) if kind is not None else crashed("the worker", end)
-
-    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """Return a glob for the session's transcript."""
-        home = _home(env)
-        if home is None or not UUID.fullmatch(native_session_id):
-            return None
-        return f"{glob.escape(home)}/projects/*/{native_session_id}.jsonl"
 
 
 class AnthropicApiAdapter(_ApiAdapter):

@@ -25,7 +25,7 @@ from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.errors import ERRORS, explain_end, recovery_of
 from clisup.backends.claude.fork import ClaudeFork
-from clisup.backends.claude.history import ClaudeSeed, config_directory
+from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.claude.input import as_text, user_message
 from clisup.backends.claude.live import context_usage
 from clisup.backends.claude.presence import ClaudePresence
@@ -179,7 +179,7 @@ class ClaudeAdapter(Adapter):
         """A glob for the session's transcript. The folder is made from the first turn's directory, so any folder
         matches.
         """
-        config = config_directory(env)
+        config = self.seed.home(env)
         if config is None or not UUID.fullmatch(native_session_id):
             return None
         return f"{glob.escape(config)}/projects/*/{native_session_id}.jsonl"
