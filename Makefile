@@ -31,6 +31,7 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy docs/examples/*.py
+	$(BIN)/python -m tests.docstrings
 
 e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 	@for cli in tests/e2e/clis/*/; do sh tests/e2e/install_cli.sh $$(basename $$cli) || exit 1; done

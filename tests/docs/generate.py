@@ -4,7 +4,8 @@
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
 - docs/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/how-to: the whole program at the end of a page is the file of docs/examples.
-- docs/architecture.md: the diagram between its marks is the transition table of `clisup/model/lifecycle.py`.
+- docs/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
+  the transition table of `clisup/model/lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from clisup.model.lifecycle import TRANSITIONS, SessionState
 from clisup.wire import models
 from clisup.wire.methods import METHODS
 from tests import test_docs as reference
+from tests.test_architecture import MODULES, NAMES, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = "(what does it mean?)"
 PROGRAMS = {"docs/how-to/fleet.md": "fleet.py", "docs/how-to/ci.md": "ci_job.sh"}
 BEGIN, END = "<!-- made by python -m tests.docs.generate -->\n", "<!-- end of what is made -->\n"
+ROOMS_BEGIN = "<!-- rooms, made by python -m tests.docs.generate -->\n"
+ROOMS_END = "<!-- end of the rooms -->\n"
 _TABLE = re.compile(
     r"(?P<head>^\| (?:param|field) \| type \| meaning \|\n\|[-| ]+\|\n)(?P<rows>(?:^\|.*\n)+)",
     re.MULTILINE,
@@ -37,7 +41,7 @@ def made(page: str) -> str:
     if page in PROGRAMS:
         return _with_program(text, PROGRAMS[page])
     if page == "docs/architecture.md":
-        return between_marks(text, state_diagram())
+        return between_marks(between_marks(text, state_diagram()), room_diagram(), ROOMS_BEGIN, ROOMS_END)
     if page == "docs/configuration.md":
         return _configuration(text)
     if page == "docs/protocol.md":
@@ -135,10 +139,33 @@ def _configuration(text: str) -> str:
     return re.sub(r"^## `\[(?P<name>[^`]+)\]`\n.*?(?=^## |\Z)", section, text, flags=re.MULTILINE | re.DOTALL)
 
 
-def between_marks(text: str, block: str) -> str:
-    """The text with `block` between the marks."""
-    head, _, rest = text.partition(BEGIN)
-    return head + BEGIN + block + END + rest.partition(END)[2]
+def between_marks(text: str, block: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return the text with `block` between the marks."""
+    head, _, rest = text.partition(begin)
+    return head + begin + block + end + rest.partition(end)[2]
+
+
+def room_diagram() -> str:
+    """Return a Mermaid picture of the rooms of the package: an arrow for each import that no longer path implies."""
+    graph = rooms()
+    implied = {room: {far for near in graph[room] for far in reachable(graph, near)} for room in graph}
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f"    {room} --> {other}" for room in sorted(graph) for other in sorted(graph[room] - implied[room])]
+    return "\n".join([*lines, "```", ""])
+
+
+def rooms() -> dict[str, set[str]]:
+    """Return the rooms (folders directly below the package) that each room imports."""
+    graph: dict[str, set[str]] = {room: set() for name in NAMES if (room := _room(name))}
+    for name, targets in import_graph(MODULES).items():
+        if room := _room(name):
+            graph[room] |= {other for target in targets if (other := _room(target))} - {room}
+    return graph
+
+
+def _room(module: str) -> str | None:
+    room = module.removeprefix("clisup").lstrip(".").partition(".")[0]
+    return room if (ROOT / "clisup" / room).is_dir() and room else None
 
 
 def state_diagram() -> str:

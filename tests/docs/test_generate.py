@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clisup.model.lifecycle import TRANSITIONS, SessionState
-from tests.docs.generate import GENERATED, ROOT, UNEXPLAINED, between_marks, made, state_diagram
+from tests.docs.generate import GENERATED, ROOT, UNEXPLAINED, between_marks, made, room_diagram, rooms, state_diagram
+from tests.test_architecture import reachable
 
 
 @pytest.mark.parametrize("page", GENERATED)
@@ -21,6 +22,17 @@ def test_the_diagram_has_every_state_and_an_arrow_for_each_change() -> None:
     assert text.count(" --> ") == len(changes) + 2  # and the beginning and the end
     for state in SessionState:
         assert f" {state} " in text or f"--> {state}" in text
+
+
+def test_the_picture_of_the_rooms_shows_each_room_and_every_import_as_an_arrow_or_a_path() -> None:
+    arrows: dict[str, set[str]] = {room: set() for room in rooms()}
+    for line in room_diagram().splitlines():
+        if " --> " in line:
+            room, _, other = line.strip().partition(" --> ")
+            arrows[room].add(other)
+    for room, imported in rooms().items():
+        assert imported <= reachable(arrows, room), room
+        assert arrows[room] <= imported
 
 
 def test_a_row_that_is_new_waits_for_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
