@@ -117,8 +117,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.commands.daemon.metrics": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
-    "clisup.worker.prices": {"genai_prices"},
-    "clisup.worker.mcp_servers": {"trio", "httpx2", "mcp"},
+    "clisup.worker.apis.prices": {"genai_prices"},
+    "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_session": {"trio"},
@@ -315,7 +315,6 @@ LARGE_FOLDERS = {
     "clisup/client": 23,
     "clisup/demo": 29,
     "clisup/llm": 44,
-    "clisup/worker": 27,
 }
 
 

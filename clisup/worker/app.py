@@ -13,14 +13,14 @@ import trio
 from clisup.stream_json.frames import Frames, token_usage
 from clisup.stream_json.lines import encode_frame, write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
-from clisup.worker.api import Api, ApiRequest, MissingLibrary, failure_of
-from clisup.worker.failures import Endpoint
+from clisup.worker.apis.api import Api, ApiRequest, MissingLibrary, failure_of
+from clisup.worker.apis.failures import Endpoint
 from clisup.worker.history import MessageHistory, open_history
-from clisup.worker.mcp_servers import BadMcpConfig, McpServers, read_config
 from clisup.worker.options import parse
-from clisup.worker.permissions import Permissions
 from clisup.worker.process import WorkerProcess
 from clisup.worker.prompts import BadInput
+from clisup.worker.tools.mcp_servers import BadMcpConfig, McpServers, read_config
+from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn import TurnContext
 
 __all__ = ["main"]
@@ -74,10 +74,10 @@ def _open_api(options: Namespace, alive: Callable[[], None]) -> Api:
             as_result=True,
         )
     if options.api == "anthropic":
-        from clisup.worker.anthropic_api import ANTHROPIC, AnthropicApi  # a worker loads one SDK
+        from clisup.worker.apis.anthropic_api import ANTHROPIC, AnthropicApi  # a worker loads one SDK
 
         return AnthropicApi(Endpoint(options.base_url or ANTHROPIC, options.key_env, key), alive)
-    from clisup.worker.openai_api import OPENAI, ChatApi, ResponsesApi
+    from clisup.worker.apis.openai_api import OPENAI, ChatApi, ResponsesApi
 
     api = ChatApi if options.api == "chat" else ResponsesApi
     return api(Endpoint(options.base_url or OPENAI, options.key_env, key), alive)

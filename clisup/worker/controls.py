@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from clisup.stream_json.frames import Frames
-from clisup.worker.permissions import MODES
 from clisup.worker.prompts import Prompt, PromptQueue
+from clisup.worker.tools.permissions import MODES
 from clisup.worker.turn import TurnContext
 
 __all__ = ["carry_out"]

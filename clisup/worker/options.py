@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from clisup.worker import VERSION
-from clisup.worker.permissions import MODES
+from clisup.worker.tools.permissions import MODES
 
 __all__ = ["APIS", "MAX_RETRIES", "MAX_ROUNDS", "parse"]
 

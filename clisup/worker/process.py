@@ -12,8 +12,8 @@ import trio
 from clisup.stream_json.frames import Frame, Frames
 from clisup.stream_json.lines import encode_frame, write_all
 from clisup.worker import VERSION
+from clisup.worker.apis.prices import price_of
 from clisup.worker.controls import carry_out
-from clisup.worker.prices import price_of
 from clisup.worker.prompts import Prompt, PromptQueue, read_line, read_prompt
 from clisup.worker.turn import TurnContext, WorkerTurn
 from clisup.worker.turn_usage import TurnUsage

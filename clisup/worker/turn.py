@@ -11,16 +11,16 @@ from typing import Any
 
 import trio
 
-from clisup.worker.api import Api, ApiRequest, failure_of
-from clisup.worker.call_runner import CallRunner
+from clisup.worker.apis.api import Api, ApiRequest, failure_of
+from clisup.worker.apis.events import ApiMessage
+from clisup.worker.apis.failures import RequestFailure
+from clisup.worker.apis.retries import delay_of
+from clisup.worker.apis.schemas import STRUCTURED_TOOL
 from clisup.worker.conversation import request_messages
-from clisup.worker.events import ApiMessage
-from clisup.worker.failures import RequestFailure
 from clisup.worker.history import MessageHistory
-from clisup.worker.mcp_servers import McpServers
-from clisup.worker.permissions import Permissions
-from clisup.worker.retries import delay_of
-from clisup.worker.schemas import STRUCTURED_TOOL
+from clisup.worker.tools.call_runner import CallRunner
+from clisup.worker.tools.mcp_servers import McpServers
+from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
 
 __all__ = ["MAX_BROKEN", "TurnContext", "WorkerTurn"]

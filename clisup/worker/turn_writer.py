@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from clisup.stream_json.frames import Frame, Frames, token_usage
-from clisup.worker.events import ApiMessage, Event
-from clisup.worker.failures import RequestFailure
+from clisup.worker.apis.events import ApiMessage, Event
+from clisup.worker.apis.failures import RequestFailure
 from clisup.worker.turn_usage import TurnUsage
 
 __all__ = ["TurnWriter"]

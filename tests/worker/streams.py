@@ -10,9 +10,9 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from clisup.worker.chat_stream import ChatStream
-from clisup.worker.events import ApiMessage, Event
-from clisup.worker.responses_stream import ResponsesStream
+from clisup.worker.apis.chat_stream import ChatStream
+from clisup.worker.apis.events import ApiMessage, Event
+from clisup.worker.apis.responses_stream import ResponsesStream
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 _RESPONSES: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

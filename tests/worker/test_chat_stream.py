@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clisup.worker.chat_stream import ChatStream
-from clisup.worker.events import StreamError
+from clisup.worker.apis.chat_stream import ChatStream
+from clisup.worker.apis.events import StreamError
 from tests.worker.streams import called, chat, chunk, message
 
 USAGE = {

@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from openai.types.responses import FunctionToolParam, ResponseInputItemParam
 from pydantic import TypeAdapter
 
-from clisup.worker.requests import chat_messages, chat_tools, responses_input, responses_tools
+from clisup.worker.apis.requests import chat_messages, chat_tools, responses_input, responses_tools
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
 PROOF = '{"id":"rs1","encrypted_content":"secret"}'

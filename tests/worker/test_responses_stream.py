@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clisup.worker.events import StreamError
-from clisup.worker.responses_stream import ResponsesStream, reasoning_item
+from clisup.worker.apis.events import StreamError
+from clisup.worker.apis.responses_stream import ResponsesStream, reasoning_item
 from tests.worker.streams import message, response, responses, told
 
 CREATED = told("response.created", response=response())

@@ -9,14 +9,14 @@ import trio
 from trio.testing import MockClock
 
 from clisup.stream_json.frames import Frames
-from clisup.worker.call_runner import HEARTBEAT_S, MAX_CALLS, CallRunner
+from clisup.worker.apis.failures import MAX_WAIT_S, Endpoint, RequestFailure, of_connection, retry_after
+from clisup.worker.apis.names import api_names
+from clisup.worker.apis.retries import FIRST_S, LONGEST_S, delay_of
+from clisup.worker.apis.schemas import is_strict
 from clisup.worker.conversation import messages_of, request_messages
-from clisup.worker.failures import MAX_WAIT_S, Endpoint, RequestFailure, of_connection, retry_after
-from clisup.worker.mcp_servers import McpTool, ToolOutcome
-from clisup.worker.names import api_names
-from clisup.worker.permissions import Permissions
-from clisup.worker.retries import FIRST_S, LONGEST_S, delay_of
-from clisup.worker.schemas import is_strict
+from clisup.worker.tools.call_runner import HEARTBEAT_S, MAX_CALLS, CallRunner
+from clisup.worker.tools.mcp_servers import McpTool, ToolOutcome
+from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_usage import TurnUsage
 from clisup.worker.turn_writer import TurnWriter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clisup.worker.failures import MAX_WAIT_S, RequestFailure
+from clisup.worker.apis.failures import MAX_WAIT_S, RequestFailure
 
 __all__ = ["FIRST_S", "LONGEST_S", "delay_of"]
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clisup.worker.chat_stream import reasoning_field
-from clisup.worker.responses_stream import reasoning_item
+from clisup.worker.apis.chat_stream import reasoning_field
+from clisup.worker.apis.responses_stream import reasoning_item
 
 __all__ = ["chat_messages", "chat_tools", "responses_input", "responses_tools"]
 

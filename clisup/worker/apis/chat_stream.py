@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.worker.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
+from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
 __all__ = ["ChatStream", "chat_usage", "reasoning_field"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import trio
 
 from clisup.worker import VERSION
-from clisup.worker.api import load
-from clisup.worker.names import api_names, full_name
+from clisup.worker.apis.api import load
+from clisup.worker.apis.names import api_names, full_name
 
 __all__ = ["START_S", "BadMcpConfig", "McpServers", "McpTool", "ToolOutcome", "read_config"]
 

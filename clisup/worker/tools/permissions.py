@@ -10,7 +10,7 @@ import trio
 
 from clisup.stream_json.frames import Frame
 from clisup.stream_json.transcript import new_id
-from clisup.worker.mcp_servers import McpTool
+from clisup.worker.tools.mcp_servers import McpTool
 
 __all__ = ["MODES", "PermissionDecision", "Permissions"]
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from clisup.worker.events import Event, StreamError
-from clisup.worker.failures import Endpoint, RequestFailure, of_connection, of_response, of_stream
+from clisup.worker.apis.events import Event, StreamError
+from clisup.worker.apis.failures import Endpoint, RequestFailure, of_connection, of_response, of_stream
 
 __all__ = ["Api", "ApiRequest", "MissingLibrary", "client_options", "failure_of", "load", "stream_items"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import trio
 
-from clisup.worker.mcp_servers import McpServers
-from clisup.worker.permissions import Permissions
+from clisup.worker.tools.mcp_servers import McpServers
+from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
 
 __all__ = ["HEARTBEAT_S", "MAX_CALLS", "CallRunner"]

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from clisup.worker.api import ApiRequest, client_options, load, stream_items
-from clisup.worker.events import Event, StreamError
-from clisup.worker.failures import Endpoint
-from clisup.worker.schemas import STRUCTURED_TOOL, schema_tool
+from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
+from clisup.worker.apis.events import Event, StreamError
+from clisup.worker.apis.failures import Endpoint
+from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
 
 __all__ = ["ANTHROPIC", "MAX_MARKS", "MAX_TOKENS", "AnthropicApi", "request_fields"]
 

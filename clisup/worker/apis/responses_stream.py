@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.worker.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
+from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
 __all__ = ["ResponsesStream", "reasoning_item", "responses_usage"]
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from clisup.worker.api import ApiRequest, client_options, load, stream_items
-from clisup.worker.chat_stream import ChatStream
-from clisup.worker.events import Event
-from clisup.worker.failures import Endpoint
-from clisup.worker.requests import chat_messages, chat_tools, responses_input, responses_tools
-from clisup.worker.responses_stream import ResponsesStream
-from clisup.worker.schemas import STRUCTURED_TOOL, is_strict, schema_tool
+from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
+from clisup.worker.apis.chat_stream import ChatStream
+from clisup.worker.apis.events import Event
+from clisup.worker.apis.failures import Endpoint
+from clisup.worker.apis.requests import chat_messages, chat_tools, responses_input, responses_tools
+from clisup.worker.apis.responses_stream import ResponsesStream
+from clisup.worker.apis.schemas import STRUCTURED_TOOL, is_strict, schema_tool
 
 __all__ = ["OPENAI", "ChatApi", "ResponsesApi", "chat_fields", "responses_fields"]
 

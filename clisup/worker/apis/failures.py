@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-from clisup.worker.events import StreamError
+from clisup.worker.apis.events import StreamError
 
 __all__ = ["MAX_WAIT_S", "Endpoint", "RequestFailure", "of_connection", "of_response", "of_stream", "retry_after"]
 

@@ -1,0 +1,1 @@
+"""Tools of MCP servers, the calls of one answer, and the permissions for them."""
