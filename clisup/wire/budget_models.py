@@ -11,13 +11,13 @@ __all__ = ["SetBudgetParams", "SetBudgetResult"]
 
 
 class SetBudgetParams(Params):
-    """`budget` takes the place of the whole budget: what it leaves out is not limited."""
+    """`budget` replaces the whole budget. A missing limit is no limit."""
 
     session_id: SessionId
     budget: Budget
 
 
 class SetBudgetResult(Result):
-    """The budget as `session/get` shows it; null where nothing is limited any more."""
+    """Budget as `session/get` shows it. Null if the session has no limit any more."""
 
     budget: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""Params and results of what one asks of the daemon itself; the others are in `clisup.wire.models`."""
+"""Params and results of the `daemon/...` methods. The others are in `clisup.wire.models`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Params and result of `daemon/gc`; `clisup gc --json` prints the result, also where no daemon runs."""
+"""Params and result of `daemon/gc`; `clisup gc --json` prints the result, with and without a daemon."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Kind = Literal["session", "events", "private", "run", "scratch", "temporary", "t
 
 
 class GcParams(Params):
-    """`older_than_s` is of closed sessions alone: all else that is found is of no use from its first moment."""
+    """`older_than_s` (seconds) applies to closed sessions only. Leftovers are removed at any age."""
 
     dry_run: bool = False
     older_than_s: Annotated[float, Field(ge=0, le=3.2e9, allow_inf_nan=False)] = OLDER_THAN_S
 
 
 class GcItem(Result):
-    """Something that was removed, or would be."""
+    """Removed file or directory. With `dry_run`: a file or directory that a real run would remove."""
 
     kind: Kind
     path: str
@@ -32,14 +32,14 @@ class GcItem(Result):
 
 
 class GcFailure(Result):
-    """Something that could not be removed, and why."""
+    """File or directory that the daemon failed to remove, with the reason."""
 
     path: str
     error: str
 
 
 class GcResult(Result):
-    """`items` are what was removed, or with `dry_run` would be; `more` were found beyond what one call removes."""
+    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call."""
 
     dry_run: bool
     items: list[GcItem]

@@ -1,8 +1,8 @@
-"""JSON-RPC 2.0 over lines, sans I/O: bytes in, requests or answers to refusals out.
+"""JSON-RPC 2.0 in lines, without I/O: bytes in, requests and refusals out.
 
-Strict where a lax reader lets trouble in: NaN, Infinity, lone surrogates, duplicate keys, UTF-16, a byte-order mark, boolean
-ids and nesting without end are refused with a typed error, and the connection goes on (fault 46). Only a frame over the limit
-ends it (fault 45).
+The reader is strict. It refuses NaN, Infinity, lone surrogates, duplicate keys, UTF-16, a byte-order mark, boolean ids and
+endless nesting with a typed error, and the connection goes on (fault 46). Only a frame over the size limit closes the
+connection (fault 45).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = [
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 DEFAULT_MAX_VALUES = 100_000
-"""Of JSON in one frame: to read so many takes some ten milliseconds, in which nobody else is served."""
+"""JSON values in one frame. Reading so many takes about ten milliseconds, and other clients wait meanwhile."""
 JSONRPC_MEMBERS = {"jsonrpc", "id", "method", "params"}
 _ANSWERS = [
     {*head, word} for head in ({"id"}, {"jsonrpc", "id"}) for word in ("result", "error")
-]  # its members: one of the two, and nothing else
+]  # member sets of an answer: exactly one of the two words
 _BLANKS = re.compile(rb"[ \t\r\n]*")
-_ID_LIMIT = 256  # characters of a string id: it is held for as long as the request runs
+_ID_LIMIT = 256  # characters of a string id; the daemon keeps the id while the request runs
 _ID_BITS = 64
 _HEAD_BYTES = 4096
-_DEEPEST = 200  # levels of a frame: what comes in deeper could not be written again (pydantic: 255)
+_DEEPEST = 200  # levels of nesting; pydantic cannot write more than 255
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A well-formed request; `id` is None for a notification."""
+    """Well-formed request; `id` is None for a notification."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client says to a request of ours: a result, or an error object."""
+    """Answer of the client to a request of the daemon: a result, or an error object."""
 
     id: str | int
     result: Any = None
@@ -68,45 +68,46 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What could not be taken: `answer` is the line to send back; `fatal` closes the connection after it."""
+    """Refused frame: `answer` is the line to send back; `fatal` closes the connection after that line."""
 
     answer: bytes
     fatal: bool = False
 
 
 class FrameReader:
-    """Cuts the client's bytes into frames and reads them one by one, so that each can wait for its turn unread.
+    """Reader that cuts the bytes of a client into frames and parses one frame at a time.
 
-    `feed` what came, take with `next` until it gives None, then read on: so it holds one frame and one read at most.
+    Call `feed` with received bytes, then `next` until it returns None, then receive again. The reader thus holds one frame and
+    one receive at most, and a frame waits for its turn unparsed.
     """
 
     def __init__(self, max_frame: int = DEFAULT_MAX_FRAME, max_values: int = DEFAULT_MAX_VALUES) -> None:
         self._max = max_frame
         self._max_values = max_values
-        self._data = bytearray()  # grows in place: a client that drips bytes costs no object for each of them
-        self._seen = 0  # bytes of it that hold no newline
-        self._end = -1  # where the first frame ends, -1: not known
+        self._data = bytearray()  # grows in place, without an object for each byte of a slow client
+        self._seen = 0  # leading bytes without a newline
+        self._end = -1  # end of the first frame, -1 if unknown
 
     @property
     def held(self) -> int:
-        """Bytes that are not taken yet."""
+        """Number of bytes not yet returned as a frame."""
         return len(self._data)
 
     @property
     def ready(self) -> bool:
-        """`next` has something to give."""
+        """True if `next` returns a frame or a refusal."""
         if self._end < 0:
             self._end = self._data.find(b"\n", self._seen)
             self._seen = len(self._data)
         return self._end >= 0 or len(self._data) > self._max
 
     def feed(self, data: bytes) -> None:
-        """Take bytes. After a fatal refusal nothing more may be fed."""
+        """Append received bytes. Do not call this after a fatal refusal."""
         self._data += data
         self._skip_blanks()
 
     def next(self) -> Request | Answer | Refusal | None:
-        """The next frame; None where its end has not come."""
+        """Return the next frame, or None if its end has not arrived."""
         if not self.ready:
             return None
         if self._end > self._max or self._end < 0:
@@ -119,15 +120,15 @@ class FrameReader:
         return read_frame(line, self._max_values)
 
     def _skip_blanks(self) -> None:
-        """Before a frame they are nothing; a read full of newlines is no work for 65,536 turns."""
+        """Drop blanks before a frame, so that a receive full of newlines is one step and not 65,536."""
         if self._seen == 0 and (blanks := _BLANKS.match(self._data)) and (end := blanks.end()):
-            del blanks  # it holds the buffer, which could not shrink
+            del blanks  # the match holds the buffer, which otherwise cannot shrink
             del self._data[:end]
 
     def _oversized(self) -> Refusal:
         self._data, self._seen, self._end = bytearray(), 0, -1
         error = UsageError(
-            f"cannot read a frame of more than {self._max} bytes",
+            f"the frame has more than {self._max} bytes",
             kind="invalid_request",
             hint="send less, or raise daemon.max_frame_bytes",
             limit="max_frame_bytes",
@@ -137,30 +138,30 @@ class FrameReader:
 
 
 def read_frame(line: bytes, max_values: int = DEFAULT_MAX_VALUES) -> Request | Answer | Refusal:
-    """One frame to a request, to an answer of the client's, or to the refusal that answers it."""
+    """Parse one frame. Return a request, an answer of the client, or the refusal to send back."""
     if has_more_values(line, max_values):
         return _crowded(line, max_values)
     try:
         frame = _strict_json(line)
     except (RecursionError, ValueError) as error:
         reason = _json_reason(error)
-        return _refuse(None, "parse_error", f"cannot read the frame as JSON, because {reason}")
+        return _refuse(None, "parse_error", f"the frame is not valid JSON: {reason}")
     return _read_request(frame)
 
 
 class _Head(msgspec.Struct):
-    """What a frame is about. Reading it makes nothing of the rest."""
+    """Head of a frame. msgspec skips all other members without making objects."""
 
     id: str | int | None = None
     method: str | None = None
 
 
 def _crowded(line: bytes, limit: int) -> Answer | Refusal:
-    """Who sent it learns so by its id. What was asked of the client has its answer, which is that it cannot be read."""
+    """Refuse a frame with too many values. An answer of the client becomes an error answer to the daemon's request."""
     head = _head_of(line)
     id_ = head.id if _valid_id(head.id) else None
     error = UsageError(
-        f"cannot read a frame of more than {limit} values",
+        f"the frame has more than {limit} JSON values",
         kind="invalid_request",
         hint="send less, or as text; or raise daemon.max_frame_values",
         limit="max_frame_values",
@@ -172,7 +173,7 @@ def _crowded(line: bytes, limit: int) -> Answer | Refusal:
 
 
 def _head_of(line: bytes) -> _Head:
-    """As far as it can be told. It mostly stands before what is large: then that is not even looked at."""
+    """Return id and method, as far as they are readable. They mostly stand before the large part of a frame."""
     begin = line[:_HEAD_BYTES]
     with suppress(ValueError):
         head = msgspec.json.decode(begin[: begin.index(b'"params"')].rstrip(b", ") + b"}", type=_Head)
@@ -186,26 +187,22 @@ def _head_of(line: bytes) -> _Head:
 
 def _read_request(frame: Any) -> Request | Answer | Refusal:
     if isinstance(frame, list):
-        return _refuse(None, "invalid_request", "cannot take a batch: send each request on a line of its own")
+        return _refuse(None, "invalid_request", "batches are not supported: send each request on a line of its own")
     if not isinstance(frame, dict):
-        return _refuse(None, "invalid_request", "cannot take this frame: a request is a JSON object")
+        return _refuse(None, "invalid_request", "the frame is no JSON object")
     id_ = frame.get("id")
     if "id" in frame and not _valid_id(id_):
-        reason = f"it must be a string of up to {_ID_LIMIT} characters or an integer of {_ID_BITS} bits"
-        return _refuse(None, "invalid_request", f"cannot take this id: {reason}")
+        reason = f"an id is a string of up to {_ID_LIMIT} characters or an integer of {_ID_BITS} bits"
+        return _refuse(None, "invalid_request", f"invalid id: {reason}")
     if id_ is not None and frame.get("jsonrpc", "2.0") == "2.0" and set(frame) in _ANSWERS:
         return Answer(id_, frame.get("result"), frame.get("error"))
     if frame.get("jsonrpc", "2.0") != "2.0" or not isinstance(frame.get("method"), str):
-        return _refuse(
-            id_, "invalid_request", 'cannot take this frame: it needs "jsonrpc": "2.0" and a "method" string'
-        )
+        return _refuse(id_, "invalid_request", 'invalid frame: a request needs "jsonrpc": "2.0" and a "method" string')
     if extra := sorted(set(frame) - JSONRPC_MEMBERS):
-        return _refuse(
-            id_, "invalid_request", f"cannot take this frame, because of its unknown member {extra[0][:64]!r}"
-        )
+        return _refuse(id_, "invalid_request", f"invalid frame: unknown member {extra[0][:64]!r}")
     params = frame.get("params", {})
     if not isinstance(params, dict):
-        return _refuse(id_, "invalid_params", "cannot take these params: they must be an object")
+        return _refuse(id_, "invalid_params", "params must be a JSON object")
     return Request(frame["method"], params, id_)
 
 
@@ -222,23 +219,23 @@ def _refuse(id_: Any, kind: str, message: str) -> Refusal:
 def _strict_json(line: bytes) -> Any:
     text = line.decode("utf-8")
     if text.startswith("\ufeff"):
-        raise _NotStrict("it begins with a byte-order mark")
+        raise _NotStrict("byte-order mark at the start")
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
     if is_deeper(value, line, _DEEPEST):
-        raise _NotStrict("it is nested too deeply")
+        raise _NotStrict("nested too deeply")
     if b"\\" in line and (b"\\ud" in line or b"\\uD" in line):
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate fails here
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # raises for a lone surrogate
     return value
 
 
 class _NotStrict(ValueError):
-    """JSON that a lax reader would take. The message is ours, and quotes nothing of the client's."""
+    """JSON that only a lax reader accepts. The message quotes nothing from the client."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise _NotStrict("a key stands twice in one object")
+        raise _NotStrict("duplicate key in an object")
     return result
 
 
@@ -249,45 +246,45 @@ def _no_constant(name: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise _NotStrict("one of its numbers is too large")  # 1e400 would come in as Infinity
+        raise _NotStrict("a number is too large")  # Python reads 1e400 as Infinity
     return number
 
 
 def _json_reason(error: Exception) -> str:
-    """Why, without quoting the client's text back (it may hold a secret)."""
+    """Return the reason without quoting the client's text, which may hold a secret."""
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
+        return "nested too deeply"
     if isinstance(error, UnicodeEncodeError):
-        return "it holds a lone surrogate"
+        return "lone surrogate in a string"
     if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 at byte {error.start}"
+        return f"not UTF-8 at byte {error.start}"
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
-    return str(error) if isinstance(error, _NotStrict) else "one of its numbers is too long"
+    return str(error) if isinstance(error, _NotStrict) else "a number is too long"
 
 
 def encode_result(id_: str | int, result: bytes) -> bytes:
-    """The answer's line; `result` is JSON already."""
+    """Return the line of an answer. `result` is JSON."""
     return b'{"jsonrpc":"2.0","id":' + json.dumps(id_).encode() + b',"result":' + result + b"}\n"
 
 
 def encode_error(id_: str | int | None, error: ClisupError) -> bytes:
-    """The error's line."""
+    """Return the line of an error."""
     return json.dumps({"jsonrpc": "2.0", "id": id_, "error": error.to_wire()}, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_request(id_: str, method: str, params: bytes) -> bytes:
-    """The line of a request to the client; `params` is JSON already."""
+    """Return the line of a request to the client. `params` is JSON."""
     head = b'{"jsonrpc":"2.0","id":' + json.dumps(id_).encode() + b',"method":"' + method.encode() + b'","params":'
     return head + params + b"}\n"
 
 
 def encode_notifications(method: str, params: Sequence[bytes]) -> bytes:
-    """The lines of several notifications of one method; `params` are JSON already. Empty for none."""
+    """Return the lines of several notifications of one method. `params` are JSON."""
     head = b'{"jsonrpc":"2.0","method":"' + method.encode() + b'","params":'
     return b"".join((head, (b"}\n" + head).join(params), b"}\n")) if params else b""
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
-    """A notification's line; `params` is JSON already: for events the very bytes that the journal holds."""
+    """Return the line of a notification. `params` is JSON: for an event, the bytes in the journal."""
     return encode_notifications(method, (params,))

@@ -1,6 +1,6 @@
-"""Params and results of every method. Params are strict and refuse unknown members; results are what docs/protocol.md shows."""
+"""Params and results of the methods. Params are strict and refuse unknown members. docs/protocol.md explains each field."""
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from typing import Annotated, Any, Literal
 
@@ -265,7 +265,7 @@ class ImageBlock(Params):
 
     @property
     def size(self) -> int:
-        """Of the file, in bytes."""
+        """Size of the image file in bytes."""
         return self._size
 
 
@@ -281,12 +281,12 @@ class ToolResultBlock(Params):
 
     @property
     def images(self) -> list[ImageBlock]:
-        """The images among its blocks."""
+        """Images among the blocks of the result."""
         return [] if isinstance(self.content, str) else [b for b in self.content if isinstance(b, ImageBlock)]
 
 
 PromptBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discriminator="type")]
-# Told apart before they are read, so that what is wrong with a block is said, and not that a list is no string.
+# The discriminator looks at the type first, so that an error names the faulty block, not "a list is no string".
 Prompt = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
     Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
@@ -307,12 +307,12 @@ class PromptParams(Params):
 
     @property
     def text(self) -> str:
-        """The prompt's texts as one."""
+        """Text of the prompt: all text blocks joined."""
         return self.prompt if isinstance(self.prompt, str) else text_of(self.content)
 
     @property
     def content(self) -> Content:
-        """Texts and images in order; a prompt that is a string is one text."""
+        """Texts and images in order. A prompt given as a string is one text."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
         return tuple(
@@ -323,18 +323,18 @@ class PromptParams(Params):
 
     @property
     def cached(self) -> tuple[int, ...]:
-        """Which parts of the content end what an API is to cache."""
+        """Indices of the parts of `content` that end a cached prefix of an API request."""
         blocks = [] if isinstance(self.prompt, str) else [b for b in self.prompt if not isinstance(b, ToolResultBlock)]
         return tuple(index for index, block in enumerate(blocks) if block.cache)
 
     @property
     def tool_results(self) -> list[ToolResultBlock]:
-        """The results of tools among the blocks."""
+        """Tool results among the blocks."""
         return [] if isinstance(self.prompt, str) else [b for b in self.prompt if isinstance(b, ToolResultBlock)]
 
     @property
     def images(self) -> list[ImageBlock]:
-        """The images among the blocks, those of results included."""
+        """Images among the blocks, including images in tool results."""
         blocks = [] if isinstance(self.prompt, str) else self.prompt
         inner = [image for result in self.tool_results for image in result.images]
         return [*(block for block in blocks if isinstance(block, ImageBlock)), *inner]

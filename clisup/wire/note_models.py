@@ -1,4 +1,4 @@
-"""Params and result of `session/note`: what a client has to say of a session, in its journal."""
+"""Params and result of `session/note`: a notice by a client in the session's journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_DATA_BYTES = 64 * 1024
 
 
 class NoteParams(Params):
-    """`code` begins with `client.`, so that no note passes for a word of the daemon's own."""
+    """`code` begins with `client.`, so that no note looks like a notice of the daemon."""
 
     session_id: SessionId
     code: Annotated[str, Field(pattern=r"^client\.[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -27,18 +27,18 @@ class NoteParams(Params):
     @classmethod
     def _is_short(cls, message: str) -> str:
         if len(message.encode("utf-8", "replace")) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"it has more than {MAX_MESSAGE_BYTES} bytes")
+            raise ValueError(f"the message has more than {MAX_MESSAGE_BYTES} bytes")
         return message
 
     @field_validator("data")
     @classmethod
     def _is_small(cls, data: dict[str, Any] | None) -> dict[str, Any] | None:
         if data is not None and len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) > MAX_DATA_BYTES:
-            raise ValueError(f"as JSON it has more than {MAX_DATA_BYTES} bytes")
+            raise ValueError(f"the data has more than {MAX_DATA_BYTES} bytes as JSON")
         return data
 
 
 class NoteResult(Result):
-    """Of the `notice` in the journal."""
+    """Seq of the `notice` in the journal."""
 
     seq: int

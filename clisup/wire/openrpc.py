@@ -1,8 +1,8 @@
-"""The OpenRPC document of the method table: what `rpc.discover` answers. Pure.
+"""OpenRPC document of the method table, the result of `rpc.discover`. Pure.
 
-Source: the OpenRPC specification, version 1.3.2 (https://spec.open-rpc.org). Its extensions (`x-...`) hold what it has no word for:
-a method's access class (`x-role`), the notifications that the daemon and the client send (`x-notifications`), and what may end a
-connection without being the answer to a request (`x-connection-errors`).
+Source: the OpenRPC specification, version 1.3.2 (https://spec.open-rpc.org). Three extensions (`x-...`) hold facts without a
+field there: the access class of a method (`x-role`), the notifications of daemon and client (`x-notifications`), and the errors
+that close a connection (`x-connection-errors`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 import clisup
 from clisup.errors import KINDS
 from clisup.wire import models as m
-from clisup.wire.schemas import BY_HAND, Asked, GapParams, JsonSchema, schemas_of
+from clisup.wire.schemas import BY_HAND, GapParams, JsonSchema, WantedSchema, schemas_of
 from clisup.wire.tool_models import ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ REF = "#/components/schemas/{model}"
 OF_ANY = ("invalid_params", "internal", "request_cancelled", "overloaded")
 OF_CONNECTIONS = ("parse_error", "invalid_request", "method_not_found", "overloaded", "permission_denied")
 NEVER_YET = ("backend_not_logged_in",)
-"""Kinds that version 1 has a code for and that nothing answers today: a CLI that is not logged in fails its turn."""
+"""Kinds with a code in version 1 that the daemon never returns: a CLI without a login fails its turn instead."""
 
 _BACKEND = ("backend_not_found", "backend_unavailable", "backend_version_unsupported")
 _ADMITTED = ("storage_failed", "shutting_down")
@@ -45,7 +45,7 @@ _TURN = (
     *_ADMITTED,
 )
 OWN_ERRORS: dict[str, tuple[str, ...]] = {
-    # Beside those of any method, and `session_not_found` of those that name a session.
+    # Without the errors of every method, and without `session_not_found` of the methods that name a session.
     "initialize": ("unsupported",),
     "daemon/reload": ("configuration", "session_busy", "shutting_down", "storage_failed"),
     "daemon/restart": ("configuration", "unsupported", "shutting_down"),
@@ -83,28 +83,28 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
 
 
 class CancelRequestParams(m.Params):
-    """Which request of this connection is to be given up."""
+    """Id of the request of this connection to cancel."""
 
     id: str | int
 
 
 NOTIFICATIONS: dict[str, tuple[str, Any, str]] = {
     # name -> (who sends it, the model of its params, what it says)
-    "session/event": ("server", None, "An event of a session that this connection follows."),
+    "session/event": ("server", None, "Event of a session that this connection follows."),
     "session/gap": ("server", GapParams, "Events of a session that this connection follows are gone."),
     "tool/call": ("server", ToolCallParams, "Run a tool of the session: a request, which this client answers with `{content, is_error?}`."),
-    "tool/cancelled": ("server", ToolCancelledParams, "A call that this client was told of is not wanted any more."),
-    "$/cancel_request": ("client", CancelRequestParams, "Give a running request up: it is answered with `request_cancelled`."),
+    "tool/cancelled": ("server", ToolCancelledParams, "Cancel a call that this client has received."),
+    "$/cancel_request": ("client", CancelRequestParams, "Cancel a running request. Its answer is the error `request_cancelled`."),
 }  # fmt: skip
 
 
 def document(methods: dict[str, Method], protocol_version: int) -> bytes:
-    """The OpenRPC document as JSON. Every method of the table is in it, in the table's order."""
+    """Return the OpenRPC document as JSON. It has every method, in the order of the table."""
     by_name = {name: model for name, (_, model, _) in NOTIFICATIONS.items() if model is not None}
     asked = [
-        *(Asked(f"{name} params", method.params, given=False) for name, method in methods.items()),
-        *(Asked(f"{name} result", _result_type(name, method), given=True) for name, method in methods.items()),
-        *(Asked(f"{name} params", model, given=True) for name, model in by_name.items()),
+        *(WantedSchema(f"{name} params", method.params, given=False) for name, method in methods.items()),
+        *(WantedSchema(f"{name} result", _result_type(name, method), given=True) for name, method in methods.items()),
+        *(WantedSchema(f"{name} params", model, given=True) for name, model in by_name.items()),
     ]
     schemas, definitions = schemas_of(asked, REF)
     schemas["session/event params"] = {"$ref": REF.format(model="Envelope")}
@@ -190,7 +190,7 @@ def _resolved(schema: JsonSchema, definitions: dict[str, JsonSchema]) -> JsonSch
 
 
 def _used(value: Any, definitions: dict[str, JsonSchema]) -> set[str]:
-    """The definitions that `value` refers to, and what those refer to: params stand in their method, so theirs drop out."""
+    """Return the names of the definitions that `value` refers to, directly or through others."""
     found: set[str] = set()
     open_ = [value]
     while open_:
@@ -211,7 +211,7 @@ def _on_the_wire() -> list[str]:
 
 
 def _error(kind: str) -> JsonSchema:
-    """`message` of an error object is its kind: the daemon's own message names the thing and says why."""
+    """Return an error object. Its `message` is the kind; the daemon's own message names the object and the reason."""
     found = KINDS[kind]
     return {"code": found.code, "message": kind, "data": {"kind": kind, "retryable": found.retryable}}
 

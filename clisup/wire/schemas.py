@@ -1,7 +1,7 @@
-"""JSON Schemas of what travels over the wire: params and results of the methods, and events. Pure.
+"""JSON Schemas of params, results and events. Pure.
 
-The schemas are those of the models, with one change: of an answer, a field is `required` where the daemon always writes it. A
-field that may be null by default is left out of events, and of some answers; a reader takes a missing field as null.
+The schemas come from the models, with one change: a field of a result is `required` if the daemon always writes this field. Events
+and some results leave out fields that are null by default. A reader takes a missing field as null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class GapParams(m.Result):
-    """Params of `session/gap`, and an entry of `gaps`: these events are gone."""
+    """Range of missing events: params of `session/gap`, and an entry of `gaps`."""
 
     session_id: str
     from_seq: int
@@ -35,7 +35,7 @@ class GapParams(m.Result):
 
 
 class PageGap(m.Result):
-    """Events that are gone, in a page of history."""
+    """Range of missing events in a page of history."""
 
     from_seq: int
     to_seq: int
@@ -43,7 +43,7 @@ class PageGap(m.Result):
 
 
 class EventsPage(m.Result):
-    """A page of history. Ask again with `after_seq = next_seq - 1` until `eof` is true."""
+    """Page of history. For the next page ask with `after_seq = next_seq - 1`, until `eof` is true."""
 
     events: list[Envelope]
     next_seq: int
@@ -52,7 +52,7 @@ class EventsPage(m.Result):
 
 
 BY_HAND: dict[str, Any] = {
-    # Methods whose handler makes the JSON itself, and the type that describes it.
+    # Methods whose handlers make the JSON themselves, each with the type of its result.
     "rpc.discover": dict[str, Any],
     "backend/list": list[m.BackendInfo],
     "backend/check": list[m.CheckFinding],
@@ -62,8 +62,8 @@ BY_HAND: dict[str, Any] = {
 }
 
 
-class Asked(NamedTuple):
-    """A schema that is wanted: under this name, of this type, as it is taken (`validation`) or given (`serialization`)."""
+class WantedSchema(NamedTuple):
+    """Request for the schema of a type, under a name. `given` is true for what the daemon writes, false for what it reads."""
 
     name: str
     type: Any
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 
 
 class _Schemas(GenerateJsonSchema):
-    """As pydantic makes them, but without a title for each field, and with `required` as the module's docstring says."""
+    """Generator of pydantic, without a title for each field, and with the rule for `required` of the module's docstring."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -87,20 +87,20 @@ class _Schemas(GenerateJsonSchema):
 
 
 def _plain(found: JsonSchema) -> JsonSchema:
-    """Docstrings as Markdown on one line a paragraph."""
+    """Put each paragraph of a description on one line, as Markdown wants it."""
     if "description" in found:
         paragraphs = re.split(r"\n\s*\n", found["description"])
         found["description"] = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return found
 
 
-def schemas_of(asked: Iterable[Asked], ref: str) -> tuple[dict[str, JsonSchema], dict[str, JsonSchema]]:
-    """(name -> schema, definitions). `ref` is where definitions are found, such as `#/components/schemas/{model}`.
+def schemas_of(asked: Iterable[WantedSchema], ref: str) -> tuple[dict[str, JsonSchema], dict[str, JsonSchema]]:
+    """Return the schemas by name, and the definitions. `ref` is the place of definitions, such as `#/components/schemas/{model}`.
 
-    The definitions always hold `Envelope`, that is an event of any type as the wire has it.
+    The definitions always include `Envelope`, which describes an event of any type on the wire.
     """
-    own = [Asked(f"event:{cls.__name__}", cls, given=True) for cls in _EVENT_CLASSES]
-    own.append(Asked("event:Envelope", Envelope, given=True))
+    own = [WantedSchema(f"event:{cls.__name__}", cls, given=True) for cls in _EVENT_CLASSES]
+    own.append(WantedSchema("event:Envelope", Envelope, given=True))
     inputs: list[Any] = [
         (item.name, "serialization" if item.given else "validation", TypeAdapter(item.type)) for item in (*asked, *own)
     ]
@@ -112,27 +112,27 @@ def schemas_of(asked: Iterable[Asked], ref: str) -> tuple[dict[str, JsonSchema],
 
 
 def events_schema() -> JsonSchema:
-    """The schema of an event as a client gets it: the params of `session/event`, a line of `clisup logs --json`."""
+    """Return the schema of an event for clients: the params of `session/event`, a line of `clisup logs --json`."""
     _, definitions = schemas_of((), "#/$defs/{model}")
     envelope = definitions.pop("Envelope")
     return {"$schema": DIALECT, "title": "clisup event", **envelope, "$defs": dict(sorted(definitions.items()))}
 
 
 def status_schema() -> JsonSchema:
-    """The schema of what `daemon/status` answers and `clisup status --json` prints, also where no daemon runs."""
+    """Return the schema of the result of `daemon/status` and of the output of `clisup status --json`."""
     found = StatusResult.model_json_schema(mode="serialization", schema_generator=_Schemas)
     return {"$schema": DIALECT, **found, "title": "clisup status"}
 
 
 def _envelope(model: JsonSchema, ref: str) -> JsonSchema:
-    """The envelope's fields and the event's, side by side, told apart by `type`."""
+    """Return the schema with the fields of envelope and event side by side, discriminated by `type`."""
     names = [name for name in Envelope.model_fields if name != "event"]
     properties: JsonSchema = {name: model["properties"][name] for name in names}
     properties["type"] = {"type": "string"}
-    properties["native"] = {"type": "string", "description": "The CLI's own line, where `raw` was asked for."}
+    properties["native"] = {"type": "string", "description": "The CLI's own line, if the client asked for `raw`."}
     types = {cls.model_fields["type"].default: cls.__name__ for cls in _EVENT_CLASSES}
     return {
-        "description": "An event in its envelope. Pass over types and fields that you do not know: new ones may come.",
+        "description": "An event in its envelope. Ignore unknown types and fields: new ones may appear.",
         "type": "object",
         "properties": properties,
         "required": [*names, "type"],

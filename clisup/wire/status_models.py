@@ -1,10 +1,11 @@
-"""What `daemon/status` answers, and `clisup status --json` prints: docs/schemas/status.json is made from these models.
+"""Result of `daemon/status` and output of `clisup status --json`. docs/schemas/status.json is made from these models.
 
-Fields may be added; `schema_version` grows when one changes its meaning or goes. Where no daemon runs, `clisup status --json`
-makes the same object from the files: `daemon.state` is then `not_running` or `unreachable`, and what only a daemon knows is null.
+New fields may appear at any time; `schema_version` grows when a field changes its meaning or disappears. Without a daemon,
+`clisup status --json` makes the same object from the files. `daemon.state` is then `not_running` or `unreachable`, and every
+value that only a daemon knows is null.
 """
 
-# Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ STATUS_SCHEMA = 1
 
 
 class StorageStatus(Result):
-    """Whether the state directory takes what is written."""
+    """State of the disk that holds the state directory."""
 
     path: str
     state: Literal["ok", "full", "read_only", "failing"] | None
@@ -42,7 +43,7 @@ class StorageStatus(Result):
 
 
 class DaemonInfo(Result):
-    """Who serves, and how much. Without a daemon: where one would be, and what runs without it."""
+    """Identity and load of the daemon. Without a daemon: its expected socket and directory, and the turns that run without it."""
 
     name: str
     version: str
@@ -67,13 +68,13 @@ class DaemonInfo(Result):
 
 
 class BackendRow(BackendInfo):
-    """A backend, and how many open sessions it has."""
+    """Backend with its number of open sessions."""
 
     sessions: int
 
 
 class LastEvent(Result):
-    """The newest event of a session."""
+    """Newest event of a session."""
 
     seq: int
     type: str
@@ -82,7 +83,7 @@ class LastEvent(Result):
 
 
 class LastTurn(Result):
-    """The turn of a session that ended last. `error_kind` is null where it had no error."""
+    """Last turn of a session that has ended. `error_kind` is null if the turn had no error."""
 
     turn_id: str
     outcome: TurnOutcome
@@ -91,7 +92,7 @@ class LastTurn(Result):
 
 
 class NextTimer(Result):
-    """The watchdog's timer that fires first."""
+    """Timer of the watchdog that fires first."""
 
     phase: str
     limit_s: float
@@ -100,7 +101,7 @@ class NextTimer(Result):
 
 
 class QueuedTurn(Result):
-    """A prompt that waits for its turn."""
+    """Prompt in the queue of a session."""
 
     turn_id: str
     key: str | None
@@ -108,7 +109,7 @@ class QueuedTurn(Result):
 
 
 class SessionRow(SessionSummary):
-    """A session. To typed clients these are dicts, as in `session/list`; the schema says what is in them."""
+    """Row of a session. Typed clients get the nested objects as dicts, as in `session/list`; the schema lists their fields."""
 
     queue: list[QueuedTurn]  # type: ignore[assignment]  # see above
     last_turn: LastTurn | None  # type: ignore[assignment]  # see above
@@ -117,7 +118,7 @@ class SessionRow(SessionSummary):
 
 
 class AccountRow(Result):
-    """What is known of an account's rate limit."""
+    """Rate limit of an account, as far as its CLI has reported it."""
 
     account: str
     kind: str
@@ -132,7 +133,7 @@ class AccountRow(Result):
 
 
 class Totals(Result):
-    """Sums over all sessions that are stored, closed ones too."""
+    """Sums over all stored sessions, including closed ones."""
 
     turns: dict[str, int]
     watchdog_fired: int
@@ -141,7 +142,7 @@ class Totals(Result):
 
 
 class ClientRow(Result):
-    """A connection."""
+    """Connection of a client."""
 
     uid: int
     pid: int | None
@@ -151,7 +152,7 @@ class ClientRow(Result):
 
 
 class DriftCounts(Result):
-    """What a version of a CLI said and this clisup does not know."""
+    """Frames and fields of one CLI version that this clisup does not know, counted."""
 
     kind: str
     version: str
@@ -163,10 +164,10 @@ class DriftCounts(Result):
 
 
 class StatusResult(Result):
-    """The whole answer."""
+    """Whole result of `daemon/status`."""
 
     schema_version: Literal[1] = Field(
-        description="Grows when a field changes its meaning or goes; fields may be added."
+        description="Grows when a field changes its meaning or disappears. New fields may appear at any time."
     )
     daemon: DaemonInfo
     backends: list[BackendRow]

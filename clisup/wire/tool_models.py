@@ -1,4 +1,4 @@
-"""Params and results of the methods about tools: of the client that serves them, and of the MCP bridge that a CLI starts."""
+"""Params and results of the tool methods, for the client that serves tools and for the MCP bridge of a CLI."""
 
 # Not `from __future__ import annotations`: as in models.py.
 
@@ -26,7 +26,7 @@ __all__ = [
 
 CallId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
-# As a prompt: told apart before they are read, so that what is wrong with a block is said.
+# As in a prompt: the discriminator looks at the type first, so that an error names the faulty block.
 Content = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[SaidBlock], Tag("blocks")],
     Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
