@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos crowd fuzz soak bench bench-short docs man pictures record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short docs man pictures record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daem
 
 chaos: $(READY)  ## kill -9 the daemon 200 times, at every failpoint and at random; compare all event logs (KILLS=10000 for more)
 	$(BIN)/python -m tests.chaos.run
+
+upgrade: $(READY)  ## begin turns with older code, kill its daemon, go on with this code; compare all events (FROM=v0.1.0)
+	$(BIN)/python -m tests.upgrade.run
 
 crowd: $(READY)  ## a well-behaved client beside slow, broken and greedy ones, a thousand at once (SECONDS=20 a scene)
 	$(BIN)/python -m tests.crowd.run
