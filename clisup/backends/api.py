@@ -1,7 +1,7 @@
-"""The backends that ask an HTTP API with a key: claude's adapter in front of clisup's own worker (`clisup.worker`).
+"""Backends for HTTP APIs with a key: claude's adapter in front of clisup's own worker (`clisup.worker`).
 
-The worker speaks claude's stream-json, so claude's decoder, fork and history hold for it. The prompt goes to stdin as a line of
-stream-json, with all that is asked of the answer; the key goes by the variable that `key_env` names, never by argv.
+The worker speaks claude's stream-json, so claude's decoder, fork and history apply. The prompt goes to stdin as a line of
+stream-json, with the requirements for the answer. The key goes into the variable that `key_env` names, never into argv.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _ApiAdapter(ClaudeAdapter):
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return argv and stdin for one run.
 
-        A system prompt is the only one that the model gets, in both modes: the worker has none of its own.
+        The system prompt of the session is the only one, in both modes: the worker has none of its own.
         Raises `UsageError` for a prompt or value that the API cannot take.
         """
         return LaunchSpec(
@@ -91,7 +91,7 @@ class _ApiAdapter(ClaudeAdapter):
         )
 
     def api_name(self, request: LaunchRequest) -> str:
-        """Return the worker's word for the API. Raises `UsageError` for what the API cannot do."""
+        """Return the worker's name for the API. Raises `UsageError` for a request that the API does not support."""
         raise NotImplementedError
 
     def models_flags(self, api: ApiSettings) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class _ApiAdapter(ClaudeAdapter):
         return ()
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Return why a worker ended without a result, in its own words on stderr."""
+        """Explain a worker that ended without a result, by its stderr."""
         words = last_words(end)
         kind = next((kind for pattern, kind in _EXITS if pattern.search(words)), None)
         return TurnError(kind=kind, message=words) if kind is not None else crashed("the worker", end)
@@ -126,7 +126,7 @@ class AnthropicApiAdapter(_ApiAdapter):
     capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop"))
 
     def api_name(self, request: LaunchRequest) -> str:
-        """Return the worker's word for the API."""
+        """Return the worker's name for the API."""
         return "anthropic"
 
 
@@ -139,7 +139,7 @@ class OpenAiApiAdapter(_ApiAdapter):
     capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", "seed"))
 
     def api_name(self, request: LaunchRequest) -> str:
-        """Return the worker's word for the API."""
+        """Return the worker's name for the API."""
         dialect = request.api.dialect or "responses"
         if dialect == "responses" and (missing := [name for name in ("stop", "seed") if name in request.sampling]):
             raise UsageError(
@@ -187,7 +187,7 @@ def _model(request: LaunchRequest) -> str:
 
 
 def _message(request: LaunchRequest) -> str:
-    """Return the prompt as a line of stream-json, with what is asked of its answer."""
+    """Return the prompt as a line of stream-json, with the requirements for its answer."""
     asked: dict[str, Any] = {}
     if request.output_schema is not None:
         asked["schema"] = dict(request.output_schema)
@@ -210,7 +210,7 @@ def _message(request: LaunchRequest) -> str:
 
 
 def _result(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result as the Messages API has it."""
+    """Return a tool result in the form of the Messages API."""
     content = result["content"]
     blocks = content if isinstance(content, str) else [_block(part) for part in content]
     failed = {"is_error": True} if result.get("is_error") else {}

@@ -1,4 +1,4 @@
-"""The words inside of an API's error, which some CLIs tell as the JSON that they got."""
+"""Message inside an API's error. Some CLIs print the JSON that they received."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["plain_words"]
 
 
 def plain_words(text: str) -> str:
-    """Return the message of an API's error body, or the text itself where it is no such JSON."""
+    """Return the message of an API's error body, or the text itself if it is no such JSON."""
     if not text.lstrip().startswith("{"):
         return text
     try:

@@ -1,7 +1,7 @@
-"""The questions of one run that wait for a word: what a CLI asks as events, and the word as a line for its stdin. Pure.
+"""Open permission requests of one run: requests of the CLI as events, and decisions as lines for its stdin. Pure.
 
-What is open here follows from the CLI's lines alone, so that the same lines give the same events after a restart. Which
-questions were answered is the daemon's to know: its journal says so.
+The open requests follow from the CLI's lines alone, so the same lines give the same events after a restart. The daemon's journal
+records the answers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _REASON_CHARS = 2000
 
 
 class ApprovalAnswer(Struct, frozen=True):
-    """The word on a tool call. `cancelled` is the daemon's own: the turn is being ended, and the question with it.
+    """Decision on a tool call. The daemon itself uses `cancelled`, when the turn ends and its requests with it.
 
-    `updated_input` takes the place of the tool's input, `remember` asks the CLI to keep the answer where it offers that.
+    `updated_input` replaces the tool's input. `remember` asks the CLI to keep the answer, if the CLI offers that.
     """
 
     decision: Literal["allow", "deny", "cancelled"]
@@ -35,8 +35,8 @@ Word = Callable[[ApprovalAnswer], str | None]
 
 
 class Questions:
-    """Open questions by the CLI's own id of each. An id that the CLI uses again gets a number, so that a late answer to the
-    first can never be taken for one to the second.
+    """Open requests by their ids in the CLI. A reused id gets a number, so that a late answer to the first request never
+    reaches the second.
     """
 
     __slots__ = ("_ids", "_run", "_uses", "_words")
@@ -48,7 +48,7 @@ class Questions:
         self._words: dict[str, Word] = {}
 
     def ask(self, request_id: str | int | None, word: Word, **fields: Any) -> ApprovalRequested:
-        """A new question. `word` makes the line that answers it, `fields` are those of the event. Raises ValueError for odd ones."""
+        """Add a request. `word` makes the answering line, `fields` are those of the event. Raises `ValueError` for invalid fields."""
         plain = f"{self._run}:{str(request_id)[:_ID_CHARS]}"
         use = self._uses.get(plain, 0) + 1
         approval_id = plain if use == 1 else f"{plain}#{use}"
@@ -60,12 +60,12 @@ class Questions:
         return event
 
     def withdraw(self, request_id: str | int | None) -> list[EventBase]:
-        """The CLI waits no longer for this one, be it answered or not. Nothing for an id that is not open."""
+        """Close a request for which the CLI no longer waits, answered or not. Ignore an id that is not open."""
         approval_id = self._ids.pop(request_id, None)
         return [] if approval_id is None else self._gone(approval_id)
 
     def close(self) -> list[EventBase]:
-        """The CLI waits for none of them any longer."""
+        """Close all requests: the CLI waits for none of them."""
         self._ids.clear()
         return [event for approval_id in list(self._words) for event in self._gone(approval_id)]
 
@@ -75,9 +75,9 @@ class Questions:
         return [ApprovalResolved(approval_id=approval_id, decision="cancelled")]
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """The line for the CLI's stdin; None where no such question is open, or the CLI wants no such word.
+        """Return the line for the CLI's stdin, or None if no such request is open or the CLI needs no answer.
 
-        Raises `UsageError(kind="unsupported")` for a word that the CLI does not offer here.
+        Raises `UsageError(kind="unsupported")` for a decision that the CLI does not offer here.
         """
         word = self._words.get(approval_id)
         return None if word is None else word(answer)

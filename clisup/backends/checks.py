@@ -1,4 +1,4 @@
-"""What no CLI can take, refused before anything is started: the same words for every backend."""
+"""Checks of prompts and values that no CLI accepts, before any start, with the same errors for every backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def check_prompt(cli: str, prompt: str) -> None:
-    """Raises UsageError for a prompt that is empty or no text."""
+    """Raise `UsageError` for a prompt that is empty or no text."""
     if not prompt.strip():
         raise UsageError(f"cannot prompt {cli} with an empty text, because it does not ask the model then")
     if (odd := _unsendable(prompt)) is not None:
@@ -25,7 +25,7 @@ def check_prompt(cli: str, prompt: str) -> None:
 
 
 def _unsendable(text: str) -> int | None:
-    """Where the first such character is. Two quick looks say that there is none: for 16 MiB the expression takes 75 ms."""
+    """Return the place of the first such character. Two quick tests come first: the expression takes 75 ms for 16 MiB."""
     try:
         if b"\x00" not in text.encode():
             return None
@@ -36,21 +36,21 @@ def _unsendable(text: str) -> int | None:
 
 
 def argv_text(name: str, value: str) -> str:
-    """The value, fit for argv. Raises UsageError."""
+    """Return the value if it fits into argv, else raise `UsageError`."""
     if not value.strip() or _unsendable(value) is not None:
         raise UsageError(f"cannot use {value!r} as {name}, because it is empty or holds what argv cannot")
     return value
 
 
 def argv_path(name: str, value: str) -> str:
-    """The absolute path, fit for argv. Raises UsageError."""
+    """Return the absolute path if it fits into argv, else raise `UsageError`."""
     if not value.startswith("/"):
         raise UsageError(f"cannot use {value!r} as {name}, because it is not an absolute path")
     return argv_text(name, value)
 
 
 def check_mode(cli: str, mode: str, modes: Sequence[str]) -> str:
-    """The permission mode, where the CLI has it. Raises UsageError."""
+    """Return the permission mode if the CLI has it, else raise `UsageError`."""
     if mode not in modes:
         raise UsageError(
             f"cannot use permission mode {mode!r}, because {cli} has no such mode",
@@ -60,7 +60,7 @@ def check_mode(cli: str, mode: str, modes: Sequence[str]) -> str:
 
 
 def check_uuid(cli: str, request: LaunchRequest) -> str | None:
-    """The native session id, where there is one. Raises UsageError for one that is no UUID, or none to resume."""
+    """Return the native session id, or None. Raises `UsageError` for an id that is no UUID, or without an id to resume."""
     session = request.native_session_id
     if session is None and request.resume:
         raise UsageError(f"cannot resume a {cli} session without its id", hint="give its native session id")

@@ -1,4 +1,4 @@
-"""The demo backend: claude's adapter in front of the demo CLI, which needs no login and no network."""
+"""Backend `demo`: claude's adapter in front of the demo CLI, which needs no login and no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ended without a last word, in words: what the adapters say of exits that no rule explains."""
+"""Errors of runs without a terminal frame, for exits that no rule of an adapter explains."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SIGNALLED = range(129, 129 + 64)
 
 
 def crashed(who: str, end: RunEnd, *, before: str = "without a result", codes_tell: bool = False) -> TurnError:
-    """The error of an end that nothing explains. Whoever was killed may be asked again.
+    """Return the error of an unexplained end. The daemon may repeat the prompt of a killed CLI.
 
-    `codes_tell`: the CLI's own handlers leave with 128 + the signal's number, as a shell would say it.
+    `codes_tell`: the CLI's own signal handlers exit with 128 + the number of the signal, as a shell does.
     """
     tail = last_words(end)
     said = f"its last words on stderr: {tail}" if tail else "stderr holds nothing"
@@ -27,14 +27,14 @@ def crashed(who: str, end: RunEnd, *, before: str = "without a result", codes_te
 
 
 def last_words(end: RunEnd) -> str:
-    """The end of stderr, as much as goes into a message."""
+    """Return the end of stderr, short enough for a message."""
     return end.stderr.strip()[-STDERR_TAIL:]
 
 
 def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:
-    """Return the rule that stderr fits, and the words of stderr for the message.
+    """Return the rule that matches stderr, and the words of stderr for the message.
 
-    Where the end of stderr fits none, each paragraph is asked: a wrong flag is told first, and pages of help follow it.
+    If the end matches no rule, the search goes through the paragraphs: a CLI prints a wrong flag first, and pages of help after.
     """
     tail = last_words(end)
     if rule := rules.search("stderr", tail):
@@ -46,7 +46,7 @@ def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:
 
 
 def how(end: RunEnd, *, codes_tell: bool = False) -> str:
-    """`was killed by SIGKILL`, `exited with code 143 (as on SIGTERM)`, `exited with code 1`."""
+    """Return `was killed by SIGKILL`, `exited with code 143 (as on SIGTERM)` or `exited with code 1`."""
     if end.signal is not None:
         return f"was killed by {_name(end.signal)}"
     if end.exit_code is None:

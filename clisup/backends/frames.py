@@ -1,4 +1,4 @@
-"""Readers of fields of a CLI's frames, which may hold anything: each gives a value of its type, or none. Common to the adapters."""
+"""Typed readers for fields of a CLI's frames, which may hold anything. Common to the adapters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = [
     "too_deep",
 ]
 
-MAX_DEPTH = 200  # pydantic writes 255 levels and raises beyond; an event adds a few of its own
+MAX_DEPTH = 200  # an event adds a few levels of its own, and no JSON writer goes deeper than 255
 EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""
 
 
 class MalformedError(Exception):
-    """A frame of a known kind has another shape than the known one."""
+    """Frame of a known kind with an unexpected shape."""
 
 
 def get_str(frame: dict[str, Any], name: str) -> str | None:

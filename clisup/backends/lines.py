@@ -1,4 +1,4 @@
-"""A line of a CLI's stdout as a JSON object, and what is kept of one that is no event of ours. Common to the decoders."""
+"""Lines of a CLI's stdout as JSON objects, and `unparsed` for all other lines. Common to the decoders."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
 
 
 def read_frame(line: Line) -> dict[str, Any] | Decoded:
-    """The object of a line, where need be with its broken characters mended; or what to say of a line that holds none."""
+    """Return the object of a line, with repaired characters if needed, or the events for a line without an object."""
     if line.oversize:
         return unparsed(line, "oversize")
     if not line.data.strip():
-        return NOTHING  # an empty line says nothing
+        return NOTHING  # an empty line gives no event
     for data in (line.data, mend(line.data)):
         try:
             frame = decode_any(data)
@@ -34,7 +34,7 @@ def read_frame(line: Line) -> dict[str, Any] | Decoded:
 
 
 def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None]) -> Decoded:
-    """A line by way of `decode`, which gives None for a frame of an unknown type, and may raise for one of an odd shape."""
+    """Decode a line by `decode`, which returns None for an unknown type, and may raise for an unexpected shape."""
     frame = read_frame(line)
     if isinstance(frame, Decoded):
         return frame
@@ -46,6 +46,6 @@ def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None])
 
 
 def unparsed(line: Line, reason: Reason) -> Decoded:
-    """A line that is no event of ours, kept."""
+    """Return the `unparsed` event of a line."""
     size = line.end - line.start if line.oversize else line.size
     return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))

@@ -1,4 +1,4 @@
-"""A recording: what one CLI process said in a turn, and all that its decoder needs to make the same events of it again. Pure.
+"""Recordings: the output of one CLI process, with all facts that its decoder needs to give the same events. Pure.
 
 `<name>.jsonl` holds stdout byte for byte, `<name>.meta.json` the rest; docs/recordings.md describes every key.
 """
@@ -35,7 +35,7 @@ from clisup.model.verdict import ExitRecord, conclude
 __all__ = ["FORMAT", "Meta", "Played", "Recording", "dialogue", "parse_recording", "play", "signal_name", "told"]
 
 FORMAT = 1
-"""Of the meta file. A recording of a later format is refused whole."""
+"""Version of the meta file. clisup refuses recordings of a later format."""
 
 _CWD = "/scratch/cwd"
 _LAUNCH: TypeAdapter[LaunchRequest] = TypeAdapter(LaunchRequest)
@@ -49,7 +49,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Ending(BaseModel):
-    """Why the daemon ended the run: as `conclude` takes it."""
+    """Reason why the daemon ended the run, in the form for `conclude`."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -59,7 +59,7 @@ class Ending(BaseModel):
 
 
 class Meta(BaseModel):
-    """The keys of a meta file that clisup reads; a recorder may add others for people."""
+    """Keys of a meta file that clisup reads. A recorder may add others for people."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -85,7 +85,7 @@ class Meta(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """One recording, read. `request` and `carried` are what the CLI was launched with."""
+    """Loaded recording. `request` and `carried` are the facts of the launch."""
 
     kind: str
     data: bytes
@@ -95,16 +95,16 @@ class Recording:
 
     @property
     def exit(self) -> ExitRecord:
-        """How the process ended."""
+        """End of the process."""
         return ExitRecord(self.meta.exit_code, signal_number(self.meta.signal), self.meta.reason)
 
     @property
     def run_end(self) -> RunEnd:
-        """The same, as an adapter explains it."""
+        """End of the process, in the form for `Adapter.explain_exit`."""
         return RunEnd(self.meta.exit_code, signal_number(self.meta.signal), self.meta.stderr)
 
     def lines(self) -> list[Line]:
-        """The lines of stdout; the last one may be incomplete."""
+        """Lines of stdout. The last line may be incomplete."""
         framer = LineFramer()
         lines = framer.feed(self.data)
         last = framer.close()
@@ -112,9 +112,9 @@ class Recording:
 
 
 class Played(NamedTuple):
-    """One line and what became of it; `ended` is the end of the turn before it, where the line begins another one.
+    """Line with its result. `ended` is the end of the turn before, if the line begins another turn.
 
-    After the last line comes one more, without a line, for the end of the last turn.
+    The last step has no line, and holds the end of the last turn.
     """
 
     line: Line | None
@@ -123,12 +123,12 @@ class Played(NamedTuple):
 
     @property
     def events(self) -> list[EventBase]:
-        """All events in their order, a turn's end among them."""
+        """Events in their order, including the end of a turn."""
         return [*([self.ended] if self.ended else []), *self.decoded.events]
 
 
 def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
-    """Decode a recording as the daemon does: blank lines give nothing, and a turn that the CLI began by itself is another one."""
+    """Decode a recording as the daemon does. Blank lines give nothing. A turn that the CLI begins by itself is a new turn."""
     carried, request = recording.carried, recording.request
     decoder = adapter.decoder(carried, request)
     words: list[Terminal] = []
@@ -155,7 +155,7 @@ def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
 
 
 def _takes_prompt(decoder: Decoder, decoded: Decoded, request: LaunchRequest) -> bool:
-    """Does a live CLI begin the turn of another prompt, while background work of the turn before goes on?"""
+    """Tell whether a live CLI begins the turn of another prompt, while background work of the turn before goes on."""
     return request.live and bool(decoder.prompts) and any(isinstance(event, SessionInit) for event in decoded.events)
 
 
@@ -176,14 +176,14 @@ def _after(carried: Carried, terminal: Terminal, background: Background) -> Carr
 
 
 def told(recording: Recording, adapter: Adapter) -> list[EventBase]:
-    """All events of a recording, each turn's end among them."""
+    """Return all events of a recording, including the ends of turns."""
     return [event for played in play(recording, adapter) for event in played.events]
 
 
 def dialogue(recording: Recording, adapter: Adapter) -> list[tuple[int, int | None]]:
-    """What the CLI had been told when it went on: pairs (offset in stdout, lines of stdin up to there; None: stdin's end).
+    """Return stdin of the CLI as pairs: an offset in stdout, and the lines of stdin up to there (None: end of stdin).
 
-    The lines are those of the launch and of the decoder's replies. Empty where this adapter cannot launch such a request.
+    The lines are those of the launch and of the decoder's replies. The result is empty if the adapter refuses the request.
     """
     try:
         spec = adapter.launch(recording.request)
@@ -201,9 +201,9 @@ def dialogue(recording: Recording, adapter: Adapter) -> list[tuple[int, int | No
 
 
 def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = None) -> Recording:
-    """A recording from its two files. `kind` counts where the meta file names none.
+    """Load a recording from its two files. `kind` is the default for a meta file without a kind.
 
-    Raises `UsageError`: what is no recording (`usage`), or one of a later format (`unsupported`).
+    Raises `UsageError`: not a recording (`usage`), or a later format (`unsupported`).
     """
     fields = _read_meta(meta, name)
     kind = fields.kind or kind
@@ -260,14 +260,14 @@ def _foreign(name: str, reason: str, hint: str = "docs/recordings.md describes t
 
 
 def signal_number(name: str | int | None) -> int | None:
-    """SIGTERM to 15, and 15 to itself. Raises `KeyError` or `ValueError` for what is no signal."""
+    """Return 15 for SIGTERM and for 15. Raises `KeyError` or `ValueError` for no signal."""
     if name is None:
         return None
     return int(signal.Signals(name) if isinstance(name, int) else signal.Signals[name])
 
 
 def signal_name(number: int | None) -> str | None:
-    """15 to SIGTERM; a real-time signal without a name is told as the first of them."""
+    """Return SIGTERM for 15. A real-time signal without a name becomes the first one."""
     if number is None:
         return None
     names = {int(member): member.name for member in signal.Signals}

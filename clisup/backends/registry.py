@@ -1,8 +1,8 @@
-"""The backends there are: the built-in ones, and those that other packages bring by entry point.
+"""Registry of backends: built-in ones, and those of other packages by entry point.
 
-An entry point of the group `clisup.backends` names an adapter class; it is loaded only when its kind is asked for, so
-that a broken plug-in harms nobody else. The built-in kinds are in a table here: a checkout without installed metadata
-works, and no other package can take their names.
+An entry point of the group `clisup.backends` names an adapter class. The registry loads the class when a session needs its kind, so
+a broken plug-in harms no other backend. Built-in kinds stand in a table here: a checkout without installed metadata works, and no
+other package can take their names.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ BUILT_IN: dict[str, str] = {
     "qwen": "clisup.backends.qwen.adapter:QwenAdapter",
 }
 ONE_SHOT: dict[str, str] = {"codex": "codex-exec"}
-"""Where a kind's `mode = "one-shot"` is another adapter's work: kind to kind."""
+"""Kinds whose `mode = "one-shot"` uses the adapter of another kind."""
 
 
 def kinds() -> tuple[str, ...]:
-    """The names that `get_adapter` takes, sorted."""
+    """Return the sorted names for `get_adapter`."""
     return tuple(sorted(_targets()))
 
 
 def is_kind(name: str) -> bool:
-    """Does `get_adapter` take it? For a built-in one nobody asks what all installed packages bring: that takes 10 ms."""
+    """Tell whether `get_adapter` knows this kind. Built-in kinds need no scan of the installed packages (10 ms)."""
     return name in BUILT_IN or name in _targets()
 
 
 def get_adapter(kind: str, mode: str = "auto") -> Adapter:
-    """A new adapter of this kind, for this `mode` of the configuration.
+    """Return a new adapter of this kind, for this `mode` of the configuration.
 
-    Raises ConfigurationError for an unknown kind, or one whose code cannot be loaded.
+    Raises `ConfigurationError` for an unknown kind, or a kind whose code does not load.
     """
     targets = BUILT_IN if kind in BUILT_IN else _targets()
     if kind not in targets:
-        import difflib  # here and below: most starts have no use for it
+        import difflib  # here and below: most starts need no entry points
 
         near = difflib.get_close_matches(kind, targets, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(targets))}"
@@ -57,7 +57,7 @@ def get_adapter(kind: str, mode: str = "auto") -> Adapter:
 
 
 def adapter_name(kind: str, mode: str = "auto") -> str:
-    """The kind whose adapter does the work: what a recording is decoded with."""
+    """Return the kind whose adapter decodes a recording."""
     return ONE_SHOT.get(kind, kind) if mode == "one-shot" else kind
 
 

@@ -1,4 +1,4 @@
-"""What the adapters declare, as tables for docs/backends.md and docs/errors.md. Pure; a test holds the pages to them."""
+"""Tables for docs/backends.md and docs/errors.md, from the declarations of the adapters. Pure; a test compares the pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clisup.model.events import EVENT_TYPES, TurnErrorKind
 
 __all__ = ["SHOWN", "ability_table", "error_tables", "event_table"]
 
-SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo is claude's twin
+SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo equals claude
 _DAEMON_ONLY = frozenset(
     {
         "session_forked",
@@ -64,7 +64,7 @@ def _adapters() -> dict[str, Adapter]:
 
 
 def event_table() -> str:
-    """Which backend gives which event: one row an event type that a CLI can give."""
+    """Return the table of events by backend: one row for each event type that a CLI can give."""
     adapters = _adapters()
     given = [name for name in EVENT_TYPES if name not in _DAEMON_ONLY]
     rows = [[f"`{name}`", *(_yes(name in a.capabilities.events) for a in adapters.values())] for name in given]
@@ -72,7 +72,7 @@ def event_table() -> str:
 
 
 def ability_table() -> str:
-    """What each backend can do, and which counts of `usage` it tells."""
+    """Return the table of features by backend, with the counts of `usage`."""
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
     rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
     rows.append(
@@ -93,7 +93,7 @@ def ability_table() -> str:
 
 
 def error_tables() -> str:
-    """For each kind of error, what in each backend's output means it."""
+    """Return the table of error kinds, with the rules of each backend."""
     parts = []
     for kind in _KINDS:
         said = {name: _words(adapter, kind) for name, adapter in _adapters().items()}
@@ -131,4 +131,4 @@ PAGES: Mapping[str, Mapping[str, object]] = {
     "docs/backends.md": {"events": event_table, "abilities": ability_table},
     "docs/errors.md": {"errors": error_tables},
 }
-"""Where each table stands: between `<!-- table NAME -->` and `<!-- end -->`."""
+"""Pattern of a table in a page: between `<!-- table NAME -->` and `<!-- end -->`."""

@@ -1,4 +1,4 @@
-"""What a CLI's own transcript says of a prompt: evidence for a turn whose end nobody saw. Pure; the rule is the same for all."""
+"""Evidence about a prompt in a CLI's own transcript, for a turn whose end the daemon has not seen. Pure, for all CLIs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["find_prompt"]
 
 
 def find_prompt(entries: Iterable[tuple[str, str]], wanted: Collection[str], *, answerer: str) -> TranscriptWord:
-    """Do the entries (who, text) hold the user's prompt in one of its `wanted` forms, and after it a word of `answerer`?
+    """Tell whether the entries (role, text) hold the prompt in one of its `wanted` forms, and an answer of `answerer` after it.
 
-    White space does not count, nor does the zero-width space that hides a mention: that is how prompts are altered.
+    White space and the zero-width space that hides a mention do not count: adapters change prompts in these ways only.
     """
     found, forms = False, {_words(form) for form in wanted}
     for who, text in entries:

@@ -1,8 +1,7 @@
-"""The acp backend: any agent that speaks the Agent Client Protocol, version 1 (agentclientprotocol.com), on stdin and stdout.
+"""Backend `acp`: any agent that speaks the Agent Client Protocol, version 1 (agentclientprotocol.com), on stdin and stdout.
 
-One process a turn. The command is the configuration's to name; what an agent can do, it says itself (`initialize`), so what it
-cannot is found at the turn and told there. A subclass with another `kind` is how one agent gets its own flags, variables and
-words: see "hooks" below.
+Each turn is one process. The configuration names the command. An agent reports its features itself (`initialize`), so a missing
+feature fails the turn. A subclass with another `kind` gives one agent its own flags, variables and words: see "hooks" below.
 """
 
 from __future__ import annotations
@@ -67,14 +66,14 @@ class AcpAdapter(AcpDialect, Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     command_characters: tuple[str, ...] = ("/",)
-    """What makes a prompt a command of the agent's own, where it comes first."""
+    """Character that makes a prompt a command of the agent, at the beginning of a text."""
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """None: what stands between the configured command and the agent is not known."""
+        """Return nothing: the processes between the configured command and the agent are unknown."""
         return ()
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """The configured command, and `initialize` as the first words. Raises UsageError for what cannot be said."""
+        """Return the configured command, with `initialize` as its first stdin. Raises `UsageError` for an unsupported request."""
         if request.resume and not request.native_session_id:
             raise UsageError("cannot resume an ACP session without its id", hint="give its native session id")
         _, altered = self.prompt(request)
@@ -92,49 +91,49 @@ class AcpAdapter(AcpDialect, Adapter):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> AcpDecoder:
-        """The dialogue of one turn."""
+        """Return the dialogue of one turn."""
         return AcpDecoder(self, carried, request, mcp_servers(request.mcp_servers), self.prompt(request)[0])
 
     def parse_version(self, output: str) -> str | None:
-        """Never asked: the answer to `initialize` tells the agent's version."""
+        """Return None: the answer to `initialize` has the version of the agent."""
         return None
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Why a run ended without an answer to the prompt, as far as stderr tells; else `crashed`."""
+        """Explain a run that ended without an answer to the prompt, by its stderr, else as `crashed`."""
         return explain_end(self.errors, end)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """A session that the agent does not know may be made anew where no turn of it has completed."""
+        """Return `fresh` for a session that the agent does not know, if no turn of the session has completed."""
         return "fresh" if isinstance(failed, TurnError) and failed.kind == "session_not_found" else None
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """None: the protocol does not say where an agent keeps its sessions."""
+        """Return None: the protocol does not say where an agent keeps its sessions."""
         return None
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Never asked, for want of a transcript."""
+        """Return no evidence: there is no transcript."""
         return "prompt_not_found"
 
-    # Hooks: what a subclass for one agent may say otherwise, beside those of AcpDialect
+    # Hooks that a subclass for one agent may override, beside those of AcpDialect
 
     def flags(self, request: LaunchRequest) -> Sequence[str]:
-        """Flags between the command and the configured `args`."""
+        """Return the flags between the command and the configured `args`."""
         return ()
 
     def environment(self, request: LaunchRequest) -> Mapping[str, str]:
-        """Variables that the adapter sets."""
+        """Return the variables that the adapter sets."""
         return {}
 
     def files(self, request: LaunchRequest) -> Mapping[str, str]:
-        """Files that the agent needs in `request.scratch`."""
+        """Return the files that the agent needs in `request.scratch`."""
         return {}
 
     def prompt(self, request: LaunchRequest) -> tuple[Content, str | None]:
-        """The prompt as it is sent, and what was done to it.
+        """Return the prompt to send, and a description of the changes to it.
 
-        A leading slash makes it a command, and agents strip the text before they look (gemini 0.61.0, qwen 0.24.4), so a
-        newline does not hide it; U+200B is no white space to them. They look into the first text, also behind an image
-        (qwen 0.24.4), or into others; so each text is seen to. Raises UsageError for what is no text.
+        A leading slash makes a text a command. Agents strip the text first (gemini 0.61.0, qwen 0.24.4), so a newline does not
+        hide the slash; U+200B is no white space to them. Agents look into the first text, also behind an image (qwen 0.24.4), or
+        into others, so this method changes each text. Raises `UsageError` for a prompt without text.
         """
         check_prompt("the agent", request.prompt)
         content = request.content or (request.prompt,)
@@ -149,7 +148,7 @@ class AcpAdapter(AcpDialect, Adapter):
 
 
 def mcp_servers(servers: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """claude's `mcpServers` as ACP's list. Raises UsageError for an entry that ACP has no place for."""
+    """Return claude's `mcpServers` as ACP's list. Raises `UsageError` for an entry without a form in ACP."""
     return [_mcp_server(name, server) for name, server in (servers or {}).items()]
 
 

@@ -1,6 +1,6 @@
-"""What differs between agents that speak the same Agent Client Protocol: hooks with general answers.
+"""Differences between agents of the Agent Client Protocol: hooks with general answers.
 
-The protocol leaves open how a tool's name, a turn's tokens and a provider's error are told; each agent has its own way.
+The protocol leaves open how agents report the name of a tool, the tokens of a turn and the error of a provider.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["AcpDialect", "Habits"]
 
 @dataclass(frozen=True)
 class Habits:
-    """Ways of one agent that its frames do not show, so that its name has to tell them."""
+    """Habits of one agent that its frames do not show. The name of the agent decides."""
 
     pending_input: Literal["whole", "later", "grows"] = "whole"
     """What the input of a pending call is: all of it; none of the model's, and then the title is the tool's name; or a part,
@@ -39,7 +39,7 @@ _HABITS = {
 
 
 class AcpDialect:
-    """How one agent says things. Every method may be overridden; none may raise."""
+    """Readers of the words of one agent. A subclass may override every method. No method may raise."""
 
     errors: ClassVar[tuple[ErrorRule, ...]] = ERRORS
     cost_spans: Literal["session", "process"] | None = None
@@ -47,25 +47,25 @@ class AcpDialect:
     process. None: not known, so that only a session's first turn has a cost."""
 
     def habits(self, agent: str | None) -> Habits:
-        """The ways of the agent with this name."""
+        """Return the habits of the agent with this name."""
         return _HABITS.get((agent or "").rpartition("/")[2].lower(), Habits())
 
     def tool_name(self, call: dict[str, Any]) -> str:
-        """The tool's name: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
+        """Return the name of the tool: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
         meta = get_dict(call, "_meta")
         names = (get_str(call, "name"), get_str(meta, "toolName"), get_str(get_dict(meta, "claudeCode"), "toolName"))
         return next((name for name in names if name), None) or get_str(call, "kind") or "other"
 
     def chunk_usage(self, meta: dict[str, Any]) -> Usage | None:
-        """`_meta.usage` of a chunk, as qwen 0.24.4 tells each model request at its end."""
+        """Return `_meta.usage` of a chunk: qwen 0.24.4 sends it at the end of each model request."""
         return _usage(get_dict(meta, "usage"))
 
     def is_note(self, meta: dict[str, Any]) -> bool:
-        """Whether a chunk is the agent's own note and not the model's text: qwen 0.24.4 marks those about background tasks."""
+        """Tell whether a chunk is a note of the agent and not the model's text: qwen 0.24.4 marks notes about background tasks."""
         return meta.get("qwenDiscreteMessage") is True
 
     def usage(self, result: dict[str, Any]) -> Usage | None:
-        """`usage` of the schema, or `_meta.quota` as gemini 0.61.0 has it."""
+        """Return the tokens in `usage` of the schema, or in `_meta.quota` of gemini 0.61.0."""
         told = _usage(get_dict(result, "usage"))
         if told is not None:
             return told
@@ -74,18 +74,18 @@ class AcpDialect:
         return Usage(**counts, source="reported") if None not in counts.values() and any(counts.values()) else None
 
     def failure(self, error: dict[str, Any], method: str) -> TurnError:
-        """A JSON-RPC error by the rules of `errors`."""
+        """Return a JSON-RPC error by the rules of `errors`."""
         return explain_error(self.errors, error, method)
 
 
 def _usage(told: dict[str, Any]) -> Usage | None:
-    """Token counts as the schema names them.
+    """Return the token counts of the schema's fields.
 
-    It calls the total the sum of all kinds, but agents differ in whether cached tokens are part of the input and thoughts
-    part of the output; the total shows which. clisup counts input without cached ones, and output with the thoughts.
+    In the schema the total is the sum of all kinds. Agents differ in two points: cached tokens may be part of the input, and
+    thoughts part of the output. The total shows which. clisup counts input without cached tokens, and output with thoughts.
     """
     read, output = get_int(told, "inputTokens"), get_int(told, "outputTokens")
-    if read is None or output is None or not (read or output):  # opencode 1.18.34 says 0 of a cancelled request
+    if read is None or output is None or not (read or output):  # opencode 1.18.34 reports 0 for a cancelled request
         return None
     thought, cached, created = (
         get_int(told, name) for name in ("thoughtTokens", "cachedReadTokens", "cachedWriteTokens")

@@ -1,6 +1,6 @@
-"""Why an ACP agent's turn failed: JSON-RPC errors, and exits without an answer, as the kinds that programs branch on.
+"""Kinds of failed turns of ACP agents, from JSON-RPC errors and from exits without an answer.
 
-The codes are those of the protocol's schema (SDK 2.4.0). What a provider said is not standardised: agents put an HTTP status
+The codes are those of the protocol's schema (SDK 2.4.0). Errors of a provider are not standardised: agents put an HTTP status
 into the code (gemini 0.61.0), into `data`, or into the message only.
 """
 
@@ -58,11 +58,13 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"(?i)api key|not logged in|set an auth method|no auth type", "authentication", _LOGIN),
     ErrorRule("stderr", r"(?i)unknown (?:option|argument)|unexpected argument", "invalid_request", "mend the backend's command"),
 )  # fmt: skip
-_EXACT = frozenset({-32000, -32800, -32601, -32700, -32600})  # these mean one thing; the others are said of everything
+_EXACT = frozenset(
+    {-32000, -32800, -32601, -32700, -32600}
+)  # these codes have one meaning; agents send the others for everything
 
 
 def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str) -> TurnError:
-    """The kind of a JSON-RPC error: its code where that means one thing, an HTTP status, the text, then the general code."""
+    """Return the error of a JSON-RPC error: by a code with one meaning, an HTTP status, the text, then the general code."""
     code, text = get_int(error, "code"), get_str(error, "message") or "no message"
     said = _details(error)
     whole = text if not said or said in text else said if text in _HOLLOW else f"{text}: {said}"
@@ -105,7 +107,7 @@ def _found(rules: Taxonomy, code: int | None, status: int | None, text: str) -> 
 
 
 def _details(error: dict[str, Any]) -> str:
-    """The cause, where the message only says that there is one: `data` as text, or its own message."""
+    """Return the cause behind a general message: `data` as text, or the message in it."""
     data = error.get("data")
     if isinstance(data, str):
         return data
@@ -123,7 +125,7 @@ def _status(code: int | None, data: dict[str, Any], text: str) -> int | None:
 
 
 def explain_end(rules: Sequence[ErrorRule], end: RunEnd) -> TurnError:
-    """Why a run ended without an answer to the prompt. The message holds the end of stderr."""
+    """Explain a run that ended without an answer to the prompt. The message holds the end of stderr."""
     tail = last_words(end)
     if rule := Taxonomy(rules).search("stderr", tail):
         return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}" if rule.advice else tail)

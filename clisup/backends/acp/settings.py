@@ -1,7 +1,7 @@
-"""Model and mode of an ACP session: what an agent offers, and the request that chooses it.
+"""Model and mode of an ACP session: the offers of an agent, and the request that chooses one.
 
-Two ways are in use: `configOptions` with session/set_config_option (the schema of SDK 2.4.0), and the older `modes` with
-session/set_mode (still in it) and `models` with session/set_model (gone from it; gemini 0.61.0 has only that one).
+Agents use two ways: `configOptions` with session/set_config_option (the schema of SDK 2.4.0), and the older `modes` with
+session/set_mode (still in the schema) and `models` with session/set_model (removed; gemini 0.61.0 has only this one).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LISTED = 20  # names in a message
 
 @dataclass(frozen=True)
 class Setting:
-    """One choice: `value` is in force once `method` (none where it is so already) was answered; or why it cannot be."""
+    """Choice of one value. The value is set once the agent has answered `method` (empty if already set). Or the error."""
 
     value: str | None
     method: str = ""
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class _Offer:
-    """What can be chosen: each value with the name that people see."""
+    """Values of one setting, each with its display name."""
 
     current: str | None
     values: dict[str, str]
@@ -39,7 +39,7 @@ class _Offer:
 
 
 def model_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
-    """The model for this turn; `opened` is the answer to session/new, load or resume."""
+    """Return the choice of the model for this turn; `opened` is the answer to session/new, load or resume."""
     offer = _option(opened, "model") or _listed(
         get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
     )
@@ -47,7 +47,7 @@ def model_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
 
 
 def mode_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
-    """The permission mode for this turn. The one-shot request goes first: every agent with modes takes it."""
+    """Return the choice of the permission mode for this turn. session/set_mode goes first: every agent with modes takes it."""
     offer = _listed(get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId")
     return _choose("permission mode", wanted, offer or _option(opened, "mode"), "invalid_request")
 
@@ -60,7 +60,7 @@ def _choose(what: str, wanted: str | None, offer: _Offer | None, kind: TurnError
             f"cannot use {what} {wanted!r}, because the agent lets no {what} be chosen; open a session without one"
         )
         return Setting(None, error=TurnError(kind="invalid_request", message=message))
-    # By its name, too: qwen 0.24.4 calls the model `fake` by the value `$runtime|openai|fake(openai)`.
+    # By the display name, too: qwen 0.24.4 calls the model `fake` by the value `$runtime|openai|fake(openai)`.
     named = [value for value, name in offer.values.items() if name == wanted]
     value = wanted if wanted in (offer.current, *offer.values) or len(named) != 1 else named[0]
     if value == offer.current:
@@ -80,7 +80,7 @@ def _listed(state: dict[str, Any], current: str, listed: str, method: str, name:
 
 
 def _option(opened: dict[str, Any], category: str) -> _Offer | None:
-    """The selector of this category, or of this id where the agent names no category."""
+    """Return the selector of this category, or of this id if the agent names no category."""
     options = opened.get("configOptions")
     for option in options if isinstance(options, list) else ():
         if not isinstance(option, dict) or option.get("type") != "select":
@@ -98,7 +98,7 @@ def _option(opened: dict[str, Any], category: str) -> _Offer | None:
 
 
 def _values(options: Any) -> dict[str, str]:
-    """The values of a selector; they may stand in groups, one level deep."""
+    """Return the values of a selector, which may stand in groups, one level deep."""
     values: dict[str, str] = {}
     for option in options if isinstance(options, list) else ():
         inner = option.get("options") if isinstance(option, dict) else None
@@ -107,7 +107,7 @@ def _values(options: Any) -> dict[str, str]:
 
 
 def _named(items: list[Any], key: str) -> dict[str, str]:
-    """Each item's value, and its name."""
+    """Return the value and the name of each item."""
     return {
         value: get_str(item, "name") or value
         for item in items

@@ -1,7 +1,7 @@
-"""The claude backend: how Claude Code (2.1.197 to 2.1.x) is started, and what its exits mean.
+"""Backend `claude`: start and exits of Claude Code (2.1.197 to 2.1.x).
 
-Facts come from claude 2.1.329. The prompt goes to stdin alone; a value that a caller chooses never stands where the CLI
-could read it as a flag (equals form, or checked).
+Facts come from claude 2.1.329. The prompt goes to stdin only. The CLI can never read a caller's value as a flag: values are
+checked, or stand in the equals form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from clisup.policy.presence import PresenceRules
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
 
-# What 2.1.329 takes; `default` is not in its help but is taken, and is the one name that 2.1.197 has for `manual`.
+# Modes of 2.1.329. Its help does not list `default`, which works and is the only name for `manual` in 2.1.197.
 PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
 _SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
@@ -55,7 +55,7 @@ _STREAM_INPUT = ("--input-format", "stream-json")  # each line a message, and th
 
 
 class ClaudeAdapter(Adapter):
-    """Launch rules of Claude Code: one process a turn, the prompt on stdin and then its end; or a live process, which takes
+    """Launch rules of Claude Code. A one-shot process gets one prompt on stdin and then the end of stdin. A live process takes
     one prompt after the other as lines of stream-json.
     """
 
@@ -95,21 +95,21 @@ class ClaudeAdapter(Adapter):
     errors = ERRORS
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """None: the command that npm and the installer leave is the native binary (2.1.197 and later)."""
+        """Return nothing: npm and the installer provide the native binary (2.1.197 and later)."""
         return ()
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin and own variables for one turn.
+        """Return argv, stdin and variables for one turn.
 
-        `system_prompt_file` is appended to the CLI's own prompt (`--append-system-prompt-file`, a hidden flag): that
-        prompt holds the rules for its tools, which a caller's text is not meant to take away. The CLI keeps the first
-        turn's prompt for the session, so another file on resume changes nothing. `system_prompt_mode = "replace"` takes that
-        prompt away (`--system-prompt-file`), for callers who want a model and no coding agent; `cli_tools` are `--tools`.
+        The adapter appends `system_prompt_file` to the CLI's own prompt (`--append-system-prompt-file`, a hidden flag), which
+        holds the rules for the CLI's tools. The CLI keeps the first turn's prompt for the session, so another file on resume
+        changes nothing. `system_prompt_mode = "replace"` replaces the CLI's prompt (`--system-prompt-file`), for callers who
+        want a model and no coding agent. `cli_tools` become `--tools`.
 
-        `setting_sources="user"` (the default) leaves out what the working directory brings: its settings, hooks and
-        `.mcp.json`. With the CLI's own default (None) a server named there is started unasked (2.1.329).
+        `setting_sources="user"` (the default) ignores settings, hooks and `.mcp.json` of the working directory. With the CLI's
+        own default (None), the CLI starts a server named there without a question (2.1.329).
 
-        Raises UsageError for a prompt or value that the CLI cannot take.
+        Raises `UsageError` for a prompt or value that the CLI does not accept.
         """
         stdin, altered = _stdin_of(request)
         return LaunchSpec(
@@ -128,56 +128,55 @@ class ClaudeAdapter(Adapter):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> ClaudeDecoder:
-        """A decoder for one turn's stdout. A fresh session carries a cost of 0; None means an unknown total."""
+        """Return a decoder for the stdout of one turn. A fresh session carries a cost of 0; None means an unknown total."""
         return ClaudeDecoder(carried, request)
 
     def compact_prompt(self, instructions: str | None) -> str:
-        """The command that has the CLI sum up its context (2.1.329, in one-shot and in live mode)."""
+        """Return the command that makes the CLI compact its context (2.1.329, in one-shot and live mode)."""
         return f"/compact {instructions}" if instructions else "/compact"
 
     def context_usage(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request for the context's usage, in our words."""
+        """Return the CLI's answer about its context as fields of `session/context_usage`."""
         return context_usage(answer)
 
     def parse_version(self, output: str) -> str | None:
-        """`2.1.329 (Claude Code)` gives `2.1.329`."""
+        """Return `2.1.329` for `2.1.329 (Claude Code)`."""
         found = _VERSION.search(output)
         return found[1] if found else None
 
     def parse_login(self, output: str, exit_code: int) -> bool | None:
-        """`"loggedIn": true` of `claude auth status` (2.1.329: no request, 0.2 s, exit code 1 where it is false)."""
+        """Return `loggedIn` in the output of `claude auth status` (2.1.329: no request, 0.2 s, exit code 1 if false)."""
         found = _LOGGED_IN.search(output)
         return found[1] == "true" if found else None
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
-        """2.1.329 refuses to skip permissions as root, except where it is told that it runs in a sandbox."""
+        """Return the mode that skips permissions: 2.1.329 refuses it as root, unless a variable declares a sandbox."""
         if env.get("IS_SANDBOX") == "1" or env.get("CLAUDE_CODE_BUBBLEWRAP"):
             return ()
         return ("bypassPermissions", "--dangerously-skip-permissions")
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Why a run ended without a result: a known refusal to start, with its way out, else `crashed`.
+        """Explain a run that ended without a result: a known refusal to start, with advice, else `crashed`.
 
-        The message ends with the last 2 KB of stderr at most; whoever shows it redacts what is secret.
+        The message ends with the last 2 KB of stderr at most. The daemon redacts secrets before it shows the message.
         """
         return explain_end(end, self.kind)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """What makes the same prompt work where the session flag alone was wrong.
+        """Return the session flag with which the same prompt works, if only that flag was wrong.
 
-        `"resume"`: the id is already in use, so resume it. `"fresh"`: the CLI knows no such conversation, so create it
-        under the same id; only right where no turn of it has completed and no transcript exists, or its history would
-        be lost.
+        `"resume"`: the id is in use, so resume it. `"fresh"`: the CLI knows no such conversation, so create one under the same
+        id. The daemon does so only if no turn has completed and no transcript exists; otherwise the history would be lost.
         """
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Whether the transcript holds the prompt, and an answer to it."""
+        """Tell whether the transcript holds the prompt, and an answer to it."""
         return transcript_says(appended, prompt)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """A glob for the session's transcript. The folder is made from the first turn's directory, so any folder
-        matches.
+        """Return a glob for the session's transcript. Any folder matches, because the folder is named after the first turn's
+        directory.
         """
         config = self.seed.home(env)
         if config is None or not UUID.fullmatch(native_session_id):
@@ -220,7 +219,7 @@ def _session_flags(request: LaunchRequest) -> list[str]:
 
 
 def _setting_sources(value: str) -> str:
-    """A comma-separated list; empty means none at all."""
+    """Return a comma-separated list. An empty list means no tools."""
     unknown = [name for name in value.split(",") if value and name.strip() not in _SETTING_SOURCES]
     if unknown:
         raise UsageError(
@@ -231,8 +230,8 @@ def _setting_sources(value: str) -> str:
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it. Images go as one line of stream-json: text has no place for
-    them; and so does all that a live process is told.
+    """Return the prompt for the CLI, and a description of the changes to it. Prompts with images, and all prompts for a live
+    process, are lines of stream-json.
     """
     check_prompt("claude", request.prompt)
     as_it_is = request.expand or request.command_prompt
@@ -244,11 +243,11 @@ def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 def _environment(request: LaunchRequest) -> dict[str, str]:
     env = {
-        # An update in the middle of a session would change the version that was checked at the start.
+        # An update in the middle of a session would change the version that the daemon has checked.
         "DISABLE_AUTOUPDATER": "1",
     }
     if not request.expand:
-        # `@path` in a prompt is else replaced by the file's text: any file, no permission asked, no frame told.
+        # Otherwise the CLI replaces `@path` in a prompt by the text of any file, without a question and without a frame.
         env["CLAUDE_CODE_DISABLE_FILE_MENTIONS"] = "1"
     if request.live:
         env["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"

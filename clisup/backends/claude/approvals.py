@@ -1,8 +1,8 @@
-"""claude's question whether a tool may run (`can_use_tool` over stdio, 2.1.329), and the answers in its words. Pure.
+"""Permission requests of claude (`can_use_tool` over stdio, 2.1.329), and the answers in its words. Pure.
 
-A live process asks one question after the other, has no limit of its own, and ignores a second answer. It takes a question
-back by `control_cancel_request` where the turn is interrupted. `message` is required in a refusal: without it claude puts an
-error of its own in its place. `updatedInput` may be left out: the input stays as it was.
+A live process sends one request after the other, has no time limit, and ignores a second answer. An interrupt cancels the request
+by `control_cancel_request`. A refusal needs `message`, else claude reports an error of its own. Without `updatedInput` the input
+stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ REFUSED = "The user does not want this tool to be used now."
 
 
 def asked(questions: Questions, frame: Frame) -> list[EventBase]:
-    """The approval of a `control_request`. Raises LookupError for a request of another kind, MalformedError for a broken one.
+    """Return the approval of a `control_request`. Raises `LookupError` for another kind of request, `MalformedError` for a broken one.
 
-    `suggestions` are claude's `permission_suggestions`. An AskUserQuestion comes this way, too: an allow whose input has
-    `answers` answers it.
+    `suggestions` are claude's `permission_suggestions`. AskUserQuestion arrives as such a request, too: an `allow` whose input
+    has `answers` answers the questions.
     """
     request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
     if request.get("subtype") != "can_use_tool":
@@ -39,7 +39,7 @@ def asked(questions: Questions, frame: Frame) -> list[EventBase]:
 
     def word(answer: ApprovalAnswer) -> str | None:
         if answer.decision == "cancelled":
-            return None  # an interrupt takes the question back
+            return None  # an interrupt cancels the request
         return _control_response(subtype="success", request_id=request_id, response=_response(answer, suggestions))
 
     return [
@@ -51,10 +51,10 @@ def asked(questions: Questions, frame: Frame) -> list[EventBase]:
 
 
 def declined(frame: Frame) -> tuple[list[EventBase], str | None]:
-    """Return what to tell of a request that no approval is made of, and the answer: claude waits for one without a limit.
+    """Return the events and the answer for a request that is no approval: claude waits for an answer without a limit.
 
-    A question of an MCP server to its user is declined and told as a refusal. Any other request gets an error. Without an id
-    there is nothing to answer.
+    The decoder declines a question of an MCP server to its user, and reports a refusal. Any other request gets an error. A
+    request without an id gets no answer.
     """
     request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
     if request_id is None:
@@ -80,19 +80,19 @@ def _response(answer: ApprovalAnswer, suggestions: tuple[Frame, ...]) -> Frame:
     if answer.updated_input is not None:
         response["updatedInput"] = dict(answer.updated_input)
     if answer.remember and suggestions:
-        # For this process alone: claude itself suggests `localSettings`, which is a file in the working directory.
+        # For this process only: claude itself suggests `localSettings`, a file in the working directory.
         response["updatedPermissions"] = [{**suggestion, "destination": "session"} for suggestion in _kept(suggestions)]
     return response
 
 
 def _kept(suggestions: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The narrowest: beside a rule for this kind of call claude suggests to open directories, and all edits with them."""
+    """Return the narrowest suggestion. claude also suggests to open whole directories, and all edits with them."""
     rules = tuple(suggestion for suggestion in suggestions if suggestion.get("type") == "addRules")
     return rules or suggestions[:1]
 
 
 def withdrawn(questions: Questions, frame: Frame) -> list[EventBase]:
-    """The end of a question by a `control_cancel_request`. Raises MalformedError for one without an id."""
+    """Return the end of a request by a `control_cancel_request`. Raises `MalformedError` for one without an id."""
     request_id = get_str(frame, "request_id")
     if request_id is None:
         raise MalformedError("a withdrawal without an id")

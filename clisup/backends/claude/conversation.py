@@ -1,9 +1,9 @@
-"""What a transcript of claude's is made of: its lines as nodes, the chain of the conversation, and whose each part of it is. Pure.
+"""Structure of claude's transcripts: lines as nodes, the chain of the conversation, and the turn of each part. Pure.
 
-A transcript (2.1.329) is compact JSON lines. The conversation is a chain: each entry names its `parentUuid`, and the newest
-entry is the leaf that a resume goes on from. Three things make it less than a list: results of parallel tools hang on their own
-calls, and only the last of them is in the chain; a compaction begins a new chain, whose `logicalParentUuid` is the old
-one's end; and whoever rewound the session left branches that no leaf leads to.
+A transcript (2.1.329) has compact JSON lines. The conversation is a chain: each entry names its `parentUuid`, and a resume goes on
+from the newest entry, the leaf. Three things complicate the chain. Results of parallel tools hang on their own calls, and only the
+last result is in the chain. A compaction begins a new chain, whose `logicalParentUuid` is the end of the old one. Rewinding leaves
+branches without a leaf.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["Exchange", "Node", "chain_of", "exchanges_of", "nodes_of", "parse_en
 
 LINES_LIMIT = 2_000_000
 _INTERRUPTED = "[Request interrupted by user"
-_LOCAL = ("<local-command-", "<command-name>", "<command-message>")  # what the CLI notes of a command of its own
+_LOCAL = ("<local-command-", "<command-name>", "<command-message>")  # notes of the CLI about its own commands
 _NO_ANSWER = "No response requested."
 _COMPACT = "/compact"
-_SPACES_CUT = 64  # whitespace at a prompt's ends, which the CLI may have taken away
+_SPACES_CUT = 64  # whitespace at a prompt's ends, which the CLI may remove
 _COMPARED = 100
-_LOOKS = 1000  # exchanges looked at for a turn that no message id tells of
+_LOOKS = 1000  # exchanges to search for a turn without a message id
 
 
 class Node(Struct):
-    """A line that matters, without its text. `prompt` is there where it is one: its stripped head, and its length in bytes.
+    """Relevant line, without its text. A prompt has `prompt`: its stripped head, and its length in bytes.
 
-    `parent` is the place of its parent among the nodes. `filler` is what the CLI writes in front of a prompt after one that had
-    no answer. `side` is a subagent's, `leaf` the entry that a line without a uuid points to.
+    `parent` is the index of the parent node. The CLI writes a `filler` before a prompt if the prompt before had no answer. `side`
+    marks entries of a subagent. `leaf` is the entry that a line without a uuid points to.
     """
 
     start: int
@@ -53,9 +53,9 @@ class Node(Struct):
 
 
 class Exchange(Struct):
-    """A prompt, a compaction or what the CLI began by itself, and what follows it: `begin` and `end` are places in the chain.
+    """Part of the chain from `begin` to `end`: a prompt, a compaction or work of the CLI itself, with all that follows.
 
-    `owner` is the place of its turn among the turns; None for what no turn of ours had asked.
+    `owner` is the index of its turn, or None without a turn of clisup.
     """
 
     begin: int
@@ -64,7 +64,7 @@ class Exchange(Struct):
 
 
 def parse_entry(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; None where it is none. Half a surrogate pair is no reason to pass over a line."""
+    """Return the JSON object of a line, or None. A line with half a surrogate pair counts."""
     try:
         entry = msgspec.json.decode(line)
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def parse_entry(line: bytes) -> dict[str, Any] | None:
 
 
 def nodes_of(lines: Iterable[bytes]) -> list[Node]:
-    """The lines that are whole JSON objects. A last one without a newline is torn; claude passes over what it cannot read.
+    """Return the lines that are whole JSON objects. A last line without a newline is incomplete. claude skips unreadable lines.
 
     Raises `UsageError(limit_exceeded)`.
     """
@@ -143,7 +143,7 @@ def _only_results(content: Any) -> bool:
 
 
 def _parent(entry: Mapping[str, Any], places: Mapping[str, int], before: int | None) -> int | None:
-    """The place of the parent, always an earlier one. Where it is not there, the entry before bridges the gap."""
+    """Return the index of the parent, always an earlier node. The node before stands in for a missing parent."""
     if "parentUuid" not in entry:
         return before
     named = entry["parentUuid"] if entry["parentUuid"] is not None else entry.get("logicalParentUuid")
@@ -151,7 +151,7 @@ def _parent(entry: Mapping[str, Any], places: Mapping[str, int], before: int | N
 
 
 def chain_of(nodes: Sequence[Node]) -> list[int]:
-    """The places of the conversation's entries, from the first to the newest."""
+    """Return the indices of the conversation's entries, from the first to the newest."""
     at = next((i for i in reversed(range(len(nodes))) if nodes[i].uuid is not None and not nodes[i].side), None)
     chain: list[int] = []
     while at is not None:
@@ -161,10 +161,10 @@ def chain_of(nodes: Sequence[Node]) -> list[int]:
 
 
 def exchanges_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[Exchange]:
-    """The conversation in parts, in order, each with its turn as far as it has one. What stands before the first is nobody's.
+    """Return the parts of the conversation in order, each with its turn if there is one.
 
-    A message id decides. A turn that none was told of, or whose transcript has none, is known by its prompt, within what its
-    run has written and between the exchanges of the turns around it.
+    Message ids decide. Without one, the prompt identifies the turn, among the lines of its run and between the exchanges of the
+    neighbouring turns.
     """
     told = {message: at for at, turn in enumerate(turns) for message in turn.message_ids}
     parts: list[Exchange] = []
@@ -197,7 +197,7 @@ def _own_by_prompt(
 
 
 def _roofs(parts: Sequence[Exchange], turns: int) -> list[int]:
-    """For each turn, the first exchange that is a later turn's."""
+    """Return for each turn the first exchange of a later turn."""
     first = [len(parts)] * (turns + 1)
     for at, part in reversed(list(enumerate(parts))):
         if part.owner is not None:
@@ -208,7 +208,7 @@ def _roofs(parts: Sequence[Exchange], turns: int) -> list[int]:
 
 
 def _asks(node: Node, turn: TurnTrace) -> bool:
-    """Is this the beginning of what the turn had asked?"""
+    """Tell whether this is the beginning of the turn's prompt."""
     if (turn.at is not None and node.start < turn.at) or (turn.until is not None and node.start >= turn.until):
         return False
     preview = (turn.prompt_preview or "").strip()

@@ -1,4 +1,4 @@
-"""Why a claude turn failed: what the CLI says in a dozen ways, as the error kinds that programs branch on.
+"""Kinds of failed turns of claude, from the dozen ways in which the CLI reports a failure.
 
 The words come from claude 2.1.329: its `error` codes, its `api_error` codes, the Messages API's statuses and error
 types, its result subtypes and terminal reasons, and its lines on stderr. A failed API call ends in a result that says
@@ -30,7 +30,7 @@ _DIAGNOSTIC = "[ede_diagnostic]"
 _BY_SUBTYPE: dict[str, TurnErrorKind] = {
     "error_max_turns": "max_turns",
     "error_max_budget_usd": "budget",
-    # The model gave no output of the asked schema, five times: nothing is wrong with the CLI or the account.
+    # The model missed the schema five times: CLI and account are fine.
     "error_max_structured_output_retries": "invalid_request",
 }
 
@@ -72,10 +72,10 @@ _BY_API_TYPE: dict[str, TurnErrorKind] = {
     "timeout_error": "server", "billing_error": "quota_exceeded", "request_too_large": "context_overflow",
 }
 
-# What became of a prompt that a hook of the settings kept from the model: the result says success.
+# Outcomes of a prompt that a hook of the settings stopped: the result says success.
 _BY_HOOK: dict[str, TurnErrorKind] = {"blocked_by_hook": "permission", "stopped_by_hook": "permission"}
 
-# Codes that say more than the API's own type beside them: a spent balance comes as `invalid_request_error`.
+# Codes that are more exact than the API's type: an empty balance has the type `invalid_request_error`.
 _BY_EXACT_CODE: dict[str, TurnErrorKind] = {
     "billing_error": "quota_exceeded", "account_on_hold": "permission", "verification_required": "permission",
     "oauth_org_not_allowed": "permission", "cloud_credential_error": "authentication",
@@ -92,8 +92,8 @@ _BY_STATUS: dict[int, TurnErrorKind] = {
     413: "context_overflow", 429: "rate_limit", 529: "overloaded",
 }
 
-# Texts that say more than every code beside them: a full context window has the codes of an output that was too long, a
-# revoked login those of an account without a permission, and some lost connections that of a server (2.1.330).
+# Texts that are more exact than the codes (2.1.330): a full context window has the codes of a too long output, a revoked
+# login those of a missing permission, and some lost connections that of a server error.
 _BY_EXACT_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"No conversation found"), "session_not_found"),
     (re.compile(r"requires a valid session ID"), "session_not_found"),
@@ -111,7 +111,7 @@ _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
 
 
 class Report(Struct, frozen=True):
-    """What the CLI said about a failure, collected from the result and the last synthetic assistant frame."""
+    """Words of the CLI about a failure, from the result and the last synthetic assistant frame."""
 
     text: str = ""
     code: str | None = None
@@ -125,7 +125,7 @@ class Report(Struct, frozen=True):
 
 
 def explain_report(report: Report) -> TurnError:
-    """The error of a result that says `is_error`."""
+    """Return the error of a result with `is_error`."""
     kind = _kind_of(report)
     resets_at = report.resets_at if kind in ("rate_limit", "quota_exceeded") else None
     message = _message(report)
@@ -139,7 +139,7 @@ def explain_report(report: Report) -> TurnError:
 
 
 def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None:
-    """The error of a prompt that never came to the model; None for any other `outcome` of it."""
+    """Return the error of a prompt that never reached the model, or None for any other `outcome`."""
     kind = _BY_HOOK.get(outcome or "")
     if kind is None:
         return None
@@ -148,7 +148,7 @@ def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None
 
 
 def _message(report: Report) -> str:
-    """What the CLI said; an interrupted turn says nothing but a line of its own debugging."""
+    """Return the CLI's message. An interrupted turn has only a debugging line, which does not count."""
     if report.terminal_reason in INTERRUPTED and report.text.startswith(_DIAGNOSTIC):
         return "the turn was interrupted"
     cause = report.terminal_reason or report.subtype or "unknown cause"
@@ -156,10 +156,10 @@ def _message(report: Report) -> str:
 
 
 def explain_retry(*, code: str | None, status: int | None) -> TurnError:
-    """The error behind one `api_retry`: 401 is told at the first one, long before the CLI gives up (177 s)."""
+    """Return the error behind one `api_retry`. The first one already shows a 401, long before the CLI gives up (177 s)."""
     report = Report(
         code=code, status=None if code == "authentication_failed" else status
-    )  # it repeats a 403 of no other cause
+    )  # the only 403 that the CLI repeats
     kind = _http_kind(report) or ("network" if status is None else "server")
     message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
     if kind == "authentication":
@@ -168,7 +168,7 @@ def explain_retry(*, code: str | None, status: int | None) -> TurnError:
 
 
 def _kind_of(report: Report) -> TurnErrorKind:
-    """Most exact word first: the CLI's subtype, the session's absence, its codes, the API's, then the text."""
+    """Return the kind by the most exact word: the subtype, a missing session, the CLI's codes, the API's codes, the text."""
     found = (
         _BY_SUBTYPE.get(report.subtype or "")
         or _text_kind(report.text, _BY_EXACT_TEXT)
@@ -181,9 +181,7 @@ def _kind_of(report: Report) -> TurnErrorKind:
 
 
 def _http_kind(report: Report) -> TurnErrorKind | None:
-    """The kind by the API's error. An overflow hides behind a plain invalid_request, so its text is asked before its
-    code.
-    """
+    """Return the kind by the API's error. The text goes before the code, because an overflow has the code invalid_request."""
     code = report.code or ""
     return (
         _BY_API_ERROR.get(report.api_error or "")
@@ -212,7 +210,7 @@ class _Exit(NamedTuple):
     advice: str
 
 
-# The lines with which 2.1.329 refuses to start: exit code 1, stdout empty.
+# Lines on stderr with which 2.1.329 refuses to start: exit code 1, stdout empty.
 _EXITS: tuple[_Exit, ...] = (
     _Exit(
         re.compile(r"cannot be used with root/sudo privileges"),
@@ -247,7 +245,7 @@ _EXITS: tuple[_Exit, ...] = (
 
 
 def _rules() -> Iterator[ErrorRule]:
-    """All tables above as rules, for the table in the docs; the code below asks the tables themselves."""
+    """Return all tables above as rules, for the table in the docs. The code below reads the tables directly."""
     words: tuple[dict[str, TurnErrorKind], ...] = (
         _BY_SUBTYPE, _BY_TERMINAL_REASON, _BY_HOOK, _BY_API_ERROR, _BY_EXACT_CODE, _BY_API_TYPE, _BY_CODE,
     )  # fmt: skip
@@ -263,7 +261,7 @@ ERRORS = tuple(dict.fromkeys(_rules()))
 
 
 def explain_end(end: RunEnd, who: str = "claude") -> TurnError:
-    """Why a run of `who` ended without a result. The message holds the end of stderr, and the way out where there is one."""
+    """Explain a run of `who` that ended without a result. The message holds the end of stderr, with advice if there is any."""
     tail = last_words(end)
     for known in _EXITS:
         if known.pattern.search(tail):
@@ -278,5 +276,5 @@ _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
 
 
 def recovery_of(text: str) -> Recovery | None:
-    """What makes the same prompt work where only the session flag was wrong."""
+    """Return the session flag with which the same prompt works, if only that flag was wrong."""
     return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

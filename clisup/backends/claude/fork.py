@@ -1,8 +1,8 @@
-"""A copy of claude's transcript under another id, whole or up to the end of a turn. Pure; the source is only read.
+"""Copy of claude's transcript under another id, whole or up to the end of a turn. Pure: the source is only read.
 
-The copy keeps the entries' own uuids, as `--fork-session` does (2.1.329), so whatever names one still finds it. It leaves out
-`api-request*` (the requests' shapes, for the CLI's own use), `cost-state` (the copy's cost begins at zero), `queue-operation` (the
-queue of a process that is gone) and what points to an entry that is not copied.
+The copy keeps the uuids of the entries, as `--fork-session` does (2.1.329). It leaves out `api-request*` (for the CLI's own use),
+`cost-state` (the cost of the copy begins at zero), `queue-operation` (the queue of an ended process) and pointers to entries that
+are not in the copy.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ _DROPPED = ("api-request", "cost-state", "queue-operation")
 
 
 class ClaudeFork:
-    """The rules of a fork, for claude and whoever writes transcripts as it does."""
+    """Rules of a fork, for claude and for backends with the same transcripts."""
 
     def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
-        """Which lines of a transcript make the fork: all of them, or those of the conversation up to the end of turn `upto`.
+        """Plan the lines of the fork: all lines, or those of the conversation up to the end of turn `upto`.
 
-        `lines` come with their newlines; only a few facts of each are kept in memory. With `whole`, `upto` is the last turn and
-        only says what has to be there for the copy to be complete. Raises `UsageError(turn_not_found)` where the transcript
-        holds nothing of the turn, or nothing at all.
+        `lines` have their newlines; memory holds only a few facts of each. With `whole`, `upto` is the last turn and only decides
+        whether the copy is complete. Raises `UsageError(turn_not_found)` if the transcript has nothing of the turn.
         """
         nodes = nodes_of(lines)
         chain = chain_of(nodes)
@@ -46,25 +45,25 @@ class ClaudeFork:
         return ForkPlan(_spans(_taken(nodes, chain[:end])), complete)
 
     def copy(self, line: bytes, native_session_id: str) -> bytes:
-        """One line of the plan, as it stands in the copy. Nothing in it changes but the session's id."""
+        """Return a line of the plan as it stands in the copy. Only the session id changes."""
         entry = parse_entry(line) or {}
         if not isinstance(old := entry.get("sessionId"), str):
             return line
         before, after = (f'"sessionId":{json.dumps(id_)}'.encode() for id_ in (old, native_session_id))
         if before in line:
             return line.replace(before, after)
-        # Written by hand, with spaces: a line with spaces is not found from another directory.
+        # A person wrote this line, with spaces: claude does not find lines with spaces from another directory.
         return json.dumps({**entry, "sessionId": native_session_id}, separators=(",", ":")).encode() + b"\n"
 
 
 def _has_end_of(turn: TurnTrace, written: Sequence[str | None]) -> bool:
-    """Has the CLI written the last that the journal knows of the turn? It writes up to 100 ms after it has said it."""
+    """Tell whether the transcript has the last part of the turn. The CLI writes up to 100 ms after its output."""
     ids = set(written) - {None}
     return not turn.message_ids or not ids or turn.message_ids[-1] in ids
 
 
 def _end_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace], place: int) -> int:
-    """How much of the chain is up to the end of this turn: its last exchange, or that of a turn before it."""
+    """Return the length of the chain up to the end of this turn: its last exchange, or that of a turn before."""
     parts, turn = exchanges_of(nodes, chain, turns), turns[place]
     has_ids = any(nodes[i].message_id for i in chain)
     if turn.message_ids and has_ids and all(part.owner != place for part in parts):
@@ -84,12 +83,12 @@ def _end_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTra
 
 
 def _is_after(node: Node, turn: TurnTrace) -> bool:
-    """Was it written for the next prompt, although it stands before it?"""
+    """Tell whether the CLI wrote this entry for the next prompt, although the entry stands before that prompt."""
     return node.filler or (turn.until is not None and node.start >= turn.until)
 
 
 def _taken(nodes: Sequence[Node], chain: Sequence[int]) -> list[Node]:
-    """The entries of the chain, the results of parallel tools beside it, and what else was written before its end."""
+    """Return the entries of the chain, parallel tool results beside it, and all other entries before its end."""
     kept, taken = set(chain), []
     for at, node in enumerate(nodes[: chain[-1] + 1]):
         if node.is_result and node.parent in kept:

@@ -1,8 +1,8 @@
-"""A history of the caller's as a session file of claude's own, which a resume goes on from (2.1.329). Pure.
+"""History of a caller as a session file of claude, from which a resume goes on (2.1.329). Pure.
 
-Measured: the API gets each message as it stands here, the CLI's own words about the machine come with the first new prompt. A
-line needs `type`, `uuid`, `parentUuid`, `timestamp` and `message.content`; the finder wants compact JSON. The CLI merges user
-messages that follow each other, leaves out what is blank, and the images of a result that is an error: an API takes neither.
+Measured: the API gets each message unchanged. The CLI sends its own words about the machine with the first new prompt. A line needs
+`type`, `uuid`, `parentUuid`, `timestamp` and `message.content`, as compact JSON. The CLI merges adjacent user messages. It leaves
+out blank texts and the images of failed results, which an API refuses.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ClaudeSeed:
-    """The rules of a written history, for claude and whoever reads transcripts as it does.
+    """Rules of a history, for claude and for backends with the same transcripts.
 
-    `marks_caches`: marks of the caller's go along (`cache_control`). claude sets its own.
+    With `marks_caches`, the file keeps the caller's cache marks (`cache_control`). claude sets its own.
     """
 
     marks_caches = False
 
     def home(self, env: Mapping[str, str]) -> str | None:
-        """The directory that has the CLI's `projects`; None where the environment does not tell."""
+        """Return the directory with the CLI's `projects`, or None if the environment does not tell."""
         return config_directory(env)
 
     def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """Where the CLI itself would keep a session of this id that begins in `cwd`, a real path."""
+        """Return the CLI's own path for a session of this id that begins in `cwd`, a real path."""
         home = self.home(env)
         return f"{home}/projects/{project_folder(cwd)}/{native_session_id}.jsonl" if home is not None else None
 
     def lines(self, seed: Seed) -> Iterator[bytes]:
-        """The file's lines, each with its newline. The same seed gives the same bytes."""
+        """Yield the lines of the file, each with its newline. The same seed gives the same bytes."""
         parent: str | None = None
         for number, (role, said) in enumerate(sendable(seed.history)):
             content = said if isinstance(said, str) else [self._marked(block) for block in said]
@@ -74,7 +74,7 @@ class ClaudeSeed:
 
 
 def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
-    """claude sends thinking to the model again that is named here, and to no other; without a name to none."""
+    """Return the model of an answer. claude sends thinking only to the model that is named here."""
     called = not isinstance(content, str) and any(block["type"] == "tool_use" for block in content)
     return {
         "type": "message",
@@ -84,7 +84,7 @@ def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
 
 
 def _block(block: HistoryBlock) -> dict[str, Any]:
-    """A block as the Messages API has it."""
+    """Return a block in the form of the Messages API."""
     if isinstance(block, HistoryText):
         return {"type": "text", "text": block.text}
     if isinstance(block, HistoryThinking):
@@ -103,20 +103,20 @@ def _block(block: HistoryBlock) -> dict[str, Any]:
 
 
 def _compact(entry: dict[str, Any]) -> bytes:
-    """Half a surrogate pair, which no UTF-8 has, stays the escape that it was."""
+    """Return JSON in which half a surrogate pair, impossible in UTF-8, stays an escape."""
     text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def config_directory(env: Mapping[str, str]) -> str | None:
-    """claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` at home."""
+    """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
     home = env.get("HOME")
     config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
     return config.rstrip("/") if config is not None else None
 
 
 def project_folder(cwd: str) -> str:
-    """The name of a directory's folder below `projects`, as the CLI makes it: it counts in UTF-16, as JavaScript does."""
+    """Return the CLI's folder below `projects` for a directory. The CLI counts in UTF-16, as JavaScript does."""
     units = memoryview(cwd.encode("utf-16-le", "surrogatepass")).cast("H")
     name = "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in units)
     if len(name) <= _FOLDER_LIMIT:

@@ -1,13 +1,13 @@
-"""What is said to claude: a prompt as it goes to stdin, as text or as a line of `--input-format stream-json`. Pure.
+"""Prompts for claude's stdin, as text or as a line of `--input-format stream-json`. Pure.
 
 By default a prompt is text for the model. Measured with claude 2.1.329, in `-p` and in stream-json alike:
 
-- The CLI looks for a slash command at the very beginning of a string, or of the last block of a message where that is text.
-  A newline before the slash hides it. Which block it looks at is not documented, and messages that wait are merged, so that
-  any block may become the last: each one that begins with a slash gets its newline.
-- `@agent-NAME` and `@"NAME (agent)"` make it tell the model to call that agent, whatever the environment says. A zero-width
-  space behind the @ hides them.
-- `@path` is left alone under CLAUDE_CODE_DISABLE_FILE_MENTIONS, which the adapter sets.
+- The CLI looks for a slash command at the very beginning of a string, or of the last text block of a message. A newline before
+  the slash hides the command. The CLI merges waiting messages, so any block may become the last: each block that begins with a
+  slash gets a newline.
+- `@agent-NAME` and `@"NAME (agent)"` make the CLI tell the model to call that agent, in every environment. A zero-width space
+  behind the @ hides the mention.
+- The CLI ignores `@path` under CLAUDE_CODE_DISABLE_FILE_MENTIONS, which the adapter sets.
 - `!command`, `#note`, `$NAME` and `{{name}}` are text.
 """
 
@@ -22,7 +22,7 @@ from clisup.model.prompts.content import Content, Image
 
 __all__ = ["as_text", "user_message"]
 
-# What stands before the @ is looked at after it: an expression that begins with a letter is searched for six times as fast.
+# The @ comes first and the lookbehind after it: such an expression is six times as fast.
 _AGENT = re.compile(r'@(?=agent-|"[\w:.@-]+ \(agent\)")(?<![^\s\ufeff\u3002\u3001\uff1f\uff01]@)')
 _HIDDEN = "@\u200b"
 _NEWLINE_ADDED = "newline before a leading slash"
@@ -30,7 +30,7 @@ _AGENT_HIDDEN = "zero-width space in each mention of an agent"
 
 
 def as_text(prompt: str, *, expand: bool = False) -> tuple[str, str | None]:
-    """The prompt so that the CLI takes it for nothing but text, and what was done to it. `expand` leaves it alone."""
+    """Return the prompt as plain text for the CLI, and a description of the changes. `expand` changes nothing."""
     if expand:
         return prompt, None
     (text,), altered = _masked([prompt])
@@ -38,10 +38,9 @@ def as_text(prompt: str, *, expand: bool = False) -> tuple[str, str | None]:
 
 
 def user_message(content: str | Content, *, uuid: str | None = None, expand: bool = False) -> tuple[str, str | None]:
-    """One line for `--input-format stream-json` with its newline, and what was done to the text.
+    """Return one line for `--input-format stream-json` with its newline, and a description of the changes to the text.
 
-    Texts and images keep their order. `uuid` is what the CLI names the message by in `command_lifecycle` and in the frames
-    of its turn.
+    Texts and images keep their order. The CLI names the message by `uuid` in `command_lifecycle` and in the frames of its turn.
     """
     parts = [content] if isinstance(content, str) else list(content)
     altered = None

@@ -1,7 +1,7 @@
-"""The dialogue with a live claude (`--input-format stream-json`, 2.1.329): what it is asked, and what its frames say of that.
+"""Dialogue with a live claude (`--input-format stream-json`, 2.1.329): control requests, and the frames about them.
 
-A prompt carries a uuid. `command_lifecycle` tells what becomes of it, the `init` and the `result` of a turn name the prompts
-that the turn took, and `session_state_changed` says `idle` when nothing is left to do but background work.
+A prompt has a uuid. `command_lifecycle` reports its progress. `init` and `result` of a turn name the prompts of that turn.
+`session_state_changed` reports `idle` when only background work is left.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _GIVEN_UP = ("cancelled", "discarded", "refused")
 
 
 def control_request(request_id: str, subtype: str, **fields: Any) -> str:
-    """One control request as a line for stdin."""
+    """Return a control request as a line for stdin."""
     frame = {"type": "control_request", "request_id": request_id, "request": {"subtype": subtype, **fields}}
     return json.dumps(frame) + "\n"
 
 
 def control_line(request_id: str, control: Control, value: str | None) -> str | None:
-    """The request for a change of model or permission mode, or for the context's usage; None for what has another way."""
+    """Return the request that changes the model or the permission mode or asks for the context usage, or None for others."""
     match control:
         case "model":
             return control_request(request_id, "set_model", model=value)
@@ -39,7 +39,7 @@ def control_line(request_id: str, control: Control, value: str | None) -> str | 
 
 
 def prompts_of_frame(frame: Frame) -> tuple[str, ...] | None:
-    """The ids of the prompts that a frame names; None where it names none, as in a follow-up of the CLI's own."""
+    """Return the ids of the prompts that a frame names, or None without any, as in a follow-up turn of the CLI itself."""
     named = frame.get("user_message_uuids")
     if isinstance(named, list):
         return tuple(name for name in named if isinstance(name, str))
@@ -48,7 +48,7 @@ def prompts_of_frame(frame: Frame) -> tuple[str, ...] | None:
 
 
 class LiveState:
-    """What the frames of a live process have said of it, since its turn or its rest began."""
+    """State of a live process, by its frames since its turn or its rest began."""
 
     def __init__(self) -> None:
         self.prompts: tuple[str, ...] = ()
@@ -56,22 +56,22 @@ class LiveState:
         self.given_up: frozenset[str] = frozenset()
 
     def initialised(self, frame: Frame) -> None:
-        """The `init` frame, which comes for each turn."""
+        """Read the `init` frame of a turn."""
         self.prompts = prompts_of_frame(frame) or ()
 
     def followed(self, frame: Frame) -> None:
-        """`command_lifecycle`: how far a prompt has come."""
+        """Read `command_lifecycle`, the progress of a prompt."""
         name = get_str(frame, "command_uuid")
         if name is not None and get_str(frame, "state") in _GIVEN_UP:
             self.given_up |= {name}
 
     def changed(self, frame: Frame) -> None:
-        """`session_state_changed`: running, idle, or requires_action."""
+        """Read `session_state_changed`: running, idle, or requires_action."""
         self.idle = get_str(frame, "state") == "idle"
 
     @staticmethod
     def answered(frame: Frame) -> tuple[ControlAnswer, ...]:
-        """A `control_response`: what became of a request."""
+        """Read a `control_response`, the answer to a request."""
         response = get_dict(frame, "response")
         request_id = get_str(response, "request_id")
         if request_id is None or request_id == INTERRUPT:
@@ -81,7 +81,7 @@ class LiveState:
 
 
 def context_usage(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `get_context_usage`, without the picture that claude draws of it."""
+    """Return the answer to `get_context_usage`, without claude's drawing."""
     categories = answer.get("categories")
     return {
         "total_tokens": answer.get("totalTokens"),

@@ -1,8 +1,8 @@
-"""Which session a process of claude's has open, by its own word: a file for each process, and its command line. Pure.
+"""Sessions that claude's processes have open, by claude's own file for each process and by command lines. Pure.
 
 claude 2.1.329 writes `<config>/sessions/<pid>.json` within 0.3 s of its start, in the terminal, with `-p` and with stream-json
-input alike, keeps `sessionId` in it as it goes from session to session, and removes it when it ends, also by SIGTERM; only
-SIGKILL leaves it behind. `procStart` is the process's start time in clock ticks, so a pid used again is told apart.
+input. claude updates `sessionId` in this file and removes the file at its end, also after SIGTERM, but not after SIGKILL.
+`procStart` is the start time of the process in clock ticks, and tells a reused pid apart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORK = b"--fork-session"
 
 
 class ClaudePresence:
-    """The rules for claude's own files and flags."""
+    """Rules for claude's files and flags."""
 
     def directory(self, env: Mapping[str, str]) -> str | None:
         home = env.get("HOME")
@@ -32,7 +32,7 @@ class ClaudePresence:
         return f"{config.rstrip('/')}/sessions" if config else None
 
     def read(self, name: str, data: bytes) -> Presence | None:
-        """`<pid>.json`; the `.key` beside it holds a secret and is not for us."""
+        """Return the pattern `<pid>.json`. The `.key` beside it holds a secret and is never read."""
         match = _NAME.fullmatch(name)
         try:
             said = json.loads(data) if match else None
@@ -47,7 +47,7 @@ class ClaudePresence:
         return Presence(int(match[1]), native, _ticks(said.get("procStart")), namespace[0] if namespace else None)
 
     def opened(self, argv: Sequence[bytes]) -> str | None:
-        """`--resume ID` and its other forms, where the program is called claude. A fork writes to its new id alone."""
+        """Return the session of `--resume ID` and its other forms, for programs called claude. A fork writes to its new id only."""
         if not argv or argv[0].rpartition(b"/")[2] not in _PROGRAMS:
             return None
         wanted = _OPENS[2:] if _FORK in argv else _OPENS
@@ -64,6 +64,6 @@ def _ticks(said: object) -> int | None:
 
 
 def _native_id(value: bytes) -> str | None:
-    """A session's id, or the file of one."""
+    """Return the session id of an id or of a transcript's path."""
     text = value.rpartition(b"/")[2].removesuffix(b".jsonl").decode("ascii", "replace")
     return text if UUID.fullmatch(text) else None

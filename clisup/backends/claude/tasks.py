@@ -1,4 +1,4 @@
-"""Subagents and background work of one claude process: what runs, and what the process is still wanted for."""
+"""Subagents and background work of one claude process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ENDED = frozenset({"completed", "failed", "stopped", "killed", "ended"})
 
 
 class Tasks:
-    """The tasks that the CLI told of.
+    """Tasks that the CLI has reported.
 
-    claude does not exit while one of them runs (it kills it after 600 s): it waits in silence, then begins a turn of
-    its own.
+    claude does not exit while a task runs (it kills the task after 600 s). claude waits in silence and then begins a turn
+    of its own.
     """
 
     __slots__ = ("_ids", "_kinds", "_states", "begun")
@@ -32,7 +32,7 @@ class Tasks:
 
     @property
     def background(self) -> Background:
-        """The tasks announced as background work and not ended."""
+        """Tasks announced as background work and not ended."""
         return {task_id: self._kinds.get(task_id) for task_id in sorted(self._ids)}
 
     def started(self, frame: dict[str, Any]) -> list[EventBase]:
@@ -47,14 +47,14 @@ class Tasks:
         return [self._update({**frame, "description": patch.get("description")}, state)]
 
     def notified(self, frame: dict[str, Any]) -> list[EventBase]:
-        """The end of a task. Of a sub-agent the summary is its whole report (2.1.330); else it says what the task did."""
+        """Read the end of a task. The summary of a sub-agent is its whole report (2.1.330), else a description of the task."""
         state = get_str(frame, "status") or "ended"
         if frame.get("summary_is_report") is True:
             return [self._update(frame, state, report=get_str(frame, "summary"))]
         return [self._update({**frame, "description": frame.get("summary")}, state)]
 
     def changed(self, frame: dict[str, Any]) -> list[EventBase]:
-        """The whole set of background tasks. Ambient ones are no activity: no process is kept for them."""
+        """Read the whole set of background tasks. Ambient tasks do not count: the daemon keeps no process for them."""
         listed = frame.get("tasks")
         if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
             raise MalformedError("tasks is no list of objects")

@@ -1,7 +1,7 @@
-"""What claude's own transcript says of a prompt: evidence for a turn whose end nobody saw. Pure.
+"""Evidence about a prompt in claude's own transcript, for a turn whose end the daemon has not seen. Pure.
 
-A transcript is JSON lines, appended to (2.1.329): a `user` entry holds the prompt as a string or as text blocks, an
-`assistant` entry after it is the model's answer. A cut last line is what a killed CLI leaves; claude ignores it, too.
+A transcript has JSON lines (2.1.329). A `user` entry holds the prompt as a string or as text blocks. An `assistant` entry after it
+is the model's answer. A killed CLI leaves an incomplete last line, which claude ignores, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["transcript_says"]
 
 
 def transcript_says(appended: bytes, prompt: str) -> TranscriptWord:
-    """Does what was appended hold the prompt, and an answer after it?"""
+    """Tell whether the appended lines hold the prompt, and an answer after it."""
     entries = (_entry(line) for line in appended.splitlines())
     return find_prompt(((str(entry.get("type")), _text(entry)) for entry in entries), [prompt], answerer="assistant")
 

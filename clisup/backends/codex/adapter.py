@@ -1,7 +1,7 @@
-"""The codex backend: `codex app-server` on stdio, one process a turn (facts from codex-cli 0.169.0).
+"""Backend `codex`: `codex app-server` on stdio, one process for each turn (facts from codex-cli 0.169.0).
 
-What is common to it and to `codex exec` (codex_exec.py) is here as well: the flags that keep codex quiet and credentials away
-from its tools, the worker behind npm's launcher, and where the transcripts lie.
+The base class also serves `codex exec` (exec.py): the flags that keep codex quiet and credentials away from its tools, the worker
+behind npm's launcher, and the place of the transcripts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _LAUNCHER = "/@openai/codex/bin/codex.js"
 
 
 class CodexBase(Adapter):
-    """What both ways to run codex have in common."""
+    """Rules that both ways to run codex share."""
 
     lists = "codex"
     default_command = ("codex",)
@@ -84,10 +84,10 @@ class CodexBase(Adapter):
     errors = ERRORS
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """The native binary that npm's `codex.js` starts.
+        """Return the native binary that npm's `codex.js` starts.
 
-        Before node 22.15 the launcher stays as codex's parent; killed, it leaves codex and its tools running. The package of
-        the platform lies beside the launcher's or inside it.
+        Before node 22.15 the launcher stays as the parent of codex. A killed launcher leaves codex and its tools running. The
+        platform's package lies beside the launcher's package or inside it.
         """
         if not launcher.endswith(_LAUNCHER):
             return ()
@@ -100,30 +100,30 @@ class CodexBase(Adapter):
         )
 
     def parse_version(self, output: str) -> str | None:
-        """`codex-cli 0.169.0` gives `0.169.0`."""
+        """Return `0.169.0` for `codex-cli 0.169.0`."""
         found = _VERSION.search(output)
         return found[1] if found else None
 
     def parse_login(self, output: str, exit_code: int) -> bool | None:
-        """The words of `codex login status` (0.169.0: on stderr, no connection, exit code 1 without a login of its own)."""
+        """Read the output of `codex login status` (0.169.0: on stderr, no connection, exit code 1 without a login)."""
         if _LOGGED_IN.search(output):
             return True
         return False if "Not logged in" in output else None
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Why a run ended without a terminal frame: a known refusal to start, with its way out, else `crashed`."""
+        """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
         return explain_end(end)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """A thread that codex does not know can be begun anew; the ids are codex's own, so none is ever taken."""
+        """Return `fresh` for a thread that codex does not know. codex chooses the ids, so an id is never in use."""
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Whether the transcript holds the prompt, and an answer to it."""
+        """Tell whether the transcript holds the prompt, and an answer to it."""
         return transcript_says(appended, prompt)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """A glob for the session's rollout file; its folder is the day of its first turn."""
+        """Return a glob for the session's rollout file. Its folder is the day of its first turn."""
         home = env.get("HOME")
         codex_home = env.get("CODEX_HOME") or (f"{home}/.codex" if home else None)
         if codex_home is None or not UUID.fullmatch(native_session_id):
@@ -132,7 +132,7 @@ class CodexBase(Adapter):
 
 
 class CodexAdapter(CodexBase):
-    """`codex app-server`: deltas, usage of each model call, rate limits, and an interrupt by request."""
+    """Launch rules of `codex app-server`: deltas, usage of each model call, rate limits, and an interrupt by request."""
 
     kind = "codex"
     capabilities = Capabilities(
@@ -149,17 +149,17 @@ class CodexAdapter(CodexBase):
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv and the first words on stdin; the rest of the dialogue, with the prompt in it, is the decoder's.
+        """Return argv and the first request on stdin. The decoder sends the rest of the dialogue, including the prompt.
 
-        `permission_mode` is codex's sandbox, read-only without one. The system prompt is appended to codex's own as developer
-        instructions; a resumed session keeps those of its first turn. `setting_sources="user"` (the default) closes the
-        working directory's settings, hooks, MCP servers and AGENTS.md; skills of the repository are still offered to the
-        model (codex has no switch for them alone). A skill that the prompt names is off for the run, unless `expand` is set.
+        `permission_mode` is codex's sandbox; the default is read-only. codex gets the system prompt as developer instructions,
+        and a resumed session keeps those of its first turn. `setting_sources="user"` (the default) ignores settings, hooks, MCP
+        servers and AGENTS.md of the working directory. codex still offers skills of the repository to the model: no switch
+        turns off these alone. A skill that the prompt names is off for the run, unless `expand` is set.
 
-        Raises UsageError for a prompt or value that codex cannot take.
+        Raises `UsageError` for a prompt or value that codex does not accept.
         """
         check(request)
-        config_of(request)  # what cannot be said later is refused before anything is started
+        config_of(request)  # refuse an unsupported request before the start
         return LaunchSpec(
             argv=(*request.command, "app-server", *QUIET, *request.args),
             stdin=GREETING,
@@ -169,14 +169,14 @@ class CodexAdapter(CodexBase):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
-        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""
         return CodexDecoder(carried.usage, request)
 
 
 def check(request: LaunchRequest) -> None:
-    """Refuse what codex cannot take. Raises UsageError.
+    """Raise `UsageError` for a request that codex does not support.
 
-    A session's id must be a UUID: codex takes anything else for a name, and begins a new thread where it knows no such name.
+    A session id must be a UUID: codex treats other ids as names, and begins a new thread for an unknown name.
     """
     check_uuid("codex", request)
     if request.permission_mode is not None:

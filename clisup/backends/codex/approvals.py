@@ -1,8 +1,8 @@
-"""The questions of `codex app-server` that a person can answer, as approvals, and the answers in codex's words (0.169.0).
+"""Approval requests of `codex app-server`, and the answers in codex's words (0.169.0).
 
-codex asks where its policy is `on-request`: for a command that the model wants to run outside the sandbox, a patch outside
-the directory, more permissions, and a tool of an MCP server (which comes as an elicitation with a mark of its own). What is
-remembered holds for codex's process, which lives for one turn.
+With the policy `on-request`, codex asks for four things: a command outside the sandbox, a patch outside the directory, more
+permissions, and a tool of an MCP server (an elicitation with its own mark). codex remembers an answer for its process, which lives
+for one turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Question(NamedTuple):
 
 
 def ask(questions: Questions, calls: Calls, method: str, asked: str | int, params: Frame) -> ApprovalRequested | None:
-    """The approval that a request of codex is; None where it is none. Raises MalformedError, ValueError for a broken one."""
+    """Return the approval of a request, or None for another request. Raises `MalformedError` or `ValueError` for a broken one."""
     make = _METHODS.get(method)
     question = make(params, calls) if make is not None else None
     if question is None:
@@ -62,7 +62,7 @@ def ask(questions: Questions, calls: Calls, method: str, asked: str | int, param
 
 
 def _decision(answer: ApprovalAnswer) -> Frame:
-    """`acceptForSession` is taken also where `availableDecisions` does not name it (0.169.0)."""
+    """Return the decision. codex accepts `acceptForSession` even if `availableDecisions` does not list it (0.169.0)."""
     for_ever = answer.decision == "allow" and answer.remember
     return {"decision": "acceptForSession" if for_ever else _ONCE[answer.decision]}
 
@@ -83,7 +83,7 @@ def _command(params: Frame, calls: Calls) -> _Question:
 
 
 def _script(command: str) -> str:
-    """codex tells `/bin/bash -lc 'git status'`: the command that it is about is the shell's argument."""
+    """Return `git status` for `/bin/bash -lc 'git status'`."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -110,7 +110,7 @@ def _permissions(params: Frame, calls: Calls) -> _Question:
 
 
 def _mcp_tool(params: Frame, calls: Calls) -> _Question | None:
-    """An elicitation that asks whether a tool may be called; all others want an answer of another kind."""
+    """Tell whether an elicitation asks for a tool call. All others need another kind of answer."""
     meta = get_dict(params, "_meta")
     if get_str(meta, "codex_approval_kind") != "mcp_tool_call":
         return None

@@ -1,7 +1,7 @@
-"""Why a codex turn failed: codex's words as the error kinds that programs branch on (0.169.0).
+"""Kinds of failed turns of codex, from its words (0.169.0).
 
-`codex app-server` gives a code (`codexErrorInfo`), sometimes with an HTTP status; `codex exec --json` gives a sentence alone. So
-the code is asked first, then the status, then the sentence.
+`codex app-server` gives a code (`codexErrorInfo`), sometimes with an HTTP status. `codex exec --json` gives a sentence only. The
+rules look at the code first, then the status, then the sentence.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _MESSAGE_MAX = 4096
 
 
 class Report(Struct, frozen=True):
-    """What codex said about a failure. `code` is a plain code, or the name of one with a status inside it."""
+    """Words of codex about a failure. `code` is a plain code, or the name of a code with a status inside."""
 
     text: str = ""
     code: str | None = None
@@ -98,9 +98,9 @@ class Report(Struct, frozen=True):
 
 
 def read_report(error: dict[str, Any]) -> Report:
-    """The `error` object of app-server's `error` notification and of a failed turn.
+    """Return the `error` object of an `error` notification or of a failed turn.
 
-    While codex still tries, `message` says only that it reconnects, and `additionalDetails` says why.
+    While codex repeats a request, `message` only reports the reconnection, and `additionalDetails` has the reason.
     """
     text = get_str(error, "additionalDetails") or get_str(error, "message") or ""
     info = error.get("codexErrorInfo")
@@ -112,7 +112,7 @@ def read_report(error: dict[str, Any]) -> Report:
 
 
 def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
-    """The error of a failed request. `resets_at` is what the last rate limits said; it counts for limits alone."""
+    """Return the error of a failed request. `resets_at` comes from the last rate limits, and applies to limits only."""
     status = report.status or _status_in(report.text)
     kind = _kind_of(report, status)
     until = resets_at if kind in ("quota_exceeded", "rate_limit") else None
@@ -128,9 +128,9 @@ def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
 
 
 def retry_of(message: str, report: Report | None = None) -> BackendRetry | None:
-    """The retry that a `Reconnecting...` message tells of; None where it is no such message.
+    """Return the retry of a `Reconnecting...` message, or None for another message.
 
-    Without a network codex counts no attempts: it tries until it is ended.
+    Without a network codex counts no attempts, and repeats until it is ended.
     """
     found = _RECONNECTING.match(message)
     if found is None:
@@ -152,7 +152,7 @@ def _kind_of(report: Report, status: int | None) -> TurnErrorKind:
     rule = _RULES.search("text", report.text)
     if rule is not None:
         return rule.kind
-    # the codes with a status inside are about the connection; where it has none, there was no answer
+    # codes with a status inside are about the connection; without a status there was no answer
     return "network" if report.code and report.code.startswith(("http", "response")) else "crashed"
 
 
@@ -167,7 +167,7 @@ def _retry_after(text: str) -> float | None:
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a terminal frame. The message holds the end of stderr, and the way out where there is one."""
+    """Explain a run that ended without a terminal frame. The message holds the end of stderr, with advice if there is any."""
     tail = last_words(end)
     rule = _RULES.search("stderr", tail)
     if rule is not None:
@@ -176,5 +176,5 @@ def explain_end(end: RunEnd) -> TurnError:
 
 
 def recovery_of(text: str) -> Recovery | None:
-    """A thread that codex does not know can only be begun anew."""
+    """Return `fresh` for a thread that codex does not know."""
     return "fresh" if "no rollout found" in text else None

@@ -1,4 +1,4 @@
-"""MCP servers of a session in codex's words, and the one that brings the tools of the session's client (0.169.0)."""
+"""MCP servers of a session in codex's words, including the bridge to the tools of the session's client (0.169.0)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["bridge_launcher", "bridge_words", "servers_of", "toml_value"]
 
 Frame = dict[str, Any]
 STARTUP_S = 60
-"""How long codex waits for our bridge, in seconds. It begins its first request to the model without a server that is not
+"""Seconds that codex waits for the bridge. codex begins its first request to the model without a server that is not
 `required` and takes more than about a second."""
 
 _LAUNCHER = "bridge.py"
@@ -26,7 +26,7 @@ os.execvp({command!r}, {argv!r})
 
 
 def servers_of(request: LaunchRequest) -> Frame:
-    """The session's servers for `config.mcp_servers`. Raises UsageError for one that codex has no place for."""
+    """Return the session's servers for `config.mcp_servers`. Raises `UsageError` for a server that codex does not support."""
     servers = {name: _server(name, server) for name, server in (request.mcp_servers or {}).items()}
     if request.tools and BRIDGE_SERVER in servers:
         servers[BRIDGE_SERVER] = _bridge(servers[BRIDGE_SERVER])
@@ -34,7 +34,7 @@ def servers_of(request: LaunchRequest) -> Frame:
 
 
 def _server(name: str, server: Any) -> Frame:
-    """One server of claude's form in codex's: `headers` have another name, and there is no `type`."""
+    """Return a server of claude's form in codex's form: `headers` have another name, and there is no `type`."""
     if not isinstance(server, dict):
         raise UsageError(f"cannot use the MCP server {name!r}, because it is no table")
     kind = server.get("type")
@@ -49,7 +49,7 @@ def _server(name: str, server: Any) -> Frame:
 
 
 def _bridge(server: Frame) -> Frame:
-    """Its tools run without a question in every sandbox, side by side, and codex's own time limit is over after ours."""
+    """Return the bridge as a server. Its tools run without a question in every sandbox, in parallel, with a later time limit."""
     told: Frame = {key: server[key] for key in ("command", "args", "env") if key in server}
     limit_ms = server.get("timeout")
     return {
@@ -63,8 +63,8 @@ def _bridge(server: Frame) -> Frame:
 
 
 def bridge_words(request: LaunchRequest) -> list[str]:
-    """The override that gives `codex exec` our bridge. Everybody can read argv, so its variables are not in it: the server's
-    command is a file of `bridge_launcher` in the scratch directory, which sets them and becomes the bridge.
+    """Return the override that adds the bridge to `codex exec`. All users can read argv, so variables must not stand there.
+    The server's command is a file in the scratch directory (`bridge_launcher`), which sets them and becomes the bridge.
     """
     server = servers_of(request)[BRIDGE_SERVER]
     started = {"command": sys.executable, "args": ["-I", "-S", f"{request.scratch}/{_LAUNCHER}"]}
@@ -73,14 +73,14 @@ def bridge_words(request: LaunchRequest) -> list[str]:
 
 
 def bridge_launcher(request: LaunchRequest) -> dict[str, str]:
-    """The file that `bridge_words` names, and its text. It holds the session's token: the daemon writes it for its own user alone."""
+    """Return the name and text of the file that `bridge_words` names. The text holds the token; only the daemon's user can read it."""
     server = servers_of(request)[BRIDGE_SERVER]
     argv = [server["command"], *server.get("args", ())]
     return {_LAUNCHER: _LAUNCHER_TEXT.format(env=dict(server.get("env", {})), command=argv[0], argv=argv)}
 
 
 def toml_value(value: Any) -> str:
-    """A text, number, boolean, list or mapping in TOML, on one line. JSON's escapes are TOML's, but for DEL, which JSON leaves as it is."""
+    """Return a text, number, boolean, list or mapping in TOML, on one line. TOML has the escapes of JSON, and one for DEL."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(str(key))} = {toml_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):

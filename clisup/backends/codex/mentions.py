@@ -1,9 +1,9 @@
 """Mentions of skills in a prompt for codex: `$name`, and `[$name](path)`. Pure.
 
-codex 0.169.0 puts the whole SKILL.md of a skill that a prompt mentions beside the prompt, the repository's own skills too and
-in a directory that is marked as untrusted; no setting turns that off (measured: `skills.include_instructions`,
+codex 0.169.0 adds the whole SKILL.md of each mentioned skill to the prompt, also for skills of the repository and in an untrusted
+directory. No setting turns that off (measured: `skills.include_instructions`,
 `skills.bundled.enabled`, feature flags). Nothing else in a prompt is a command: `/name`, `@path`, `!command`, `{{name}}` and
-`/prompts:name` are text. Both ways out were measured as well:
+`/prompts:name` are text. Both ways out are measured:
 
 - `skills.config` switches a skill off by its name, for one run, beside the rules of the user's own settings. The prompt stays
   as it is, so `$HOME` in shell code does too; but the names must not stand in argv.
@@ -28,7 +28,7 @@ _MOST_RULES = 500
 
 
 class Said(NamedTuple):
-    """A prompt as codex is to get it, entries of `skills.config` for the run, and what was done to the text."""
+    """Prompt for codex, entries of `skills.config` for the run, and a description of the changes to the text."""
 
     content: Content
     rules: list[dict[str, Any]]
@@ -36,13 +36,13 @@ class Said(NamedTuple):
 
 
 def hidden(content: Content) -> Said:
-    """Without a mention in the text: for a run whose settings stand in argv, where no word of a prompt may be."""
+    """Return the prompt with hidden mentions, for runs with settings in argv, where no word of a prompt may stand."""
     shown = _sub(_MENTION, f"${_MARK}", content)
     return Said(shown, [], _HIDDEN.format("$name") if shown != content else None)
 
 
 def switched_off(content: Content) -> Said:
-    """The skills that the text mentions by name are off; a link, which names a skill by its file, is hidden."""
+    """Return the prompt with its named skills switched off. A link, which names a skill by its file, is hidden."""
     shown = _sub(_LINK, f"[${_MARK}", content)
     names = dict.fromkeys(name for part in shown if isinstance(part, str) for name in _NAME.findall(part))
     if len(names) > _MOST_RULES:

@@ -1,4 +1,4 @@
-"""What is said to `codex app-server`: requests, and answers to its own requests (0.169.0)."""
+"""Requests to `codex app-server`, and answers to its own requests (0.169.0)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _line(**frame: Any) -> str:
     return json.dumps(frame, ensure_ascii=True) + "\n"
 
 
-# experimentalApi: only with it codex gives raw response items.
+# codex gives raw response items only with experimentalApi.
 GREETING = _line(
     id=INITIALIZE,
     method="initialize",
@@ -45,7 +45,7 @@ GREETING = _line(
 
 
 def open_thread(request: LaunchRequest) -> str:
-    """thread/start for a new session, thread/resume for one that has an id."""
+    """Return thread/start for a new session, thread/resume for a session with an id."""
     params: Frame = {
         "cwd": request.cwd,
         "approvalPolicy": approvals_of(request),
@@ -65,17 +65,17 @@ def open_thread(request: LaunchRequest) -> str:
 
 
 def approvals_of(request: LaunchRequest) -> str:
-    """When codex asks. Outside the sandbox for all that the model asks to run there; without a sandbox there is nothing to ask."""
+    """Return the approval policy. With a sandbox, codex asks before it runs a command outside the sandbox."""
     return "never" if request.permission_mode == "danger-full-access" else "on-request"
 
 
 def sandbox_of(request: LaunchRequest) -> str:
-    """codex's sandbox, always said: without a word a directory that is marked as untrusted gets a writing one (0.169.0)."""
+    """Return the sandbox, never none: codex gives an untrusted directory a writable sandbox by default (0.169.0)."""
     return request.permission_mode or "read-only"
 
 
 def start_turn(thread: str, request: LaunchRequest) -> str:
-    """The prompt, images as `data:` URLs: of a local file codex would tell the model the path, too."""
+    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path."""
     items = [_input_item(part) for part in said(request).content]
     params: Frame = {"threadId": thread, "input": items}
     if request.output_schema is not None:
@@ -84,7 +84,7 @@ def start_turn(thread: str, request: LaunchRequest) -> str:
 
 
 def said(request: LaunchRequest) -> Said:
-    """The prompt as it is said: text alone, unless the caller wants codex to look for skills in it."""
+    """Return the prompt as text only, unless the caller lets codex look for skills."""
     content = request.content or (request.prompt,)
     return Said(content, [], None) if request.expand else switched_off(content)
 
@@ -100,7 +100,7 @@ def interrupt(thread: str, turn: str) -> str:
 
 
 def answer_to(method: str, asked: str | int) -> str:
-    """No, in the form that the request wants; to an unknown request an error, so that codex does not wait for ever."""
+    """Return a refusal in the form of the request. An unknown request gets an error, so that codex does not wait forever."""
     result = _ANSWERS.get(method)
     if result is None:
         return _line(id=asked, error={"code": -32601, "message": f"clisup does not answer {method[:200]}"})
@@ -108,7 +108,7 @@ def answer_to(method: str, asked: str | int) -> str:
 
 
 def config_of(request: LaunchRequest) -> Frame:
-    """Settings that go into the thread's request, where nobody else can read them."""
+    """Return the settings for the thread's request, which other users cannot read."""
     config: Frame = {}
     if trust := trust_of(request):
         config["projects"] = {path: {"trust_level": level} for path, level in trust.items()}
@@ -120,11 +120,11 @@ def config_of(request: LaunchRequest) -> Frame:
 
 
 def trust_of(request: LaunchRequest) -> dict[str, str]:
-    """Whether the working directory's own settings count: paths and `trusted` or `untrusted`.
+    """Return paths with `trusted` or `untrusted`, for the settings of the working directory.
 
-    Left alone, thread/start with a writing sandbox marks the repository as trusted in the user's config.toml, and then runs its
-    MCP servers and hooks (measured 0.169.0). The closed form names every directory above it too: one of them may be the
-    repository's root, which the user had trusted.
+    By default, thread/start with a writable sandbox marks the repository as trusted in the user's config.toml, and then runs its
+    MCP servers and hooks (measured 0.169.0). The closed form also names every parent directory, because the user may have
+    trusted the root of the repository.
     """
     if request.setting_sources is None:
         return {}
@@ -134,7 +134,7 @@ def trust_of(request: LaunchRequest) -> dict[str, str]:
 
 
 def _upwards(path: str) -> list[str]:
-    """The directory and all above it."""
+    """Return the directory and its parents."""
     parts = path.rstrip("/").split("/")
     return ["/".join(parts[:count]) or "/" for count in range(len(parts), 0, -1)]
 

@@ -1,7 +1,7 @@
-"""A JSON Schema as codex's API takes it. Pure.
+"""JSON Schema in the form of codex's API. Pure.
 
-codex 0.169.0 sends an output schema as `strict`, and there the API takes objects only that name each of their properties as
-required and allow no others, without defaults. What fits the form that is made here fits the caller's schema, too.
+codex 0.169.0 sends an output schema as `strict`. In strict schemas the API wants every property required, no other properties and
+no defaults. A value that fits the new schema also fits the caller's schema.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SINGLE = ("items", "not", "additionalProperties")
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with every property required, no others allowed, and without defaults.
+    """Return the schema with every property required, no others allowed, and without defaults.
 
-    An object that names no properties, or says of itself which others it takes, stays as it is: the API says what it thinks of it.
+    An object without named properties, or with a rule for others, stays unchanged: the API then accepts or refuses it.
     """
     made = {name: _part(name, value) for name, value in schema.items() if name != "default"}
     properties = made.get("properties")

@@ -1,7 +1,7 @@
-"""What codex's own transcript says of a prompt: evidence for a turn whose end nobody saw. Pure.
+"""Evidence about a prompt in codex's own transcript, for a turn whose end the daemon has not seen. Pure.
 
-A rollout file is JSON lines, appended to (0.169.0): a `response_item` of the user holds the prompt, one of the assistant after it
-is the model's answer.
+A rollout file has JSON lines (0.169.0). A `response_item` of the user holds the prompt. One of the assistant after it is the
+model's answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IMAGE_TAG = re.compile(r'<image name=\[Image #\d+\] path="[^"]*">|</image>')  #
 
 
 def transcript_says(appended: bytes, prompt: str) -> TranscriptWord:
-    """Does what was appended hold the prompt, and an answer after it?"""
+    """Tell whether the appended lines hold the prompt, and an answer after it."""
     messages = (_message(line) for line in appended.splitlines())
     return find_prompt(((str(said.get("role")), _text(said)) for said in messages), [prompt], answerer="assistant")
 

@@ -1,6 +1,6 @@
-"""The gemini backend: how Gemini CLI (0.61.x) is started in headless mode, one process a turn.
+"""Backend `gemini`: Gemini CLI (0.61.x) in headless mode, one process for each turn.
 
-Facts come from gemini 0.61.0. The prompt goes to stdin alone; values that a caller chooses stand in the equals form.
+Facts come from gemini 0.61.0. The prompt goes to stdin only. Values of a caller stand in the equals form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clisup.model.events import TurnError
 
 __all__ = ["PERMISSION_MODES", "STALE_LOCKS", "GeminiAdapter", "closed_variables", "trust_variables"]
 
-# Every gemini of a home takes it at its start; one that was ended may leave it, and the next one waits 12 s for it.
+# Every gemini of a home takes this lock at its start. A killed one may leave it, and the next one waits 12 s.
 STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
 PERMISSION_MODES = ("auto_edit", "default", "plan", "yolo")
 _ID_PREFIX = "_"
@@ -42,7 +42,7 @@ _EVENTS = (
     "tool_result", "tool_use", "unparsed",
 )  # fmt: skip
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "reasoning_tokens")
-# gemini takes variables from a repository's `.gemini/.env` or `.env`, but none that is there already, even empty.
+# gemini reads variables from a repository's `.gemini/.env` or `.env`, unless they are set, even to an empty text.
 _CLOSED = (
     "ALL_PROXY", "CLOUD_SHELL", "CODE_ASSIST_API_VERSION", "CODE_ASSIST_ENDPOINT", "GCE_METADATA_HOST", "GCE_METADATA_IP",
     "GEMINI_API_KEY_AUTH_MECHANISM", "GEMINI_CLI_ACTIVITY_LOG_TARGET", "GEMINI_CLI_CUSTOM_HEADERS",
@@ -78,17 +78,17 @@ class GeminiAdapter(Adapter):
     errors = ERRORS
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """None: `GEMINI_CLI_NO_RELAUNCH` makes the launcher itself the worker."""
+        """Return nothing: with `GEMINI_CLI_NO_RELAUNCH` the launcher itself is the worker."""
         return ()
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin and own variables for one turn.
+        """Return argv, stdin and variables for one turn.
 
-        stdout goes to a file: at its end gemini drops what a pipe has not taken yet (0.61.0: 3 MB ended in mid-line,
-        exit 0). `setting_sources="user"` (the default) leaves out what the working directory brings, as far as gemini can
-        be told to (docs/backends/gemini.md); None leaves the trust to gemini, which then refuses unknown directories.
+        stdout goes to a file: at its exit gemini drops unread data of a pipe (0.61.0: 3 MB ended in mid-line, exit 0).
+        `setting_sources="user"` (the default) ignores the settings of the working directory, as far as gemini allows
+        (docs/backends/gemini.md). None leaves the trust to gemini, which then refuses unknown directories.
 
-        Raises UsageError for a prompt or value that the CLI cannot take, and for an MCP configuration.
+        Raises `UsageError` for an MCP configuration, and for a prompt or value that the CLI does not accept.
         """
         if request.mcp_servers is not None or request.mcp_config_file is not None:
             raise UsageError(
@@ -120,33 +120,33 @@ class GeminiAdapter(Adapter):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> GeminiDecoder:
-        """A decoder for one turn's stdout. gemini's counts are of the process alone, so nothing is carried."""
+        """Return a decoder for the stdout of one turn. gemini counts one process only, so no total is carried."""
         return GeminiDecoder()
 
     def parse_version(self, output: str) -> str | None:
-        """The version stands alone on its line."""
+        """Return the version, which stands alone on its line."""
         found = _VERSION.search(output)
         return found[1] if found else None
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Why a run ended without a result: by its words on stderr, else by its exit code, else `crashed`."""
+        """Explain a run that ended without a result: by stderr, else by the exit code, else as `crashed`."""
         return explain_end(end)
 
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
-        """gemini tells stderr of each failed request, and nobody of a good one: so it is sure only before the first answer."""
+        """Return the failure on stderr, before the first answer only: gemini reports each failed request, but no successful one."""
         return None if answered else last_attempt(end)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """`"resume"`: the id is taken already; `"fresh"`: gemini knows no such session in this directory."""
+        """Return `resume` for an id in use, `fresh` for a session that gemini does not know in this directory."""
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Whether the transcript holds the prompt (as it was sent, `stdin_of`), and an answer to it."""
+        """Tell whether the transcript holds the prompt (as `stdin_of` sent it), and an answer to it."""
         words = ((who, typed(text)) for who, text in transcript_words(appended))
         return find_prompt(words, [prompt, escaped(prompt)], answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """A glob for the session's files: gemini names them after the minute and the first 8 characters of the id."""
+        """Return a glob for the session's files: gemini names them by the minute and the first 8 characters of the id."""
         home = _home(env)
         if home is None or not _SESSION.fullmatch(native_session_id):
             return None
@@ -154,11 +154,11 @@ class GeminiAdapter(Adapter):
 
 
 def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The variables and flags that say what of the working directory is taken.
+    """Return the variables and flags that decide which settings of the working directory gemini reads.
 
-    `user`: settings are read while the directory is not trusted; `--skip-trust` comes after that, so that permission modes
-    and the user's own MCP servers work. An empty text never trusts it; gemini refuses that where its own settings have
-    `security.folderTrust.enabled`, which is their default.
+    `user`: gemini reads its settings while the directory is untrusted. `--skip-trust` applies later, so permission modes and the
+    user's own MCP servers work. With an empty text gemini never trusts the directory; gemini then refuses to start if its settings
+    have `security.folderTrust.enabled`, the default.
     """
     if setting_sources is None:
         return {}, ()
@@ -175,7 +175,7 @@ def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[
 
 
 def closed_variables(setting_sources: str | None) -> tuple[str, ...]:
-    """The names that a repository's `.env` must not set, where the working directory's settings are not wanted."""
+    """Return the names that a repository's `.env` must not set, if the caller does not want the directory's settings."""
     return () if setting_sources is None or "project" in setting_sources else _CLOSED
 
 
@@ -209,7 +209,7 @@ def _session_flags(request: LaunchRequest) -> list[str]:
 
 
 def _check_trusted(mode: str, setting_sources: str | None) -> None:
-    """gemini would take `default` in its place, and say so on stderr alone."""
+    """Raise for an unknown mode: gemini would use `default` instead, with a line on stderr only."""
     if setting_sources == "" and mode in ("auto_edit", "yolo"):
         raise UsageError(
             f"cannot use permission mode {mode!r}, because gemini has it only in directories that are trusted",

@@ -1,9 +1,9 @@
-"""What is said to gemini: a prompt as it goes to stdin, and what its transcript says of one. Pure.
+"""Prompts for gemini's stdin, and prompts in its transcript. Pure.
 
 By default a prompt is text for the model. Measured with gemini 0.61.0, the prompt on stdin:
 
-- A slash as the very first character makes it a command, a newline before it hides it.
-- `@path` is replaced by that file's text wherever it stands; gemini itself takes a backslash before the @ for "no file".
+- A slash as the very first character makes the prompt a command. A newline before the slash hides the command.
+- gemini replaces `@path` by the text of that file, anywhere in the prompt. A backslash before the @ prevents this.
 - `!command`, `!{command}`, `#note`, `$NAME` and `{{args}}` are text.
 """
 
@@ -19,22 +19,24 @@ from clisup.model.prompts.content import Content, Image
 
 __all__ = ["escaped", "image_flags", "stdin_of", "typed"]
 
-# What handleAtCommand of 0.61.0 takes for a path; a backslash before the @ is gemini's own way to say that it is none.
-# What stands before the @ is looked at after it: an expression that begins with a letter is searched for six times as fast.
+# The pattern of handleAtCommand (0.61.0). A backslash before the @ is gemini's own escape.
+# The @ comes first and the lookbehind after it: such an expression is six times as fast.
 _MENTION = re.compile(r"@(?<!\\@)(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?![ \t\n\r]|\Z))")
 _NEWLINE_ADDED = "newline before a leading slash"
 _ESCAPED = "backslash before each @ that could name a file"
 _NAMED = "mention of its file in the place of each image"
-_PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")  # what ends a path behind an @, where no backslash stands before it
+_PATH_END = re.compile(
+    r"(?=[ \t\\,;!?()\[\]{}])"
+)  # characters that end a path behind an @, without a backslash before them
 _IMAGE_MENTION = re.compile(r"^ ?@(?:.*/)?image-\d+\.(?:png|jpg|gif|webp)$", re.MULTILINE)
 _FILES_BEGIN = "\n--- Content from referenced files ---"
 _BACKSLASH = r"\\"
 
 
 def stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it: a slash at its beginning would be a command, `@x` a file.
+    """Return the prompt for the CLI, and a description of the changes: a leading slash would be a command, `@x` a file.
 
-    An image is a file that the text mentions in its place; gemini puts the images themselves behind the text.
+    An image becomes a file that the text mentions. gemini puts the images behind the text.
     """
     check_prompt("gemini", request.prompt)
     numbers = count(1)
@@ -54,7 +56,7 @@ def stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 
 def image_flags(request: LaunchRequest) -> tuple[str, ...]:
-    """gemini reads no file that a prompt mentions, unless it lies in one of its workspace's directories: so our own is one."""
+    """Return the flag that adds the directory of the images to the workspace: gemini reads no mentioned file elsewhere."""
     if not request.images:
         return ()
     if "," in request.scratch:
@@ -83,5 +85,5 @@ def escaped(prompt: str) -> str:
 
 
 def typed(text: str) -> str:
-    """What a transcript's text says of the prompt: without images and what gemini puts behind the prompt for them."""
+    """Return the prompt in a transcript's text, without images and without gemini's own text for them."""
     return _IMAGE_MENTION.sub("", text.partition(_FILES_BEGIN)[0])

@@ -1,7 +1,7 @@
-"""The qwen backend: how Qwen Code (0.24.x) is started one-shot, and what its exits mean.
+"""Backend `qwen`: one-shot starts and exits of Qwen Code (0.24.x).
 
-Facts come from qwen 0.24.4. The prompt goes to stdin, a system prompt and our settings into files; a value that a caller chooses
-stands in argv in the equals form only.
+Facts come from qwen 0.24.4. The prompt goes to stdin, a system prompt and settings of the adapter into files. Values of a caller
+stand in argv in the equals form only.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PERMISSION_MODES = ("auto", "auto-edit", "default", "plan", "yolo")
 _SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("--output-format", "stream-json", "--include-partial-messages")
 _VERSION = re.compile(r"^v?(\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
-# Where the CLI would read a file's name: an `@` that no backslash stands before, and something after it.
-_MENTION = re.compile(r"@(?<!\\@)(?=[^\s,;!?()\[\]{}])")  # the @ first: so it is searched for six times as fast
+# A file mention for the CLI: an `@` without a backslash before it, and with text after it.
+_MENTION = re.compile(r"@(?<!\\@)(?=[^\s,;!?()\[\]{}])")  # the @ first: such an expression is six times as fast
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens")
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
@@ -47,14 +47,14 @@ _EVENTS = (
 )  # fmt: skip
 
 _EDITS = ("edit", "notebook_edit", "write_file")
-# All that `yolo` lets through and that asks otherwise; in a directory that is not trusted, rules take the mode's place.
+# Tools that ask, unless the mode is `yolo`. In an untrusted directory, rules replace the mode.
 _ALL = (
     *_EDITS, "run_shell_command", "monitor", "web_fetch", "web_search", "save_memory", "exec", "tool_call", "enter_worktree",
     "exit_worktree", "send_message", "task_stop", "record_artifact", "artifact", "image_gen",
     "cron_create", "cron_delete", "exit_plan_mode", "read_mcp_resource",
 )  # fmt: skip
 _ALLOWED: dict[str, tuple[str, ...]] = {"auto-edit": _EDITS, "yolo": _ALL}
-_SETTINGS_VERSION = 4  # without it the CLI writes the file anew
+_SETTINGS_VERSION = 4  # without this the CLI rewrites the file
 _SCHEMA = "qwen-output-schema.json"
 _IDENTITY = (
     "You are Qwen Code, an interactive CLI agent developed by Alibaba Group, specializing in software engineering tasks. Your"
@@ -87,10 +87,10 @@ class QwenAdapter(Adapter):
     seed = QwenSeed()
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """The npm package's `cli-entry.js` waits in `spawnSync` for the real CLI and takes no signal: run that one instead.
+        """Return the real CLI: the npm package's `cli-entry.js` waits in `spawnSync` for it and ignores signals.
 
-        The node is the one that npm belongs to (`<prefix>/lib/node_modules` beside `<prefix>/bin`), one that is installed
-        as a package beside the CLI, or the one on PATH, as for the launcher itself.
+        Candidates for node are: the node of npm (`<prefix>/lib/node_modules` beside `<prefix>/bin`), a node package beside the
+        CLI, or the node on PATH, which the launcher itself uses.
         """
         package, _, name = launcher.rpartition("/")
         if name != "cli-entry.js":
@@ -104,14 +104,14 @@ class QwenAdapter(Adapter):
         return [(glob.escape(node), "--expose-gc", cli) for node in nodes]
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin, own variables and settings files for one turn.
+        """Return argv, stdin, variables and settings files for one turn.
 
-        `setting_sources` without `project` and `local` (the default) keeps what the working directory brings away: the CLI
-        is told by a settings file of ours not to trust any folder. It then starts no MCP server at all and knows no
-        permission mode but `default` and `plan`; so `auto-edit` and `yolo` become rules that allow the same tools, and a
-        session with MCP servers of its own runs with `--bare`.
+        Without `project` and `local` in `setting_sources` (the default), a settings file of the adapter makes every folder
+        untrusted, so the CLI ignores the settings of the working directory. The CLI then starts no MCP server and knows only the
+        permission modes `default` and `plan`. So `auto-edit` and `yolo` become rules that allow the same tools, and a session
+        with its own MCP servers runs with `--bare`.
 
-        Raises UsageError for a prompt or value that the CLI cannot take.
+        Raises `UsageError` for a prompt or value that the CLI does not accept.
         """
         stdin, altered = _stdin_of(request)
         reach = _reach(request)
@@ -120,46 +120,46 @@ class QwenAdapter(Adapter):
             argv=(*request.command, *_STREAM_FLAGS, *_flags(request, reach), *request.args),
             stdin=stdin,
             env=_environment(request, files),
-            stdout_mode="file",  # the CLI leaves with what nobody has read yet of a pipe
+            stdout_mode="file",  # at its exit the CLI drops unread data of a pipe
             prompt_altered=altered,
             files=files,
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> QwenDecoder:
-        """A decoder for one turn's stdout."""
+        """Return a decoder for the stdout of one turn."""
         return QwenDecoder(carried, expand=request.expand)
 
     def parse_version(self, output: str) -> str | None:
-        """`0.24.4` alone on its line."""
+        """Return the version, which stands alone on its line."""
         found = _VERSION.search(output)
         return found[1] if found else None
 
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Why a run ended without a result: after a signal (130), a limit of the CLI's own (53, 55) or a refusal to start."""
+        """Explain a run that ended without a result: a signal (130), a limit of the CLI (53, 55) or a refusal to start."""
         return explain_end(end)
 
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
-        """qwen prints no word of a failed request that it repeats, but writes each one into its transcript."""
+        """Return the failure in the transcript: qwen writes each failed request there, and prints nothing about a repetition."""
         return last_failure(appended)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """`"resume"` where the id is taken, `"fresh"` where the CLI knows no such session."""
+        """Return `resume` for an id in use, `fresh` for a session that the CLI does not know."""
         return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """A glob for the session's transcript, in the folder of whichever directory it began in."""
+        """Return a glob for the session's transcript, in the folder of any first directory."""
         base = base_directory(env)
         if base is None or not UUID.fullmatch(native_session_id):
             return None
         return f"{glob.escape(base)}/projects/*/chats/{native_session_id.lower()}.jsonl"
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Whether the transcript holds the prompt, and an answer to it."""
+        """Tell whether the transcript holds the prompt, and an answer to it."""
         return find_prompt(map(_entry, appended.splitlines()), [prompt], answerer="assistant")
 
 
 def _reach(request: LaunchRequest) -> Reach:
-    """How much of the outside the CLI may read by itself: all, all but the working directory's, or nothing."""
+    """Settings that the CLI may read: all, all except those of the working directory, or none."""
     sources = request.setting_sources
     if sources is None:
         return "open"
@@ -203,7 +203,7 @@ def _session_flags(request: LaunchRequest) -> list[str]:
 
 def _files(request: LaunchRequest, reach: Reach) -> dict[str, str]:
     files: dict[str, str] = {}
-    if reach != "bare":  # which reads no settings
+    if reach != "bare":  # `--bare` reads no settings
         files["qwen-defaults.json"] = _json(_defaults())
     if reach == "closed":
         files["qwen-settings.json"] = _json(_closed(request.permission_mode))
@@ -216,23 +216,23 @@ def _files(request: LaunchRequest, reach: Reach) -> dict[str, str]:
 
 
 def _closed(mode: str | None) -> dict[str, Any]:
-    """The settings over all others that keep a directory out; the rules stand for a mode that the CLI has for trusted ones."""
+    """Return the settings that close a directory. Rules replace a mode that exists only in trusted directories."""
     return {
         "security": {"folderTrust": {"enabled": True}},
         "skills": {"disabledLevels": ["project"]},  # a skill may bring hooks; trust does not keep it out
-        # Nor does it keep out the directory's commands and subagents: these two tools describe them to the model.
+        # Nor does it keep out the commands and subagents of the directory, which these two tools describe to the model.
         "permissions": {"allow": list(_ALLOWED.get(mode or "", ())), "deny": ["agent", "skill"]},
     }
 
 
 def _defaults() -> dict[str, Any]:
-    """What the CLI does where neither the user's settings nor the directory's say otherwise."""
+    """Return the defaults, below the settings of the user and of the directory."""
     return {
-        # It asks 7 times with growing pauses anyhow (76 s); each retry here would make 7 more, and hours after a 429.
+        # The CLI asks 7 times with growing pauses anyhow (76 s). Each retry here would add 7 more, and hours after a 429.
         "model": {"generationConfig": {"maxRetries": 0}},
-        # A second conversation with the model after each turn, whose tokens are counted into the turn's.
+        # A second conversation with the model after each turn, with tokens that count for the turn.
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
-        # An update in the middle of a session would change the version that was checked at the start.
+        # An update in the middle of a session would change the version that the daemon has checked.
         "general": {"enableAutoUpdate": False},
     }
 
@@ -254,9 +254,9 @@ def _environment(request: LaunchRequest, files: Mapping[str, str]) -> dict[str, 
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The prompt as the CLI gets it, and what was done to it.
+    """Return the prompt for the CLI, and a description of the changes.
 
-    A slash as the first character makes it a command; `@path` anywhere is replaced by the file's text, without a frame.
+    A slash as the first character makes the prompt a command. The CLI replaces `@path` by the text of the file, without a frame.
     """
     prompt = request.prompt
     check_prompt("qwen", prompt)
@@ -273,7 +273,7 @@ def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 
 def _entry(line: bytes) -> tuple[str, str]:
-    """The type of a transcript's line, and the text of its parts."""
+    """Return the type of a transcript's line, and the text of its parts."""
     try:
         entry = json.loads(line)
         parts = entry["message"]["parts"]

@@ -1,4 +1,4 @@
-"""Why a qwen turn failed. The CLI gives one text, "[API Error: <status> <the API's words>]", an exit code, and stderr."""
+"""Kinds of failed turns of qwen. The CLI gives a text, "[API Error: <status> <the API's words>]", an exit code, and stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS = re.compile(r"^(\d{3}) ")
 _LOGIN = "set OPENAI_API_KEY (and OPENAI_BASE_URL, OPENAI_MODEL) in the backend's env, or log in with the CLI"
 
 ERRORS: tuple[ErrorRule, ...] = (
-    # What the API's own words say more exactly than their status.
+    # Words of the API that are more exact than the status.
     ErrorRule(
         "text",
         r"(?i)exceeded your (?:current )?quota|insufficient[_ ]quota|quota (?:has been )?(?:exhausted|exceeded)"
@@ -47,7 +47,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "503", "overloaded"),
     ErrorRule("status", "529", "overloaded"),
-    # Without a status: the request never came to an answer, or the answer broke off.
+    # Without a status: no answer, or an incomplete one.
     ErrorRule(
         "text",
         r"Connection error|fetch failed|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|UND_ERR|terminated|socket hang up"
@@ -65,7 +65,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ),
     ErrorRule(
         "stderr",
-        r"(?m)^Usage: qwen ",  # the help, behind whatever is wrong with the arguments
+        r"(?m)^Usage: qwen ",  # the help, after the error about the arguments
         "invalid_request",
         "look at the backend's args, and at the installed version",
     ),
@@ -80,11 +80,11 @@ UNASKED = TurnError(
     kind="permission",
     message="qwen ended the turn without asking the model, and gives no reason; look for a UserPromptSubmit hook in its settings",
 )
-"""A success without a word of the model's: all that qwen tells of a hook that refused the prompt (0.24.4)."""
+"""Return the error of a success without a text: qwen reports a hook that refused the prompt only so (0.24.4)."""
 
 
 def explain_error(said: str) -> TurnError:
-    """The error of a result that says `is_error`: the API's words without the CLI's wrapping, and its status."""
+    """Return the error of a result with `is_error`: the API's words without the CLI's wrapping, and the status."""
     plain = _PLAIN.match(said.strip())
     words = (plain["words"] if plain else said).strip()
     found = _STATUS.match(words)
@@ -99,7 +99,7 @@ def explain_error(said: str) -> TurnError:
 
 
 def explain_retry(*, limited: bool) -> TurnError:
-    """The error behind one `system/retry`, which tells none: only rate limits come with a delay."""
+    """Return the error behind one `system/retry`, which has no cause: only rate limits have a delay."""
     if limited:
         return TurnError(
             kind="rate_limit", message="the API limits the rate of requests", retryable=True, http_status=429
@@ -119,16 +119,16 @@ def _kind(words: str, status: int | None) -> TurnErrorKind:
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Why a run ended without a result. The message holds what stderr says of it, and the way out where there is one."""
+    """Explain a run that ended without a result. The message holds the words of stderr, with advice if there is any."""
     by_stderr, words = refused(_TAXONOMY, end)
     rule = _TAXONOMY.exact("exit", end.exit_code) or by_stderr
     if rule is not None:
         return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
-    return crashed("qwen", end, codes_tell=True)  # its own handler leaves with 130, on SIGTERM too
+    return crashed("qwen", end, codes_tell=True)  # its own handler exits with 130, after SIGTERM too
 
 
 def last_failure(transcript: bytes) -> TurnError | None:
-    """The failure of the last request in the lines of a transcript; None where it did not fail, or nothing came back."""
+    """Return the failure of the last request in a transcript's lines, or None if the request succeeded or has no answer."""
     for line in reversed(transcript.splitlines()):
         try:
             entry = json.loads(line)
@@ -138,7 +138,7 @@ def last_failure(transcript: bytes) -> TurnError | None:
             if kind != "system" or told.get("event.name") == _ANSWERED_REQUEST:
                 return None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # a torn or odd line
+            continue  # an incomplete or unexpected line
     return None
 
 
@@ -149,5 +149,5 @@ _RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
 
 
 def recovery_of(text: str) -> Recovery | None:
-    """What makes the same prompt work where only the session flag was wrong."""
+    """Return the session flag with which the same prompt works, if only that flag was wrong."""
     return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

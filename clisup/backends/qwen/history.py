@@ -1,7 +1,7 @@
-"""A history of the caller's as a chat file of qwen's own, which a resume goes on from (0.24.4). Pure.
+"""History of a caller as a chat file of qwen, from which a resume goes on (0.24.4). Pure.
 
-Measured: the API gets each message as it stands here; the CLI's reminders stand in front of the first message and of the new prompt.
-User messages that follow each other become one. An error is told by its text alone, for the API has no word for it.
+Measured: the API gets each message unchanged. The CLI puts reminders before the first message and the new prompt, and merges
+adjacent user messages. Only the text of a failed result shows the error, because the API has no field for it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Part = dict[str, Any]
 
 
 class QwenSeed:
-    """The rules of a written history. Thinking is left out: a signature is for another maker's model."""
+    """Rules of a history, without thinking: its signatures belong to another vendor's model."""
 
     def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """Where the CLI itself would keep a session of this id that begins in `cwd`, a real path: it looks nowhere else."""
+        """Return the CLI's only path for a session of this id that begins in `cwd`, a real path."""
         base = base_directory(env)
         return f"{base}/projects/{_folder(cwd)}/chats/{native_session_id}.jsonl" if base is not None else None
 
     def lines(self, seed: Seed) -> Iterator[bytes]:
-        """The file's lines, each with its newline. The same seed gives the same bytes."""
+        """Yield the lines of the file, each with its newline. The same seed gives the same bytes."""
         parent: str | None = None
         names: dict[str, str] = {}
         entries = (entry for role, said in sendable(seed.history) for entry in _entries(role, said, names))
@@ -59,7 +59,7 @@ class QwenSeed:
 
 
 def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str]) -> Iterator[tuple[str, list[Part]]]:
-    """A message as entries: what tools answered is one of its own, before the words beside it."""
+    """Yield a message as entries. Tool results form an entry of their own, before the texts."""
     blocks = [HistoryText(type="text", text=said)] if isinstance(said, str) else said
     answers = [_answer(block, names) for block in blocks if isinstance(block, HistoryToolResult)]
     if answers:
@@ -89,12 +89,12 @@ def _answer(block: HistoryToolResult, names: Mapping[str, str]) -> Part:
 
 
 def base_directory(env: Mapping[str, str]) -> str | None:
-    """qwen's own directory; None where the environment tells of no absolute one."""
+    """Return qwen's own directory, or None if the environment names no absolute one."""
     home = env.get("HOME")
     base = env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or (f"{home}/.qwen" if home else None)
     return base.rstrip("/") if base is not None and base.startswith("/") else None
 
 
 def _folder(cwd: str) -> str:
-    """Two dashes for what is two units in UTF-16, as JavaScript counts."""
+    """Return dashes for a character: two for two units in UTF-16, as JavaScript counts."""
     return _ODD.sub(lambda odd: "-" * (1 + (odd[0] > "\uffff")), cwd)

@@ -1,4 +1,4 @@
-"""What an MCP tool said of its failure, out of the sentence that qwen makes of it for the model (0.24.4). Pure."""
+"""Error of an MCP tool, from the sentence that qwen makes for the model (0.24.4). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _JSON = json.JSONDecoder()
 
 
 def own_words(content: str) -> str:
-    """The texts of the tool's own result. The content as it is where it is no such sentence, or qwen has cut it."""
+    """Return the texts of the tool's own result. Content without such a sentence, or with a cut one, stays unchanged."""
     begin = _BEGIN.match(content)
     if begin is None:
         return content
