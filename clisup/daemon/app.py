@@ -331,7 +331,7 @@ class Daemon:
         for session in self.manager:
             session.shutdown.leave()
         with trio.move_on_after(SETTLE_LIMIT_S):
-            await self.server.settle()
+            await self.server.deliver_all()
             if self._tracing is not None:
                 await self._tracing.settle()
 

@@ -168,7 +168,7 @@ def _take_up(daemon: Daemon, config: Config, backends: Backends) -> None:
     hide_secrets(daemon.backends)
     LOG.set_level(config.daemon.log_level)
     daemon.manager.renew(config)
-    daemon.server.renew(config.daemon)
+    daemon.server.configure(config.daemon)
     daemon.retention.renew(config.daemon.retention)
     if traces_anew:
         daemon.trace()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from clisup.daemon.clients.buffer_budget import Holding, Holdings
+from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.frame_writer import Outlet
 
 MORE_THAN_IT_TAKES = b"x" * (4 * 1024 * 1024)
@@ -21,7 +21,7 @@ class Pair:
     def __init__(self) -> None:
         ours, self.client = socket.socketpair()
         self.client.setblocking(False)
-        self.holding: Holding = Holdings(64 * 1024 * 1024).of_a_connection()
+        self.holding: HeldBytes = HeldBytes(BufferBudget(64 * 1024 * 1024))
         self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         self.outlet = Outlet(self.stream, self.holding)
 

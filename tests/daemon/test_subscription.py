@@ -11,9 +11,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from clisup.daemon.clients.buffer_budget import Holdings
+from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.event_cache import PIECE_BYTES
-from clisup.daemon.clients.fair_share import REQUEST, Turnstile
+from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import TOLD_AT_ONCE, Item, Recorder
@@ -25,14 +25,14 @@ from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_
 class Follower:
     """A subscription, and the client at its other end."""
 
-    def __init__(self, recorder: Recorder, turnstile: Turnstile) -> None:
+    def __init__(self, recorder: Recorder, shares: FairShare) -> None:
         ours, self.client = socket.socketpair()
         self.client.setblocking(False)
         self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        self.outlet = Outlet(self.stream, Holdings(1 << 26).of_a_connection())
+        self.outlet = Outlet(self.stream, HeldBytes(BufferBudget(1 << 26)))
         known = {recorder.session_id: recorder}
         self.subscription = Subscription(EventFilter(), begin={SESSION: 1}, known=known, watchers=recorder.watchers)
-        self.turn = turnstile.turn(1)
+        self.turn = shares.connect(1)
 
     async def follow(self) -> None:
         await self.subscription.follow(self.outlet, self.turn)
@@ -52,9 +52,9 @@ class Follower:
 
 
 @contextmanager
-def following(count: int, turnstile: Turnstile) -> Iterator[tuple[Recorder, list[Follower]]]:
+def following(count: int, shares: FairShare) -> Iterator[tuple[Recorder, list[Follower]]]:
     recorder = recorder_in_memory(MemoryJournal())
-    followers = [Follower(recorder, turnstile) for _ in range(count)]
+    followers = [Follower(recorder, shares) for _ in range(count)]
     try:
         yield recorder, followers
     finally:
@@ -66,13 +66,13 @@ def record(recorder: Recorder) -> None:
     recorder.record([Item(Notice(code="test", message="again"))])
 
 
-def spent() -> Turnstile:
+def spent() -> FairShare:
     """One whose round is over, with a greedy client in line, and that nobody runs: it lets nobody in any more."""
-    turnstile = Turnstile(Share(burst=1, rate=1), patience_s=60)
-    turn = turnstile.turn(2)
-    while turn.passes(REQUEST):
+    shares = FairShare(Share(burst=1, rate=1), patience_s=60)
+    turn = shares.connect(2)
+    while shares.try_pass(turn.account, 1.0):
         pass
-    return turnstile
+    return shares
 
 
 async def test_who_keeps_up_with_a_flood_stands_in_no_line(nursery: trio.Nursery) -> None:
@@ -93,9 +93,9 @@ async def test_what_a_socket_does_not_take_at_once_comes_without_further_news(
     nursery: trio.Nursery, before: int, size: int
 ) -> None:
     """In the step that journals them goes what the socket takes, of one piece; the rest is the task's, which nothing else may wake."""
-    turnstile = Turnstile(Share(), patience_s=60)
-    nursery.start_soon(turnstile.run)
-    with following(1, turnstile) as (recorder, (follower,)):
+    shares = FairShare(Share(), patience_s=60)
+    nursery.start_soon(shares.run)
+    with following(1, shares) as (recorder, (follower,)):
         follower.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
         nursery.start_soon(follower.follow)
         await wait_all_tasks_blocked()
@@ -112,9 +112,9 @@ async def test_what_a_socket_does_not_take_at_once_comes_without_further_news(
 
 async def test_more_followers_than_are_told_at_once_have_their_own_turn(nursery: trio.Nursery) -> None:
     """Else the step of one session would be as long as it has followers."""
-    turnstile = Turnstile(Share(), patience_s=60)
-    nursery.start_soon(turnstile.run)
-    with following(TOLD_AT_ONCE + 8, turnstile) as (recorder, followers):
+    shares = FairShare(Share(), patience_s=60)
+    nursery.start_soon(shares.run)
+    with following(TOLD_AT_ONCE + 8, shares) as (recorder, followers):
         for follower in followers:
             nursery.start_soon(follower.follow)
         await wait_all_tasks_blocked()

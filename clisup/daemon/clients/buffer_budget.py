@@ -1,7 +1,7 @@
-"""The bytes that the daemon holds for its clients: half frames, and answers that are not sent. Together they have a limit.
+"""Budget for the bytes that the daemon buffers for its clients: half frames, and unsent answers.
 
-Where it is passed, the connection that has held the most bytes for the longest goes, as often as it takes. A client that
-reads what it asked for, and ends the frames that it begins, holds much only for moments.
+Over the limit, the daemon closes the connection with the largest product of bytes and time, and repeats this as needed. A
+client that reads its answers and completes its frames holds much memory only for moments.
 """
 
 from __future__ import annotations
@@ -10,77 +10,70 @@ from collections.abc import Callable
 
 import trio
 
-__all__ = ["Holding", "Holdings"]
+__all__ = ["BufferBudget", "HeldBytes"]
 
 
-class Holdings:
-    """Of all connections. `limit` is in bytes."""
+class BufferBudget:
+    """Buffered bytes of all connections. `limit` is in bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._each: set[Holding] = set()
+        self._each: set[HeldBytes] = set()
 
-    def of_a_connection(self) -> Holding:
-        """A new connection's: nothing yet."""
-        return Holding(self)
-
-    def change(self, holding: Holding, by: int) -> None:
-        """One holds more, or less; where all now hold too much, the worst are told to go."""
+    def add(self, held: HeldBytes, by: int) -> None:
+        """Count more bytes of a connection, or less. Evict connections while the total is over the limit."""
         self.total += by
-        (self._each.add if holding.bytes else self._each.discard)(holding)
+        (self._each.add if held.bytes else self._each.discard)(held)
         while self.total > self.limit and self._each:
             now = trio.current_time()
             worst = max(self._each, key=lambda each: each.weight(now))
-            self.drop(worst)
-            worst.forfeit()
+            self.remove(worst)
+            worst.evict()
 
-    def drop(self, holding: Holding) -> None:
-        """What this one holds counts no more."""
-        self.total -= holding.bytes
-        self._each.discard(holding)
+    def remove(self, held: HeldBytes) -> None:
+        """Stop counting the bytes of a connection."""
+        self.total -= held.bytes
+        self._each.discard(held)
 
 
-class Holding:
-    """Of one connection. `on_forfeit` is called once, when it has to go: from then on its bytes do not count."""
+class HeldBytes:
+    """Buffered bytes of one connection. The budget calls `on_evict` once, when the connection must end."""
 
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
+    def __init__(self, budget: BufferBudget) -> None:
+        self._budget = budget
         self._since = trio.current_time()
         self.bytes = 0
-        self.forfeited = False
-        self.on_forfeit: Callable[[], None] = _nothing
+        self.evicted = False
+        self.on_evict: Callable[[], None] | None = None
 
     @property
     def limit(self) -> int:
-        """Of all connections together."""
-        return self._holdings.limit
+        """Limit of all connections together, in bytes."""
+        return self._budget.limit
 
-    def change(self, by: int) -> None:
-        """More bytes are held, or less (which is progress: time counts anew)."""
+    def add(self, by: int) -> None:
+        """Count more bytes, or less. Less is progress: the time starts again."""
         if not by:
             return
         if by < 0 or not self.bytes:
             self._since = trio.current_time()
         self.bytes += by
-        if not self.forfeited:
-            self._holdings.change(self, by)
+        if not self.evicted:
+            self._budget.add(self, by)
 
     def close(self) -> None:
-        """The connection has ended."""
-        if not self.forfeited:
-            self.forfeited = True
-            self._holdings.drop(self)
+        """Stop counting: the connection has ended."""
+        if not self.evicted:
+            self.evicted = True
+            self._budget.remove(self)
 
     def weight(self, now: float) -> float:
-        """How much for how long."""
+        """Return the product of bytes and seconds."""
         return self.bytes * (now - self._since)
 
-    def forfeit(self) -> None:
-        """Over with it."""
-        self.forfeited = True
-        self.on_forfeit()
-
-
-def _nothing() -> None:
-    pass
+    def evict(self) -> None:
+        """End the connection. Its bytes count no more."""
+        self.evicted = True
+        if self.on_evict is not None:
+            self.on_evict()

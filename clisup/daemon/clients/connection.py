@@ -1,7 +1,7 @@
-"""One client: its requests run side by side, its answers and events go out one frame at a time.
+"""Connection of one client. Requests run side by side; answers and events go out one frame at a time.
 
-Nothing here is shared with another connection but the sessions themselves: a client that does not read blocks only the tasks
-of its own connection, and those are bounded by `max_requests` and one task for each subscription.
+Connections share nothing but the sessions. A client that does not read blocks only the tasks of its own connection, and
+`max_requests` and the number of subscriptions bound these tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import structlog
 import trio
 from pydantic import ValidationError
 
-from clisup.daemon.clients.buffer_budget import Holding
-from clisup.daemon.clients.fair_share import LONG_FRAME, Turn
+from clisup.daemon.clients.buffer_budget import HeldBytes
+from clisup.daemon.clients.fair_share import LONG_FRAME, ClientShare
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import Subscription
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -44,46 +44,46 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Handlers"]
 
-FIRST_READ = 8 * 1024  # of a connection that holds no half frame
+FIRST_READ = 8 * 1024  # bytes, for a connection without a half frame
 READ_LIMIT = 64 * 1024
-HELD_FROM = 4096  # bytes of an answer that is counted among what is held: eight smaller ones are nothing
-MAX_UNSENT = 8  # answers of a connection that wait to be sent: with more it is not read
-PROVE_LIMIT_S = 10.0  # for what a CLI started to say whose bridge it is
-MAX_HEARD = 1024  # requests of ours whose answer is remembered: a client may answer by `tool/result` instead, for ever
-LAST_WORD_S = 1.0  # for the refusal that ends a connection: its client may not read
+HELD_FROM = 4096  # bytes of the smallest answer that counts as buffered
+MAX_UNSENT = 8  # unsent answers of a connection; with more, the daemon stops reading from this client
+PROVE_LIMIT_S = 10.0  # for a process of a CLI to authenticate as an MCP bridge
+MAX_ASKED = 1024  # unanswered requests to the client; the client may answer by `tool/result` instead
+LAST_ERROR_S = 1.0  # for the error that ends a connection, because the client may not read
 RETRY_AFTER_S = 1
 _log = structlog.get_logger()
 Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 
 
 class Connection:
-    """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
+    """Connection that serves one stream until its end. Handlers raise `ClisupError`; only this class turns errors into answers."""
 
-    def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
+    def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, share: ClientShare, held: HeldBytes,
                  max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, figures: Figures,
                  below: bool = False) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
-        self.below = below  # what a CLI of ours started: the methods of a bridge are all that it may call
-        self.bridge: ToolDesk | None = None  # whose bridge it has proved to be
+        self.below = below  # a process that a CLI started: only the methods of a bridge are allowed
+        self.bridge: ToolDesk | None = None  # set once the client has authenticated as a bridge
         self.serves: set[ToolDesk] = set()
-        self._heard: dict[str | int, Callable[[Answer], None]] = {}  # who waits for the answer to a request of ours
+        self._waiters: dict[str | int, Callable[[Answer], None]] = {}  # by the id of a request to the client
         self._asked = 0
         self._reading = True
-        self._said: deque[bytes] = deque()  # by ourselves, and waiting for `_speak`
+        self._outbox: deque[bytes] = deque()  # requests and notifications to the client, for `_send_outbox`
         self.name: str | None = None
-        self.turn = turn
+        self.share = share
         self._handlers = handlers
-        self._holding = holding
+        self._held = held
         self._figures = figures
-        self._half = 0  # bytes of a half frame that are counted as held
+        self._half = 0  # bytes of a half frame, counted as held
         self._pages = trio.Lock()
-        self._unsent = 0  # answers that wait for the client to read
+        self._unsent = 0  # answers that wait until the client reads
         self._sent = trio.Event()
         self._reader = FrameReader(max_frame, max_values)
         self._slots = trio.CapacityLimiter(max_requests)
         self._frame_deadline_s = frame_deadline_s
-        self._outlet = Outlet(stream, holding)
+        self._outlet = Outlet(stream, held)
         self._requests: dict[str | int, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         self._opened: Subscription | None = None
@@ -91,17 +91,17 @@ class Connection:
 
     @property
     def actor(self) -> Actor:
-        """Who asks, for the journal."""
+        """Description of the client for the journal."""
         return Actor(uid=self.peer.uid, pid=self.peer.pid, client=self.name)
 
     @property
     def owes(self) -> bool:
-        """Is there an answer, or an event, that the client has not got yet?"""
+        """True if the client still has to get an answer or an event."""
         behind = any(subscription.behind for subscription in self.subscriptions.values())
         return behind or bool(self._requests) or self._outlet.busy
 
     async def serve(self) -> None:
-        """Read requests until the client is gone; after a half-close, answers and events still go out."""
+        """Serve requests until the client is gone. After a half-close, answers and events still go out."""
         try:
             async with trio.open_nursery() as watch:
                 if self.below:
@@ -124,12 +124,12 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
-        """A client that has closed both ways hears nothing: its waits and subscriptions would be held for ever."""
+        """Cancel waits and subscriptions of a client that has closed both directions. They would otherwise stay forever."""
         try:
             with epoll() as hangup:
-                hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP comes unasked; a half-close alone is none
+                hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP needs no mask; a half-close causes none
                 await trio.lowlevel.wait_readable(hangup.fileno())
-        except OSError as error:  # no descriptor left: its place is wanted
+        except OSError as error:  # no descriptor is left
             _log.warning("half-closed client not watched", error=error.strerror)
         requests.cancel()
 
@@ -140,21 +140,21 @@ class Connection:
 
     async def _read(self) -> None:
         with trio.CancelScope() as scope:
-            self._holding.on_forfeit = scope.cancel
+            self._held.on_evict = scope.cancel
             await self._read_frames()
-        if self._holding.forfeited:
-            with trio.move_on_after(LAST_WORD_S):  # it may be that the client does not read
-                await self._send(_held_too_much(self._holding.limit))
+        if self._held.evicted:
+            with trio.move_on_after(LAST_ERROR_S):  # the client may not read
+                await self._send(_over_budget(self._held.limit))
             raise trio.ClosedResourceError
 
     async def _read_frames(self) -> None:
         left = self._frame_deadline_s
         while True:
             half, began = self._reader.held, trio.current_time()
-            self._holding.change(half - self._half)
+            self._held.add(half - self._half)
             self._half = half
             patience = max(0.0, left) if half and self._frame_deadline_s else float("inf")
-            with self.turn.resting, trio.move_on_after(patience) as scope:
+            with self.share.resting, trio.move_on_after(patience) as scope:
                 data = await self._stream.receive_some(READ_LIMIT if half else FIRST_READ)
             if scope.cancelled_caught:
                 await self._send(_half_frame(self._frame_deadline_s))
@@ -163,26 +163,26 @@ class Connection:
                 return
             self._reader.feed(data)
             if half and not self._reader.ready:
-                await self.turn.piece(LONG_FRAME)
-            # The time is the frame's and not the byte's, or a drip would hold half a frame for ever.
+                await self.share.wait_for_piece(LONG_FRAME)
+            # The limit is for the whole frame, so that single bytes cannot keep half a frame forever.
             left = left - (trio.current_time() - began) if half and not self._reader.ready else self._frame_deadline_s
             while self._reader.ready:
                 while self._unsent >= MAX_UNSENT:
                     self._sent = trio.Event()
                     await self._sent.wait()
-                on_time = await self.turn.request()  # beyond its share this connection is not read
+                on_time = await self.share.wait_for_request()  # over its share, the daemon does not read from it
                 if (item := self._reader.next()) is not None:
-                    await self._take(item if on_time else _waited_too_long(item))
+                    await self._handle(item if on_time else _overloaded(item))
 
-    async def _take(self, item: Request | Answer | Refusal) -> None:
+    async def _handle(self, item: Request | Answer | Refusal) -> None:
         if isinstance(item, Refusal):
             self._figures.refused_frames += 1
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
         elif isinstance(item, Answer):
-            if (heard := self._heard.pop(item.id, None)) is not None:  # else it is not waited for any more
-                heard(item)
+            if (deliver := self._waiters.pop(item.id, None)) is not None:  # otherwise too late
+                deliver(item)
         elif item.method == "$/cancel_request":
             wanted = item.params.get("id")
             if isinstance(wanted, str | int) and (scope := self._requests.get(wanted)) is not None:
@@ -193,16 +193,14 @@ class Connection:
     async def _start(self, request: Request) -> None:
         assert self._nursery is not None and request.id is not None
         if request.id in self._requests:
-            error = UsageError(
-                "cannot take this id, because a request with it is running", kind="invalid_request", hint="use a new id"
-            )
+            error = UsageError("a request with this id is still running", kind="invalid_request", hint="use a new id")
             await self._send(encode_error(request.id, error))
             return
         scope = trio.CancelScope()
         try:
-            self._slots.acquire_on_behalf_of_nowait(scope)  # a round of the scheduler less than the other
+            self._slots.acquire_on_behalf_of_nowait(scope)  # saves a round of the scheduler
         except trio.WouldBlock:
-            await self._slots.acquire_on_behalf_of(scope)  # with so many running this connection is not read
+            await self._slots.acquire_on_behalf_of(scope)  # no reading meanwhile
         self._requests[request.id] = scope
         self._nursery.start_soon(self._answer, request, scope)
 
@@ -210,13 +208,13 @@ class Connection:
         assert request.id is not None
         opened = None
         paged = (method := METHODS.get(request.method)) is not None and method.large
-        self._unsent += paged  # it will wait for those before it
+        self._unsent += paged  # a large answer waits for the large answers before it
         try:
             with scope:
                 if paged:
                     await self._pages.acquire()
                 answer = await self._result(request)
-                opened, self._opened = self._opened, None  # nothing awaits between its handler and here
+                opened, self._opened = self._opened, None  # no await between the handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
                 self._figures.requested(_known(request.method), error.kind)
@@ -224,15 +222,15 @@ class Connection:
             del self._requests[request.id]
             self._unsent += not paged
             held = len(answer) if len(answer) >= HELD_FROM else 0
-            self._holding.change(held)
+            self._held.add(held)
             await self._send(answer)
-            self._holding.change(-held)
+            self._held.add(-held)
             self._unsent -= 1
             self._sent.set()
         finally:
             if paged and self._pages.statistics().owner is trio.lowlevel.current_task():
                 self._pages.release()
-            self._slots.release_on_behalf_of(scope)  # after the sending: answers that nobody reads must not pile up
+            self._slots.release_on_behalf_of(scope)  # after sending, so that unread answers cannot pile up
         if opened is not None and self._nursery is not None:
             self._nursery.start_soon(self._follow, opened)
 
@@ -242,15 +240,15 @@ class Connection:
             method = METHODS.get(request.method)
             if method is None:
                 raise UsageError(
-                    f"cannot call {request.method[:64]!r}, because there is no such method",
+                    f"unknown method {request.method[:64]!r}",
                     kind="method_not_found",
                     hint="see docs/protocol.md",
                 )
             if self.below and method.role != "bridge":
                 raise UsageError(
-                    "cannot serve a process that a CLI of this daemon started",
+                    "permission denied: a CLI of this daemon started this process",
                     kind="permission_denied",
-                    hint="ask its user",
+                    hint="ask the user to run this command",
                 )
             handler = self._handlers[request.method]
             answer = encode_result(request.id, await handler(self, _checked(method.params, request)))
@@ -263,7 +261,7 @@ class Connection:
             return self._failed(request, _INTERNAL)
 
     def _failed(self, request: Request, error: ClisupError) -> bytes:
-        """The answer to people and programs: without a secret, for a path may hold anything, and never without a next step."""
+        """Return the error answer, with a hint and without secrets. A path may hold anything."""
         _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
         hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
         error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
@@ -272,54 +270,54 @@ class Connection:
 
     async def _send(self, frame: bytes) -> None:
         await self._outlet.write(frame)
-        await trio.lowlevel.checkpoint()  # who asks much without a pause must not hold the others up
+        await trio.lowlevel.checkpoint()  # other tasks run between the answers of a busy client
 
-    # -- what the daemon says by itself ------------------------------------------------------------------------------
+    # -- requests and notifications to the client ------------------------------------------------------------------------------
 
-    def ask(self, method: str, params: bytes, heard: Callable[[Answer], None]) -> None:
-        """Send a request; `heard` is called with its answer, if one comes. `params` is JSON already."""
+    def ask(self, method: str, params: bytes, deliver: Callable[[Answer], None]) -> None:
+        """Send a request. `deliver` gets the answer, if the client sends one. `params` is JSON."""
         self._asked += 1
-        self._heard[id_ := f"d{self._asked}"] = heard
-        if len(self._heard) > MAX_HEARD:
-            del self._heard[next(iter(self._heard))]
-        self._say(encode_request(id_, method, params))
+        self._waiters[id_ := f"d{self._asked}"] = deliver
+        if len(self._waiters) > MAX_ASKED:
+            del self._waiters[next(iter(self._waiters))]
+        self._post(encode_request(id_, method, params))
 
     def tell(self, method: str, params: bytes) -> None:
         """Send a notification."""
-        self._say(encode_notification(method, params))
+        self._post(encode_notification(method, params))
 
-    def _say(self, frame: bytes) -> None:
-        """In order, without waiting here. What the client does not read counts as held by it, and ends it in the end."""
+    def _post(self, frame: bytes) -> None:
+        """Queue a frame without waiting. Unread frames count as held bytes, which bound the queue."""
         if self._nursery is None or not (self._reading or self._nursery.child_tasks):
-            return  # it is about to end
-        self._said.append(frame)
-        self._holding.change(len(frame))
-        if len(self._said) == 1:
-            self._nursery.start_soon(self._speak)
+            return  # the connection is ending
+        self._outbox.append(frame)
+        self._held.add(len(frame))
+        if len(self._outbox) == 1:
+            self._nursery.start_soon(self._send_outbox)
 
-    async def _speak(self) -> None:
-        while self._said:
-            await self._send(frame := self._said[0])
-            self._holding.change(-len(frame))
-            self._said.popleft()
+    async def _send_outbox(self) -> None:
+        while self._outbox:
+            await self._send(frame := self._outbox[0])
+            self._held.add(-len(frame))
+            self._outbox.popleft()
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
     def subscribe(self, key: str, subscription: Subscription) -> None:
-        """Register a subscription, to a session or to `*` (which stands for all of them); it starts after the answer."""
+        """Register a subscription to a session, or to all by `*`. The subscription starts after the answer."""
         for old in list(self.subscriptions) if key == "*" else [key]:
             self.unsubscribe(old)
         self._opened = self.subscriptions[key] = subscription
 
     def unsubscribe(self, key: str) -> None:
-        """End a subscription; none is no error."""
+        """End a subscription, if there is one."""
         if (old := self.subscriptions.pop(key, None)) is not None:
             old.end()
 
     async def _follow(self, subscription: Subscription) -> None:
-        """A journal that cannot be read ends the connection, with a word that says why."""
+        """Run a subscription. An unreadable journal ends the connection with an error."""
         try:
-            await subscription.follow(self._outlet, self.turn)
+            await subscription.follow(self._outlet, self.share)
         except ClisupError as error:
             _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))
@@ -327,45 +325,45 @@ class Connection:
 
 
 def _known(method: str) -> str:
-    """For the figures, where no client may make up names."""
+    """Return the method for the metrics, in which unknown names count as one."""
     return method if method in METHODS else OTHER
 
 
-_INTERNAL = ClisupError("cannot answer, because of a fault in the daemon", hint="its log says more")
+_INTERNAL = ClisupError("internal error of the daemon", hint="see the daemon's log")
 
 
 def _checked(model: type[Params], request: Request) -> Params:
     try:
         params = model.model_validate(request.params)
-        request.params.clear()  # a prompt of 16 MiB is not to be held for as long as its turn runs
+        request.params.clear()  # free a prompt of up to 16 MiB before the turn runs
         return params
     except ValidationError as error:
         where, reason = wrong_field(error)
         raise UsageError(
-            f"cannot call {request.method}, because {where or 'params'!r} is wrong: {reason}",
+            f"{request.method}: invalid {where or 'params'!r}: {reason}",
             hint="see docs/protocol.md",
             param=where or "params",
         ) from None
 
 
-def _waited_too_long(item: Request | Answer | Refusal) -> Request | Answer | Refusal:
-    """What becomes of a frame whose turn did not come. A notification costs nothing, and may end a request; answers were asked for."""
+def _overloaded(item: Request | Answer | Refusal) -> Request | Answer | Refusal:
+    """Refuse a request that waited too long. Notifications and answers pass: they cost little and may end other work."""
     if not isinstance(item, Request) or item.id is None:
         return item
     error = WorldError(
-        "cannot take this request, because this connection asks for more than its share and others go first",
+        "overloaded: this connection asks for more than its share, and other clients go first",
         kind="overloaded",
-        hint="ask for less at once, or raise daemon.request_rate and daemon.request_wait_s",
+        hint="send fewer requests at once, or raise daemon.request_rate and daemon.request_wait_s",
         retry_after_s=RETRY_AFTER_S,
     )
     return Refusal(encode_error(item.id, error))
 
 
-def _held_too_much(limit: int) -> bytes:
+def _over_budget(limit: int) -> bytes:
     error = WorldError(
-        f"cannot hold more than {limit} bytes of half frames and unread answers for all clients together",
+        f"overloaded: half frames and unread answers of all clients exceed {limit} bytes",
         kind="overloaded",
-        hint="end the frames that you begin, read the answers that you ask for, or raise daemon.max_held_bytes",
+        hint="complete each frame, read all answers, or raise daemon.max_held_bytes",
         retry_after_s=RETRY_AFTER_S,
         limit="max_held_bytes",
         value=limit,
@@ -375,7 +373,7 @@ def _held_too_much(limit: int) -> bytes:
 
 def _half_frame(deadline_s: float) -> bytes:
     error = UsageError(
-        f"cannot wait longer than {deadline_s:g} s for the rest of a frame",
+        f"the rest of a frame did not arrive within {deadline_s:g} s",
         kind="invalid_request",
         hint="end each frame with a newline",
         limit="frame_deadline_s",

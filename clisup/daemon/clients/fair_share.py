@@ -1,4 +1,7 @@
-"""The turnstile before all work that clients ask for: requests, and pieces of history. The rule is `clisup.policy.fair_queue`."""
+"""Fair share of the daemon's time between its clients: every request and every piece of history waits here for its turn.
+
+The rule itself is pure and stands in `clisup.policy.fair_queue`.
+"""
 
 from __future__ import annotations
 
@@ -6,120 +9,113 @@ import trio
 
 from clisup.policy.fair_queue import Account, Line, Share
 
-__all__ = ["AT_ONCE", "LONG_FRAME", "PIECE", "TAIL", "Turn", "Turnstile"]
+__all__ = ["LONG_FRAME", "PIECE", "ClientShare", "FairShare"]
 
 REQUEST = 1.0
 PIECE = 4.0
-"""Units of about 64 KiB of history: read, cut and sent, it costs the daemon as much as a few requests."""
+"""Units of 64 KiB of history. Reading, cutting and sending them costs the daemon as much as a few requests."""
 LONG_FRAME = 8.0
-"""Units of 64 KiB of a frame that goes on."""
-TAIL = 1 / 16
-"""Units of a few events as they happen: to follow a session makes nobody a greedy client."""
-AT_ONCE = 1 / 64
-"""Units of events that are told in the step that journaled them."""
-PROCESSES = 1024  # whose new connections are remembered
+"""Units of each further 64 KiB of one frame."""
+PROCESSES = 1024
+"""Client processes whose new connections are remembered."""
 
 
-class Turnstile:
-    """Lets work in by the round. `run` it for as long as there are connections."""
+class FairShare:
+    """Queue of all connections for the daemon's time. `run` must run while there are connections."""
 
     def __init__(self, share: Share, *, patience_s: float) -> None:
-        self._line: Line[trio.Event] = Line(share)
+        self._queue: Line[trio.Event] = Line(share)
         self._patience_s = patience_s
         self._processes: dict[int, Account] = {}
         self._wanted = trio.Event()
 
-    def renew(self, share: Share, *, patience_s: float) -> None:
-        """Other settings, from the next piece of work on."""
-        self._line.share = share
+    def configure(self, share: Share, *, patience_s: float) -> None:
+        """Apply other settings from the next piece of work on."""
+        self._queue.share = share
         self._patience_s = patience_s
 
     async def run(self) -> None:
-        """Admit those who stand in line, round by round. While nobody does, no rounds are counted."""
+        """Admit the waiters round by round. Without waiters there are no rounds."""
         while True:
             await self._wanted.wait()
             began, took = trio.current_time(), 0.0
-            while not self._line.empty:
-                self._line.begin_round(took)
-                for ticket in self._line.admit(began):
+            while not self._queue.empty:
+                self._queue.begin_round(took)
+                for ticket in self._queue.admit(began):
                     ticket.set()
-                await trio.lowlevel.checkpoint()  # every other task that can run does so meanwhile: that is a round
+                await trio.lowlevel.checkpoint()  # a round: meanwhile every other task that can run does so
                 began, took = trio.current_time(), trio.current_time() - began
             self._wanted = trio.Event()
 
-    def turn(self, pid: int) -> Turn:
-        """A new connection's, of this process. To connect again and again brings no fresh share each time."""
+    def connect(self, pid: int) -> ClientShare:
+        """Return the share of a new connection of this process. Reconnecting brings no fresh share."""
         now = trio.current_time()
         process = self._processes.setdefault(pid, Account(at=now))
-        account = Account(self._line.newcomer(process, now), now)
+        account = Account(self._queue.newcomer(process, now), now)
         if len(self._processes) > PROCESSES:
-            owing = {pid: each for pid, each in self._processes.items() if self._line.reckon(each, now)}
+            owing = {pid: each for pid, each in self._processes.items() if self._queue.reckon(each, now)}
             self._processes = owing if len(owing) < PROCESSES else {}
-        return Turn(self, account)
+        return ClientShare(self, account)
 
-    def pass_by(self, account: Account, units: float) -> bool:
-        """At once, where nobody waits."""
-        return self._line.pass_by(account, units, trio.current_time())
+    def try_pass(self, account: Account, units: float) -> bool:
+        """Accept work at once if no other client has to go first. Return False otherwise."""
+        return self._queue.pass_by(account, units, trio.current_time())
 
     def rest(self, account: Account, resting: bool) -> None:
-        """From now on it rests, or does no more."""
-        self._line.rest(account, resting, trio.current_time())
+        """Mark the account as resting or as working from now on."""
+        self._queue.rest(account, resting, trio.current_time())
 
-    async def stand(self, account: Account, units: float, patience_s: float) -> bool:
-        """Wait in line; False where that took longer than `patience_s`, and nothing was let in."""
+    async def wait(self, account: Account, units: float, patience_s: float) -> bool:
+        """Wait in the queue. Return False after `patience_s`, without an accepted piece of work."""
         ticket = trio.Event()
-        self._line.join(account, units, ticket, trio.current_time())
+        self._queue.join(account, units, ticket, trio.current_time())
         self._wanted.set()
         try:
             with trio.move_on_after(patience_s):
                 await ticket.wait()
         finally:
             if not ticket.is_set():
-                self._line.leave(ticket, trio.current_time())
+                self._queue.leave(ticket, trio.current_time())
         return ticket.is_set()
 
     def patience_of(self, account: Account) -> float:
-        """How long a request of this one may wait for its turn. Who is within its share waits for a round or two, as long as they take."""
-        return self._patience_s if self._line.over(account, trio.current_time()) else float("inf")
+        """Return the longest wait of a request in seconds. A connection within its share waits for a few rounds at most."""
+        return self._patience_s if self._queue.over(account, trio.current_time()) else float("inf")
 
 
 class _Resting:
-    """`with turn.resting:` while the daemon waits for this client's bytes: only then it gets its share back."""
+    """Context of a wait for the client's bytes. The debt of a connection shrinks only then."""
 
-    def __init__(self, turnstile: Turnstile, account: Account) -> None:
-        self._turnstile = turnstile
+    def __init__(self, shares: FairShare, account: Account) -> None:
+        self._shares = shares
         self._account = account
 
     def __enter__(self) -> None:
-        self._turnstile.rest(self._account, True)
+        self._shares.rest(self._account, True)
 
     def __exit__(self, *_exc: object) -> None:
-        self._turnstile.rest(self._account, False)
+        self._shares.rest(self._account, False)
 
 
-class Turn:
-    """One connection's way through. Its tasks stand in line one after the other, never side by side."""
+class ClientShare:
+    """Share of one connection. Its tasks wait one after the other, never side by side."""
 
-    def __init__(self, turnstile: Turnstile, account: Account) -> None:
-        self._turnstile = turnstile
-        self._account = account
-        self.resting = _Resting(turnstile, account)
-        self._standing = trio.Lock()
+    def __init__(self, shares: FairShare, account: Account) -> None:
+        self._shares = shares
+        self.account = account
+        self.resting = _Resting(shares, account)
+        self._waiting = trio.Lock()
 
-    async def request(self) -> bool:
-        """Before a frame is read. False after too long a wait of one over its share: the frame is to be refused."""
-        return await self._take(REQUEST, self._turnstile.patience_of(self._account))
+    async def wait_for_request(self) -> bool:
+        """Wait before a frame is read. Return False if a connection over its share waited too long: refuse the frame."""
+        return await self._wait(REQUEST, self._shares.patience_of(self.account))
 
-    async def piece(self, units: float = PIECE) -> None:
-        """Before a piece of history is read and sent."""
-        await self._take(units, float("inf"))
+    async def wait_for_piece(self, units: float = PIECE) -> None:
+        """Wait before a piece of history is read and sent."""
+        await self._wait(units, float("inf"))
 
-    def passes(self, units: float) -> bool:
-        """Take a piece up at once, where that is possible; False: nothing was taken up."""
-        return not self._standing.locked() and self._turnstile.pass_by(self._account, units)
-
-    async def _take(self, units: float, patience_s: float) -> bool:
-        if self.passes(units):
+    async def _wait(self, units: float, patience_s: float) -> bool:
+        if not self._waiting.locked() and self._shares.try_pass(self.account, units):
             return True
-        async with self._standing:
-            return await self._turnstile.stand(self._account, units, patience_s)
+        async with self._waiting:
+            return await self._shares.wait(self.account, units, patience_s)

@@ -11,7 +11,7 @@ import os
 
 import trio
 
-from clisup.daemon.clients.buffer_budget import Holding
+from clisup.daemon.clients.buffer_budget import HeldBytes
 from clisup.host.failpoints import armed, failpoint
 
 __all__ = ["Outlet"]
@@ -22,9 +22,9 @@ _NOTHING = memoryview(b"")
 class Outlet:
     """Bytes that wait for the client count as held by it."""
 
-    def __init__(self, stream: trio.SocketStream, holding: Holding) -> None:
+    def __init__(self, stream: trio.SocketStream, held: HeldBytes) -> None:
         self._stream = stream
-        self._holding = holding
+        self._held = held
         self._lock = trio.Lock()
         self._rest = _NOTHING
         self._waiting: trio.Event | None = None  # one task waits for the socket, others for that one
@@ -55,9 +55,9 @@ class Outlet:
 
     async def write_events(self, frames: bytes) -> None:
         """The same for events, which count as held: a client that does not read them holds them like its answers."""
-        self._holding.change(len(frames))
+        self._held.add(len(frames))
         await self.write(frames)
-        self._holding.change(-len(frames))
+        self._held.add(-len(frames))
 
     def has_room(self) -> bool:
         """May `write_now` be called: does nobody write, and has the socket taken what was left over?"""
@@ -127,7 +127,7 @@ class Outlet:
             raise trio.BrokenResourceError(f"socket connection broken: {error}") from error
 
     def _keep(self, rest: memoryview) -> None:
-        self._holding.change(len(rest) - len(self._rest))
+        self._held.add(len(rest) - len(self._rest))
         self._rest = rest
 
     @property

@@ -85,7 +85,7 @@ class _Handlers:
         return self._openrpc
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
-        return (await self._daemon.status(connection.turn.piece)).encode()
+        return (await self._daemon.status(connection.share.piece)).encode()
 
     async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
@@ -96,7 +96,7 @@ class _Handlers:
         await trio.to_thread.run_sync(import_module, "clisup.daemon.ops.metrics")  # the first time takes a while
         from clisup.daemon.ops.metrics import CONTENT_TYPES, exposition_of
 
-        await connection.turn.piece()  # ten milliseconds, which a round has to know of
+        await connection.share.wait_for_piece()  # ten milliseconds, which a round has to know of
         text = exposition_of(self._daemon, params.format)
         return _json(d.MetricsResult(text=text, content_type=CONTENT_TYPES[params.format]))
 
@@ -166,7 +166,7 @@ class _Handlers:
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
         await self._manager.look_at_memory()
-        rows = await summaries_of(page, connection.turn.piece)
+        rows = await summaries_of(page, connection.share.piece)
         return f'{{"sessions": {rows}, "next_cursor": {json.dumps(more)}}}'.encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
@@ -244,7 +244,7 @@ class _Handlers:
         found: list[dict[str, Any]] = []
         for session in chosen:
             if session.approvals.open:
-                await connection.turn.piece()
+                await connection.share.wait_for_piece()
                 found += session.approvals.describe()
         found.sort(key=lambda approval: str(approval["requested_at"]))
         return json.dumps({"approvals": found}).encode()
@@ -316,7 +316,7 @@ class _Handlers:
         size, at = 0, params.after_seq
         try:
             while len(page) < params.limit and size < PAGE_BYTES:
-                await connection.turn.piece()
+                await connection.share.wait_for_piece()
                 events = reader.read()
                 if (gap := reader.take_gap()) is not None:
                     gaps.append(gap._asdict())

@@ -1,4 +1,4 @@
-"""Accepting clients: who may speak, how many, and what becomes of a connection whose task fails."""
+"""Server: accepts clients, checks their identity and number, and survives failing connections."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import structlog
 import trio
 
 from clisup.config.model import DaemonConfig
-from clisup.daemon.clients.buffer_budget import Holdings
+from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.connection import Connection, Handlers
-from clisup.daemon.clients.fair_share import Turnstile
+from clisup.daemon.clients.fair_share import FairShare
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.sockets.peers import Peer, comes_from, own_uids, peer_of
 from clisup.ops.figures import Figures
@@ -23,18 +23,21 @@ from clisup.wire.jsonrpc import encode_error
 
 __all__ = ["Server"]
 
-ACCEPT_PAUSE_S = 0.1  # after EMFILE a bare retry would spin at 150,000 a second (measured)
+ACCEPT_PAUSE_S = 0.1  # without a pause, EMFILE repeats 150,000 times a second (measured)
 REFUSAL_LIMIT_S = 1.0
-REFUSALS_LOGGED_S = 1.0  # between two lines about refused clients
-SETTLE_PAUSE_S = 0.01
+REFUSALS_LOGGED_S = 1.0  # least time between two log lines about refused clients
+DELIVERY_PAUSE_S = 0.01
 _log = structlog.get_logger()
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 
 class Server:
-    """Serves a listening socket. `keepers` gives the pids whose descendants have no say, but for the bridge of a session with
-    tools (`bridged`: there is one), which proves by its token that it is one. `reaper` is the pid of a daemon that is the
-    subreaper of its tree."""
+    """Server on a listening socket.
+
+    `keepers` returns pids whose descendants may not connect. The exception is the MCP bridge of a session with tools, which
+    authenticates by its token; `bridged` tells whether any session has a bridge. `reaper` is the pid of a daemon that is the
+    subreaper of its tree, else 0.
+    """
 
     def __init__(
         self,
@@ -53,30 +56,30 @@ class Server:
         self._reaper = reaper
         self._figures = figures
         share = Share(config.request_burst, config.request_rate)
-        self._turnstile = Turnstile(share, patience_s=config.request_wait_s)
-        self._holdings = Holdings(config.max_held_bytes)
+        self._shares = FairShare(share, patience_s=config.request_wait_s)
+        self._budget = BufferBudget(config.max_held_bytes)
         self._refused_at = -REFUSALS_LOGGED_S
         self._refused = 0
         self.connections: set[Connection] = set()
-        self._of_uid: Counter[tuple[int, bool]] = Counter()  # what CLIs started takes no place of another client's
+        self._of_uid: Counter[tuple[int, bool]] = Counter()  # processes of CLIs are counted separately
 
-    def renew(self, config: DaemonConfig) -> None:
-        """Other settings, from now on; what a connection was told at its beginning stays for its life."""
+    def configure(self, config: DaemonConfig) -> None:
+        """Apply other settings from now on. Limits of open connections stay as they are."""
         self._config = config
-        self._turnstile.renew(Share(config.request_burst, config.request_rate), patience_s=config.request_wait_s)
-        self._holdings.limit = config.max_held_bytes
+        self._shares.configure(Share(config.request_burst, config.request_rate), patience_s=config.request_wait_s)
+        self._budget.limit = config.max_held_bytes
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled. Whoever closes the listener has cancelled this first."""
+        """Accept clients until cancelled. The caller cancels this task before closing the listener."""
         sock = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._turnstile.run)
+            nursery.start_soon(self._shares.run)
             while True:
                 try:
                     client, _ = await sock.accept()
                 except OSError as error:
                     if listener.fileno() < 0:
-                        # A client came in the very moment of the stop: we were woken before the cancellation, and run after the close.
+                        # A client arrived at the moment of the stop: this task was woken before the cancellation, and runs after the close.
                         await trio.sleep_forever()
                     if error.errno not in _EXHAUSTED:
                         raise
@@ -85,10 +88,10 @@ class Server:
                     continue
                 nursery.start_soon(self._serve_one, client)
 
-    async def settle(self) -> None:
-        """Wait until every client has what it is owed. One that does not read never has: the caller bounds this."""
+    async def deliver_all(self) -> None:
+        """Wait until every client has its answers and events. The caller bounds this wait: a client may not read."""
         while any(connection.owes for connection in self.connections):
-            await trio.sleep(SETTLE_PAUSE_S)
+            await trio.sleep(DELIVERY_PAUSE_S)
 
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
         stream = trio.SocketStream(client)
@@ -96,7 +99,7 @@ class Server:
         try:
             below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers(), self._reaper)
             refusal = self._refusal(peer, below=below)
-        except OSError as error:  # no descriptor or memory is left to look with
+        except OSError as error:  # no descriptor or memory is left for the check
             below, refusal = True, _overloaded(error)
         if refusal is not None:
             self._figures.refused_connections += 1
@@ -104,13 +107,13 @@ class Server:
             await _refuse(stream, refusal)
             return
         config = self._config
-        holding = self._holdings.of_a_connection()
+        held = HeldBytes(self._budget)
         connection = Connection(
             stream,
             peer,
             self._handlers,
-            turn=self._turnstile.turn(peer.pid),
-            holding=holding,
+            share=self._shares.connect(peer.pid),
+            held=held,
             max_frame=config.max_frame_bytes,
             max_values=config.max_frame_values,
             max_requests=config.max_requests,
@@ -128,34 +131,34 @@ class Server:
             _log.exception("connection failed inside the daemon", uid=peer.uid, pid=peer.pid)
         finally:
             _log.debug("client gone", uid=peer.uid, pid=peer.pid, client=connection.name)
-            holding.close()
+            held.close()
             self.connections.discard(connection)
             self._of_uid[peer.uid, below] -= 1
 
     def _refusal(self, peer: Peer, *, below: bool) -> ClisupError | None:
         if peer.uid not in own_uids():
             return UsageError(
-                f"cannot serve uid {peer.uid}: version 1 serves the daemon's own user and root",
+                f"permission denied for uid {peer.uid}: version 1 serves the daemon's own user and root",
                 kind="permission_denied",
                 hint="run a daemon of your own",
             )
         if self._of_uid[peer.uid, below] >= self._config.max_connections:
             return UsageError(
-                f"cannot serve more than {self._config.max_connections} connections of one user",
+                f"too many connections: {self._config.max_connections} is the limit of one user",
                 kind="overloaded",
-                hint="close some, or raise daemon.max_connections",
+                hint="close connections, or raise daemon.max_connections",
                 retry_after_s=1,
             )
         if below and not self._bridged():
             return UsageError(
-                "cannot serve a process that a CLI of this daemon started",
+                "permission denied: a CLI of this daemon started this process",
                 kind="permission_denied",
-                hint="ask its user",
+                hint="ask the user to run this command",
             )
         return None
 
     def _log_refusal(self, peer: Peer, refusal: ClisupError) -> None:
-        """Not each: a flood of connections is no flood of the log."""
+        """Log refused clients, at most one line a second."""
         self._refused += 1
         if (now := trio.current_time()) - self._refused_at >= REFUSALS_LOGGED_S:
             _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message, since_last=self._refused)
@@ -164,9 +167,9 @@ class Server:
 
 def _overloaded(error: OSError) -> ClisupError:
     return WorldError(
-        f"cannot tell now who the client is, because of: {error.strerror}",
+        f"overloaded: the identity of the client is unknown: {error.strerror}",
         kind="overloaded",
-        hint="try again; see the daemon's limits of open files and memory",
+        hint="try again; check the daemon's limits of open files and memory",
         retry_after_s=1,
     )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import trio
 
 from clisup.daemon.clients.event_cache import PIECE_BYTES
-from clisup.daemon.clients.fair_share import AT_ONCE, PIECE, TAIL, Turn
+from clisup.daemon.clients.fair_share import ClientShare
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.sessions.recorder import Recorder, Watchers
 from clisup.model.journal import event_type
@@ -74,7 +74,9 @@ class Subscription:
         )
         self._readers: OrderedDict[str, JournalReader] = OrderedDict()
         self._wake = trio.Event()
-        self._open: tuple[Outlet, Turn] | None = None  # set while its task has nothing under way: then `stir` may send
+        self._open: tuple[Outlet, ClientShare] | None = (
+            None  # set while its task has nothing under way: then `stir` may send
+        )
         self._waiting: trio.CancelScope | None = None
         self._ended = False
         self._watchers = watchers
@@ -110,21 +112,21 @@ class Subscription:
 
     # -- its task ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, outlet: Outlet, turn: Turn) -> None:
-        """Send what is stored, then what comes, until the subscription is ended. Each piece waits for the client's `turn`."""
+    async def follow(self, outlet: Outlet, share: ClientShare) -> None:
+        """Send what is stored, then what comes, until the subscription is ended. A piece of history waits for the client's `share`."""
         try:
             while not self._ended:
                 self._wake = trio.Event()
-                self._open = outlet, turn
+                self._open = outlet, share
                 if outlet.busy:
                     await outlet.flush()
-                elif not self._dirty or (turn.passes(AT_ONCE) and self._push(outlet)):
+                elif not self._dirty or self._push(outlet):
                     with trio.CancelScope() as self._waiting:
                         if not self._ended:
                             await self._wake.wait()
                 elif not outlet.busy:
                     self._open = None
-                    await self._send_some(outlet, turn)
+                    await self._send_some(outlet, share)
                 await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
         finally:
             self._open = None
@@ -132,22 +134,19 @@ class Subscription:
                 self._close(session_id)
         await outlet.flush()  # no frame ends in the middle
 
-    async def _send_some(self, outlet: Outlet, turn: Turn) -> None:
+    async def _send_some(self, outlet: Outlet, share: ClientShare) -> None:
         """What takes a wait: history, or a piece for which the client has to stand in line."""
         session_id, recorder = next(iter(self._dirty.items()))
         position = self._at.get(session_id, 1)
         if position >= recorder.next_seq:
             del self._dirty[session_id]  # nothing awaits between this look and here
         elif self._wants.raw or not recorder.recent.has(position):
-            await self._send_stored(recorder, position, outlet, turn)
+            await self._send_stored(recorder, position, outlet, share)
         else:
-            with trio.CancelScope() as self._waiting:
-                await turn.piece(TAIL)  # to keep up makes nobody a greedy client
-            if not self._ended:
-                frames, places = self._recent()
-                if frames:
-                    await outlet.write_events(frames)
-                self._has(places)
+            frames, places = self._recent()
+            if frames:
+                await outlet.write_events(frames)
+            self._has(places)
 
     def _push_one(self, recorder: Recorder, outlet: Outlet) -> bool:
         """The news of one session, to who has all else: the most frequent case by far. False where anything is left to do."""
@@ -201,11 +200,12 @@ class Subscription:
             else:
                 self._dirty.move_to_end(session_id)
 
-    async def _send_stored(self, recorder: Recorder, position: int, outlet: Outlet, turn: Turn) -> None:
+    async def _send_stored(self, recorder: Recorder, position: int, outlet: Outlet, share: ClientShare) -> None:
         """One piece of one session's journal."""
         page = recorder.recent.page(position) if self._wants.everything else None
-        with trio.CancelScope() as self._waiting:
-            await turn.piece(PIECE if page is None and recorder.next_seq - position > FEW else TAIL)
+        if page is None and recorder.next_seq - position > FEW:
+            with trio.CancelScope() as self._waiting:
+                await share.wait_for_piece()
         if self._ended:
             return
         after, frames = page or await self._from_journal(recorder, position)

@@ -1,4 +1,4 @@
-"""The turnstile and the holdings under trio: order, patience, cancels, and who has to go. No process, no socket."""
+"""Fair share and buffer budget under trio: order, patience, cancels and evictions. No process, no socket."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from clisup.daemon.clients.buffer_budget import Holding, Holdings
-from clisup.daemon.clients.fair_share import Turn, Turnstile
+from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
+from clisup.daemon.clients.fair_share import ClientShare, FairShare
 from clisup.policy.fair_queue import MAX_QUOTA, Share
 
 SHARE = Share(burst=4, rate=1)
 
 
-def greedy(turnstile: Turnstile) -> Turn:
+def greedy(shares: FairShare) -> ClientShare:
     """A second connection of one process has nothing left of its first one's share."""
-    turnstile.turn(1)
-    return turnstile.turn(1)
+    shares.connect(1)
+    return shares.connect(1)
 
 
-async def flood(turn: Turn, name: str, log: list[str]) -> None:
+async def flood(turn: ClientShare, name: str, log: list[str]) -> None:
     while True:
-        await turn.request()
+        await turn.wait_for_request()
         log.append(name)
 
 
 @pytest.mark.fault(47)
 async def test_floods_are_served_in_turn_and_a_good_client_at_once(nursery: trio.Nursery) -> None:
-    turnstile, log = Turnstile(SHARE, patience_s=60), list[str]()
-    good = turnstile.turn(2)
-    nursery.start_soon(turnstile.run)
+    shares, log = FairShare(SHARE, patience_s=60), list[str]()
+    good = shares.connect(2)
+    nursery.start_soon(shares.run)
     for number in range(30):
-        nursery.start_soon(flood, greedy(turnstile), str(number), log)
+        nursery.start_soon(flood, greedy(shares), str(number), log)
     while len(log) < 300:
         await trio.lowlevel.checkpoint()
     before = len(log)
-    assert await good.request()
+    assert await good.wait_for_request()
     assert len(log) == before, "it did not wait"
     while len(log) < 2000:
         await trio.lowlevel.checkpoint()
@@ -47,9 +47,9 @@ async def test_floods_are_served_in_turn_and_a_good_client_at_once(nursery: trio
 
 
 async def test_a_lone_flood_is_let_in_by_whole_rounds(nursery: trio.Nursery) -> None:
-    turnstile, log = Turnstile(SHARE, patience_s=60), list[str]()
-    nursery.start_soon(turnstile.run)
-    nursery.start_soon(flood, greedy(turnstile), "x", log)
+    shares, log = FairShare(SHARE, patience_s=60), list[str]()
+    nursery.start_soon(shares.run)
+    nursery.start_soon(flood, greedy(shares), "x", log)
     await trio.lowlevel.checkpoint()
     await trio.lowlevel.checkpoint()
     before, seen = len(log), 0
@@ -61,31 +61,31 @@ async def test_a_lone_flood_is_let_in_by_whole_rounds(nursery: trio.Nursery) -> 
 
 
 async def test_a_request_whose_turn_does_not_come_is_told_and_gives_its_place_up(autojump_clock: MockClock) -> None:
-    turnstile = Turnstile(SHARE, patience_s=10)  # nobody runs it
-    turn = greedy(turnstile)
-    while await turn.request():
+    shares = FairShare(SHARE, patience_s=10)  # nobody runs it
+    turn = greedy(shares)
+    while await turn.wait_for_request():
         pass
     assert trio.current_time() == pytest.approx(10)
-    assert not await turn.request()
+    assert not await turn.wait_for_request()
     assert trio.current_time() == pytest.approx(20)
 
 
 async def test_a_cancelled_wait_leaves_the_line(nursery: trio.Nursery) -> None:
-    turnstile, log = Turnstile(SHARE, patience_s=60), list[str]()
-    turn = greedy(turnstile)
+    shares, log = FairShare(SHARE, patience_s=60), list[str]()
+    turn = greedy(shares)
     async with trio.open_nursery() as waiting:
         waiting.start_soon(flood, turn, "x", log)
         await wait_all_tasks_blocked()
         waiting.cancel_scope.cancel()
-    nursery.start_soon(turnstile.run)
+    nursery.start_soon(shares.run)
     with trio.fail_after(5):
-        assert await turn.request()
+        assert await turn.wait_for_request()
 
 
 async def test_all_tasks_of_a_connection_stand_in_line_as_one(nursery: trio.Nursery) -> None:
-    turnstile, log = Turnstile(SHARE, patience_s=60), list[str]()
-    nursery.start_soon(turnstile.run)
-    many, one = greedy(turnstile), greedy(turnstile)
+    shares, log = FairShare(SHARE, patience_s=60), list[str]()
+    nursery.start_soon(shares.run)
+    many, one = greedy(shares), greedy(shares)
     for _ in range(20):
         nursery.start_soon(flood, many, "many", log)
     nursery.start_soon(flood, one, "one", log)
@@ -98,46 +98,46 @@ async def test_all_tasks_of_a_connection_stand_in_line_as_one(nursery: trio.Nurs
 # -- what is held for clients -----------------------------------------------------------------------------------------
 
 
-def holder(holdings: Holdings, gone: list[str], name: str) -> Holding:
-    holding = holdings.of_a_connection()
-    holding.on_forfeit = lambda: gone.append(name)
+def holder(budget: BufferBudget, gone: list[str], name: str) -> HeldBytes:
+    holding = HeldBytes(budget)
+    holding.on_evict = lambda: gone.append(name)
     return holding
 
 
 async def test_over_the_limit_goes_who_held_the_most_for_the_longest(autojump_clock: MockClock) -> None:
-    holdings, gone = Holdings(1000), list[str]()
-    stuck, small, busy = (holder(holdings, gone, name) for name in ("stuck", "small", "busy"))
-    stuck.change(400)
-    small.change(1)
+    budget, gone = BufferBudget(1000), list[str]()
+    stuck, small, busy = (holder(budget, gone, name) for name in ("stuck", "small", "busy"))
+    stuck.add(400)
+    small.add(1)
     await trio.sleep(10)
     for _ in range(100):  # what it holds at times is more than what the other holds always
-        busy.change(500)
+        busy.add(500)
         await trio.sleep(0.001)
-        busy.change(-500)
+        busy.add(-500)
     assert not gone
-    busy.change(700)
+    busy.add(700)
     assert gone == ["stuck"]
-    assert holdings.total == 701
-    stuck.change(-400)
-    assert holdings.total == 701, "what it holds counts no more"
+    assert budget.total == 701
+    stuck.add(-400)
+    assert budget.total == 701, "what it holds counts no more"
 
 
 async def test_as_many_go_as_it_takes_and_a_connection_that_ends_gives_all_back(autojump_clock: MockClock) -> None:
-    holdings, gone = Holdings(1000), list[str]()
-    each = [holder(holdings, gone, str(number)) for number in range(10)]
+    budget, gone = BufferBudget(1000), list[str]()
+    each = [holder(budget, gone, str(number)) for number in range(10)]
     for holding in each:
-        holding.change(100)
+        holding.add(100)
     await trio.sleep(1)
-    late = holder(holdings, gone, "late")
-    late.change(250)
+    late = holder(budget, gone, "late")
+    late.add(250)
     assert len(gone) == 3 and "late" not in gone
     for holding in [*each, late]:
         holding.close()
         holding.close()
-    assert holdings.total == 0
+    assert budget.total == 0
 
 
 async def test_who_alone_wants_more_than_the_limit_goes(autojump_clock: MockClock) -> None:
-    holdings, gone = Holdings(1000), list[str]()
-    holder(holdings, gone, "huge").change(1001)
-    assert (gone, holdings.total) == (["huge"], 0)
+    budget, gone = BufferBudget(1000), list[str]()
+    holder(budget, gone, "huge").add(1001)
+    assert (gone, budget.total) == (["huge"], 0)
