@@ -85,7 +85,7 @@ class _Handlers:
         return self._openrpc
 
     async def daemon_status(self, connection: Connection, params: m.Empty) -> bytes:
-        return (await self._daemon.status(connection.share.piece)).encode()
+        return (await self._daemon.status(connection.share.wait_for_piece)).encode()
 
     async def daemon_log(self, connection: Connection, params: d.LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]
@@ -166,7 +166,7 @@ class _Handlers:
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
         await self._manager.look_at_memory()
-        rows = await summaries_of(page, connection.share.piece)
+        rows = await summaries_of(page, connection.share.wait_for_piece)
         return f'{{"sessions": {rows}, "next_cursor": {json.dumps(more)}}}'.encode()
 
     async def session_get(self, connection: Connection, params: m.SessionParams) -> bytes:
