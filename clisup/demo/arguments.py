@@ -41,7 +41,7 @@ class CommandLine(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether user messages come as lines of stdin, for many turns of one process."""
+        """True if user messages come as lines of stdin, for many turns of one process."""
         return self.values.get("--input-format") == "stream-json"
 
     @property

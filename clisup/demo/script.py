@@ -33,7 +33,7 @@ class Directive(NamedTuple):
     read: Reader
     play: Play
     is_tool: bool = False
-    """Whether the directive may be used inside @parallel."""
+    """True if @parallel may hold the directive."""
 
 
 class ScriptStep(NamedTuple):

@@ -49,13 +49,13 @@ class RunningCall:
     name = ""
     arguments: Mapping[str, Any] = MappingProxyType({})
     overdue = False
-    """Whether the call has used up its time and goes on in the background."""
+    """True after the call has used up its time and goes on in the background."""
     asked = False
-    """Whether the client was asked for permission, so that no frame has to report a refusal."""
+    """True if the client is asked for permission. No frame has to report a refusal then."""
     waits = False
-    """Whether the call still waits for its permission."""
+    """True while the call waits for its permission."""
     is_task = True
-    """Whether claude makes the call a task when it takes longer. Other calls only report progress."""
+    """True if claude makes the call a task when it takes longer. Other calls only report progress."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
