@@ -277,7 +277,6 @@ REPEATED_CLASSES = {
     "Message",
     "Messages",
     "NextTimer",
-    "Options",
     "Outlet",
     "Place",
     "Plan",
@@ -289,10 +288,8 @@ REPEATED_CLASSES = {
     "Retracted",
     "RunDir",
     "Session",
-    "Step",
     "Stream",
     "Subscription",
-    "Taken",
     "TextBlock",
     "TextDelta",
     "ThinkingDelta",
@@ -301,8 +298,6 @@ REPEATED_CLASSES = {
     "ToolCall",
     "ToolResultBlock",
     "Turn",
-    "Waiting",
-    "Wish",
     "_Asking",
     "_Call",
     "_Frozen",
@@ -313,7 +308,6 @@ MAX_FILES = 20
 LARGE_FOLDERS = {
     # Today's folders with more files, and how many. The numbers may only go down.
     "clisup/client": 23,
-    "clisup/demo": 29,
     "clisup/llm": 44,
 }
 

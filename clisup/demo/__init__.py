@@ -1,8 +1,8 @@
-"""The demo CLI: a real process that speaks claude's stream-json from a script, for trying clisup without any login.
+"""The demo CLI: a small process that speaks claude's stream-json from a script, to try clisup without a login.
 
-`python -m clisup.demo --help` teaches the script language. The package imports the standard library only and nothing else
-of clisup, so that it starts in a few milliseconds and runs as a file of its own, wherever clisup is installed.
+`python -m clisup.demo --help` describes the script language. The package imports only the standard library and
+`clisup.stream_json`, so that it starts in milliseconds and runs as a plain file.
 """
 
 VERSION = "1.0.0"
-"""The demo CLI's own version: what `--version` and the init frame say. It is no claude version."""
+"""Version of the demo CLI, for `--version` and the init frame."""

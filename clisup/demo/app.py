@@ -5,37 +5,39 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from clisup.demo import VERSION
-from clisup.demo.args import BadArguments, Options, parse_arguments
-from clisup.demo.script import BadScript, Step, parse_script
-from clisup.demo.session import Session, open_session
-from clisup.demo.signals import catch_signals, hold_signals, tolerate
-from clisup.demo.turn import Turn
-from clisup.demo.wire import Stopped, Wire
+from clisup.demo.arguments import BadArguments, CommandLine, parse_arguments
+from clisup.demo.directives import DIRECTIVES, fail_api, help_text
+from clisup.demo.output import Stopped, Wire, catch_signals, hold_signals, ignore_signals
+from clisup.demo.player import Player
+from clisup.demo.script import BadScript, ScriptStep, parse_script
+from clisup.demo.session import DemoSession, open_session
+from clisup.demo.turn import DemoTurn
 from clisup.stream_json.frames import Frames, token_usage
 from clisup.stream_json.lines import write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
 if TYPE_CHECKING:
-    from clisup.demo.mcp import Servers
+    from clisup.demo.mcp import StdioServers
 
 __all__ = ["main"]
 
 _MODEL = "demo-1"
 _TOOLS = ["Task", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "WebFetch", "Write"]
-_STDIN_WAIT_S = 3.0  # claude's own: a pipe that stays silent longer is taken for no prompt
+_STDIN_WAIT_S = 3.0  # claude's own limit: a pipe that is silent for longer has no prompt
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Run one turn and exit. Python's own end of a process is skipped: it is slow, and nothing is left to flush."""
+    """Run the CLI and exit. Python's own end of a process is skipped: it is slow, and nothing is left to flush."""
     try:
         code = _run(argv)
     except Stopped as stop:
         code = stop.exit_code
-    except (BadArguments, SessionInUse) as error:
+    except BadArguments as error:
         write_all(2, f"{error}\n".encode())
         code = 1
     except SystemExit as end:
@@ -45,167 +47,79 @@ def main(argv: list[str]) -> NoReturn:
 
 def _run(argv: list[str]) -> int:
     if argv[:1] == ["--play"]:
-        from clisup.demo.recorded import play_as_command  # another program, in truth: it plays any CLI
+        from clisup.demo.recorded import play_as_command
 
         play_as_command(argv[1:])
-    options = parse_arguments(argv)
-    if "--version" in options.switches or "--help" in options.switches:
-        return _explain(options)
-    wire = Wire(options.output_format)
+    command = parse_arguments(argv)
+    if command.switches & {"--version", "--help"}:
+        text = f"{VERSION} (clisup demo)\n" if "--version" in command.switches else help_text()
+        write_all(1, text.encode())
+        return 0
+    wire = Wire(command.output_format)
     catch_signals(wire)
-    servers = _mcp_servers(options)
-    _check_files(options)
-    schema = _schema(options)
-    prompt = "" if options.is_live else _read_prompt(options.prompt)
+    servers = _mcp_servers(command)
+    schema = _schema(command.values.get("--json-schema"))
+    prompt = "" if command.is_live else _read_prompt(command.prompt)
     try:
-        session = _open(options)
+        session = _session(command)
     except UnknownSession as error:
         return _unknown_session(wire, str(error))
-    if options.is_live:
-        return _live(wire, options, session, servers, schema)
-    return _play(wire, options, session, prompt, servers, schema)
+    frames = Frames(session.id, command.values.get("--model") or session.model or _MODEL)
 
+    def init(permission_mode: str) -> dict[str, Any]:
+        described, tools = (servers.describe(), servers.names()) if servers else ([], [])
+        return frames.init(
+            cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=described, tools=[*_TOOLS, *tools], version=VERSION
+        )  # fmt: skip
 
-def _schema(options: Options) -> dict[str, Any] | None:
-    if "--json-schema" not in options.values:
-        return None
-    from clisup.demo.structured import read_schema  # few are asked for such an answer
+    if command.is_live:
+        from clisup.demo.live import LiveProcess
 
-    return read_schema(options.values["--json-schema"])
-
-
-def _explain(options: Options) -> int:
-    if "--version" in options.switches:
-        text = f"{VERSION} (clisup demo)\n"
+        live = LiveProcess(wire, command, session, frames, init)
+        player = live.player
     else:
-        from clisup.demo.directives import help_text  # beside its use: no turn prints it
+        hold_signals(True)  # a signal after the init frame has to find the player
+        turn = DemoTurn(wire, frames, session, prompt_length=len(prompt))
+        turn.permission_mode = command.permission_mode
+        player = Player(wire, turn, session, DIRECTIVES)
+        player.begin_again = lambda: wire.frame(init(command.permission_mode))
+    player.turn.schema = schema
+    if servers is not None:
+        player.tools.start_mcp = servers.start
+    return live.run() if command.is_live else _play(player, prompt)
 
-        text = help_text()
-    write_all(1, text.encode())
-    return 0
 
-
-def _open(options: Options) -> Session:
-    values, fork = options.values, "--fork-session" in options.switches
+def _session(command: CommandLine) -> DemoSession:
+    values = command.values
     try:
         return open_session(
-            os.getcwd(), new=values.get("--session-id"), resume=values.get("--resume"), fork=fork,
-            persist="--no-session-persistence" not in options.switches,
+            os.getcwd(), new=values.get("--session-id"), resume=values.get("--resume"),
+            fork="--fork-session" in command.switches, persist="--no-session-persistence" not in command.switches,
         )  # fmt: skip
     except SessionInUse as error:
         raise BadArguments(f"Error: Session ID {error} is already in use.") from None
 
 
-def _play(
-    wire: Wire,
-    options: Options,
-    session: Session,
-    prompt: str,
-    servers: Servers | None,
-    schema: dict[str, Any] | None,
-) -> int:
-    frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
-
-    def begin() -> None:
-        wire.frame(_init(frames, options.permission_mode, servers))
-
-    hold_signals(True)  # a signal that comes after the init frame is answered by the player, once it is there
-    steps, mistake = _parse(prompt)
+def _play(player: Player, prompt: str) -> int:
+    """Play the prompt of a one-shot run."""
+    mistake, steps = "", list[ScriptStep]()
+    try:
+        steps = parse_script(prompt, DIRECTIVES)
+    except BadScript as error:
+        mistake = str(error)
     if steps and steps[0].name == "play":
-        mistake = _play_recording(session, prompt, *steps[0].args)
-    begin()
-    if any(step.name == "no-transcript" for step in steps):
-        session.forget()
-    session.add_prompt(prompt)
-    turn = Turn(wire, frames, session, prompt_length=len(prompt))
-    turn.permission_mode = options.permission_mode
-    turn.schema = schema
+        mistake = _play_recording(player.session, prompt, *steps[0].args)
+    player.begin_again()
+    player.session.add_prompt(prompt)
     if mistake:
-        from clisup.demo.failures import refuse_script  # only a mistaken script needs it
-
-        refuse_script(turn, mistake)
+        fail_api(player.turn, "invalid_request", f"API Error: 400 demo script, {mistake}")
         write_all(2, f"demo script, {mistake}\n".encode("utf-8", "replace"))
         return 1
-    from clisup.demo.player import Player  # after the first frame: the player is most of the code
-    from clisup.demo.plays import PLAYS
-
-    player = Player(wire, turn, session, PLAYS)
-    player.tools.servers = servers
-    player.begin_again = begin
-    return _play_until_stopped(player, steps)
-
-
-def _live(
-    wire: Wire, options: Options, session: Session, servers: Servers | None, schema: dict[str, Any] | None
-) -> int:
-    from clisup.demo.controls import control  # a process of one turn has no use for it
-    from clisup.demo.live import Live
-
-    frames = Frames(session.id, options.values.get("--model") or session.model or _MODEL)
-
-    def begin(permission_mode: str) -> dict[str, Any]:
-        return _init(frames, permission_mode, servers)
-
-    live = Live(wire, options, session, frames, begin, control, servers)
-    live.turns.turn.schema = schema
-    return live.run()
-
-
-def _init(frames: Frames, permission_mode: str, servers: Servers | None) -> dict[str, Any]:
-    described, tools = (servers.describe(), servers.names()) if servers else ([], [])
-    return frames.init(
-        cwd=os.getcwd(),
-        permission_mode=permission_mode,
-        mcp_servers=described,
-        tools=[*_TOOLS, *tools],
-        version=VERSION,
-    )
-
-
-def _why_not_played(kind: str | None) -> str:
-    """What is wrong with a recording of this kind here; empty where nothing is."""
-    from clisup.demo.recorded import OWN_KINDS
-
-    if kind is None or kind in OWN_KINDS:
-        return ""
-    return (
-        f"line 1: @play: cannot play a recording of {kind}, because the demo speaks claude's stream-json; "
-        "make a backend of that kind whose command is: python -m clisup.demo --play FILE"
-    )
-
-
-def _play_recording(session: Session, prompt: str, path: str, speed: float) -> str:
-    """Play it to its end, which is that of the process; comes back only with what is wrong."""
-    from clisup.demo.recorded import load, play
-
-    try:
-        recording = load(path)
-    except BadArguments as error:
-        return f"line 1: @play: {str(error).removeprefix('Error: ')}"
-    if not (mistake := _why_not_played(recording.kind)):
-        session.add_prompt(prompt)
-        hold_signals(False)
-        play(recording, session.id, speed)
-    return mistake
-
-
-def _parse(prompt: str) -> tuple[list[Step], str]:
-    """The steps, or what is wrong with the script."""
-    try:
-        return parse_script(prompt), ""
-    except BadScript as error:
-        return [], str(error)
-
-
-def _play_until_stopped(player: Any, steps: list[Step]) -> int:
-    """Play. SIGINT ends the turn with a result and exit code 0; other signals only kill what runs."""
-    import signal  # loaded already by clisup.demo.signals
-
     try:
         hold_signals(False)
-        return int(player.play(steps))
+        return player.play(steps)
     except Stopped as stop:
-        tolerate(stop.signum)  # the end is under way: a second one adds nothing, another signal still counts
+        ignore_signals(stop.signum)  # another signal still ends the process
         interrupted = stop.signum == signal.SIGINT
         in_tool = player.tools.stop(interrupted=interrupted)
         if not interrupted:
@@ -215,8 +129,26 @@ def _play_until_stopped(player: Any, steps: list[Step]) -> int:
         return 0
 
 
+def _play_recording(session: DemoSession, prompt: str, path: str, speed: float) -> str:
+    """Play a recording to its end, which is the end of the process. Return the mistake in a recording that cannot be played."""
+    from clisup.demo.recorded import load, play
+
+    try:
+        recording = load(path)
+    except BadArguments as error:
+        return f"line 1: @play: {str(error).removeprefix('Error: ')}"
+    if recording.kind not in (None, "claude", "demo"):
+        return (
+            f"line 1: @play: cannot play a recording of {recording.kind}, because the demo speaks claude's stream-json; "
+            "make a backend of that kind whose command is: python -m clisup.demo --play FILE"
+        )
+    session.add_prompt(prompt)
+    hold_signals(False)
+    return play(recording, session.id, speed)
+
+
 def _unknown_session(wire: Wire, session_id: str) -> int:
-    """What claude does for a session it does not know: one result without an init, of a session of its own."""
+    """Answer as claude does: with a result of a session of its own, and without an init frame."""
     message = f"No conversation found with session ID: {session_id}"
     wire.frame(Frames(new_id(), _MODEL).result(
         usage=token_usage(0, 0), subtype="error_during_execution", is_error=True, num_turns=0, duration_ms=0,
@@ -227,7 +159,7 @@ def _unknown_session(wire: Wire, session_id: str) -> int:
 
 
 def _read_prompt(words: str) -> str:
-    """The prompt: stdin to its end, after what stands in argv. Raises `BadArguments` where there is none."""
+    """Return the words of the command line and the whole of stdin. Raises `BadArguments` if both are empty."""
     text = ""
     if not sys.stdin or os.isatty(0) or not select.select([0], [], [], _STDIN_WAIT_S)[0]:
         write_all(2, b"Warning: no stdin data received in 3s, proceeding without it.\n")
@@ -244,17 +176,22 @@ def _read_prompt(words: str) -> str:
     return prompt
 
 
-def _check_files(options: Options) -> None:
-    for flag in ("--append-system-prompt-file", "--system-prompt-file"):
-        path = options.values.get(flag)
-        if path is not None and not os.path.isfile(path):
-            name = flag.removeprefix("--").replace("-", " ").replace(" file", "").capitalize()
-            raise BadArguments(f"Error: {name} file not found: {path}")
+def _schema(text: str | None) -> dict[str, Any] | None:
+    """Parse the value of --json-schema. Raises `BadArguments` as claude does (2.1.329)."""
+    if text is None:
+        return None
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise BadArguments(f"Error: --json-schema is not valid JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise BadArguments("Error: --json-schema must be a JSON object")
+    return schema
 
 
-def _mcp_servers(options: Options) -> Servers | None:
-    """The servers that --mcp-config names, started and asked for their tools."""
-    config = options.values.get("--mcp-config")
+def _mcp_servers(command: CommandLine) -> StdioServers | None:
+    """Start the servers of --mcp-config."""
+    config = command.values.get("--mcp-config")
     if config is None:
         return None
     try:
@@ -264,6 +201,6 @@ def _mcp_servers(options: Options) -> Servers | None:
         entries = dict(json.loads(config)["mcpServers"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadArguments(f"Error: Invalid MCP configuration: {error}") from None
-    from clisup.demo.mcp import Servers  # brings subprocess, which most runs do not need
+    from clisup.demo.mcp import StdioServers  # loads subprocess, which is slow
 
-    return Servers(entries, options)
+    return StdioServers(entries, command)

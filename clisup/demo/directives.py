@@ -1,173 +1,211 @@
-"""THE table of the script language: parsing, `--help` and docs/demo-backend.md all come from it."""
+"""THE table of directives: parsing, playing, `--help` and docs/demo-backend.md use it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+import os
+from typing import NamedTuple, NoReturn
 
-from clisup.demo.readers import (
-    NOTHING,
-    Reader,
+from clisup.demo.player import Player, TurnFailed
+from clisup.demo.script import (
+    Directive,
+    ScriptStep,
     count,
-    exit_code,
     fields,
     one_of,
     read_bash,
-    read_denied,
+    read_call,
     read_json,
-    read_names,
     read_report,
     read_text,
-    read_timed_text,
     read_tool,
+    read_words,
     seconds,
-    seconds_or_ever,
-    signal_number,
-)
-
-__all__ = ["DIRECTIVES", "ERROR_KINDS", "ORPHAN_KINDS", "RETRY_KINDS", "Directive", "help_text", "markdown_table"]
-
-ERROR_KINDS = (
-    "authentication", "login", "rate_limit", "usage_limit", "overloaded", "server", "network", "billing", "context",
-    "model_not_found", "invalid_request", "refusal", "max_turns", "budget",
 )  # fmt: skip
-RETRY_KINDS = ("authentication", "rate_limit", "overloaded", "server", "network")
-ORPHAN_KINDS = (
-    "plain", "setsid", "pgrp", "double-fork", "holds-stdout", "ignores-term", "clean-env", "stopped", "refork", "respawn",
-    "zombie-parent", "many",
-)  # fmt: skip
+from clisup.demo.turn import DemoTurn
+from clisup.stream_json.lines import encode_frame, write_all
+
+__all__ = ["API_FAILURES", "DIRECTIVES", "ApiFailure", "fail", "fail_api", "help_text", "markdown_table"]
+
+_ECHO_PIECE = 16
 
 
-class Directive(NamedTuple):
-    """One directive: `usage` is its arguments as people write them, `read` checks them and raises ValueError."""
+class ApiFailure(NamedTuple):
+    """Failure of the API: claude's text, its `error`, the API's status and type, and claude's `terminal_reason`."""
 
-    group: str
-    name: str
-    usage: str
-    meaning: str
-    read: Reader
+    text: str
+    error: str
+    status: int | None = None
+    type: str | None = None
+    terminal_reason: str = "api_error"
+    api_error: str | None = None
 
 
-_TABLE: tuple[tuple[str, str, str, str, Reader], ...] = (
-    ("Text", "text", "TEXT", "Stream TEXT. A line that is no directive does the same.", read_text),
-    ("Text", "stream", "N [BYTES] [DELAY_S]",
-     "N numbered text deltas (`chunk 000017`), each of BYTES bytes (13), DELAY_S seconds apart (0).",
-     fields(count, count, seconds, defaults=(13, 0.0))),
-    ("Text", "think", "TEXT", "A thinking block.", read_text),
-    ("Text", "huge", "BYTES",
-     "A text answer of BYTES bytes: deltas, the whole message and the result hold it.", fields(count)),
-    ("Text", "cut", "", "Some text that is then taken back (`abandoned_blocks`), a retry, and a new message.", NOTHING),
-    ("Text", "structured", "JSON", "The result holds this as `structured_output`.", read_json),
-    ("Text", "unstructured", "", "Asked for an answer by a schema, give none: words alone.", NOTHING),
-    ("Tools", "tool", "NAME [JSON] [=> RESULT]",
-     "A pretended tool call with the input JSON, which gives RESULT (ok).", read_tool),
-    ("Tools", "bash", "[timeout=S] CMD",
-     "REALLY run `/bin/sh -c CMD`, in a session of its own. After S seconds it goes on in the background.", read_bash),
-    ("Tools", "parallel", "",
-     "The tools from here to `@end` in one message; their results come out of order, the last first.", NOTHING),
-    ("Tools", "end", "", "The end of `@parallel`.", NOTHING),
-    ("Tools", "denied", "NAME [JSON]",
-     "A pretended tool that needs a permission. Refused where the mode does not allow it; else it says what it would have done.",
-     read_denied),
-    ("Tools", "ask", "NAME [JSON]",
-     "The same. In a live process with `--permission-prompt-tool stdio` it asks, as `@denied` and `@run` do.",
-     read_denied),
-    ("Tools", "run", "NAME [JSON]",
-     "As `@ask`; and allowed, a Bash REALLY runs its command, and a Write or Edit REALLY changes its file.",
-     read_denied),
-    ("Tools", "mcp", "NAME [JSON]",
-     "REALLY call the tool NAME (`mcp__SERVER__TOOL`; TOOL alone is one of the server `clisup`) of the MCP servers of `--mcp-config`.",
-     read_denied),
-    ("Tools", "heartbeat", "S",
-     "From here on a running `@bash` reports progress every S seconds (first after 3, then every 30).",
-     fields(seconds)),
-    ("Tools", "background", "S TEXT",
-     "Announce a background task. It ends S seconds after the result and starts a turn of its own, which says TEXT.",
-     read_timed_text),
-    ("Tools", "delegate", "S REPORT => ANSWER",
-     "A sub-agent in the background, which is pretended. It reports REPORT after S seconds, and the turn goes on with ANSWER.",
-     read_report),
-    ("Time", "sleep", "S", "Say nothing for S seconds.", fields(seconds)),
-    ("Time", "stall", "", "Say nothing for ever.", NOTHING),
-    ("Time", "pings", "S [N]",
-     "Nothing but a ping frame every S seconds, N times (for ever).", fields(seconds, count, defaults=(None,))),
-    ("Time", "drip", "S [N]",
-     "Nothing but a byte of junk every S seconds, N times (for ever).", fields(seconds, count, defaults=(None,))),
-    ("Time", "wait-file", "PATH", "Wait until PATH exists: a test steps the script with it.", read_text),
-    ("Time", "touch", "PATH", "Make the file PATH.", read_text),
-    ("Time", "linger", "S|forever", "Stay alive for S seconds after the result.", fields(seconds_or_ever)),
-    ("Errors", "error", "KIND",
-     f"End the turn as the real CLI does when the API fails. KIND: {', '.join(ERROR_KINDS)}.",
-     fields(one_of(*ERROR_KINDS))),
-    ("Errors", "limit", "S", "End the turn as when the account's limit is used up, and resets in S seconds.", fields(seconds)),
-    ("Errors", "retry", "KIND N",
-     f"N announced retries of the model request, 50 ms apart. KIND: {', '.join(RETRY_KINDS)}.",
-     fields(one_of(*RETRY_KINDS), count)),
-    ("Errors", "exit", "CODE", "Exit at once with CODE, without a result.", fields(exit_code)),
-    ("Errors", "die", "SIGNAL", "End by a signal (KILL, SEGV, 9), without a result.", fields(signal_number)),
-    ("Errors", "crash", "", "Half a frame on stdout, a stack trace on stderr, exit code 1.", NOTHING),
-    ("Errors", "ignore-term", "", "Ignore SIGTERM and SIGHUP from here on.", NOTHING),
-    ("Errors", "ignore-int", "", "Ignore SIGINT from here on.", NOTHING),
-    ("Errors", "orphan", "KIND S", f"Leave a process behind that lives S seconds. KIND: {', '.join(ORPHAN_KINDS)}.",
-     fields(one_of(*ORPHAN_KINDS), seconds)),
-    ("Bytes", "line", "BYTES",
-     "One frame whose line is BYTES bytes long, newline included (512 at least).", fields(count)),
-    ("Bytes", "raw", "TEXT", "TEXT as a line on stdout, verbatim.", read_text),
-    ("Bytes", "bytes", "PATH [SIZE]",
-     "The bytes of the file PATH on stdout as they are, SIZE bytes with each write (all at once).",
-     fields(str, count, defaults=(0,))),
-    ("Bytes", "play", "FILE [SPEED]",
-     "Play the recording FILE (docs/recordings.md) in place of all else, SPEED times as fast (1; 0: as fast as it goes).",
-     fields(str, seconds, defaults=(1.0,))),
-    ("Bytes", "noise", "", "Lines on stdout that are no JSON.", NOTHING),
-    ("Bytes", "bad", "", "Text deltas with invalid UTF-8, with a NUL and with a lone surrogate.", NOTHING),
-    ("Bytes", "unknown", "", "A frame of an unknown type, and one of an unknown subtype.", NOTHING),
-    ("Bytes", "misshapen", "", "Frames of known types with the wrong shape.", NOTHING),
-    ("Bytes", "stderr", "TEXT", "TEXT as a line on stderr.", read_text),
-    ("Bytes", "stderr-flood", "BYTES", "BYTES bytes of lines on stderr.", fields(count)),
-    ("Facts", "env", "NAME...",
-     "Say for each variable whether it is set: `NAME: present` or `NAME: absent`. Never a value.", read_names),
-    ("Facts", "env-all", "", "Say the names of all variables, sorted, one a line.", NOTHING),
-    ("Facts", "say-pid", "", "Say the process id.", NOTHING),
-    ("Facts", "count", "", "Say which turn of its session this is, from the session's own transcript.", NOTHING),
-    ("Facts", "recall", "", "Quote the first line of the session's first prompt.", NOTHING),
-    ("Facts", "history", "",
-     "Say what was said in the session before, as its transcript has it: a JSON message a line.", NOTHING),
-    ("Facts", "images", "", "Say how many images came with the prompt.", NOTHING),
-    ("Facts", "no-transcript", "", "This turn leaves no transcript, as if killed too early.", NOTHING),
-    ("Facts", "usage", "IN OUT",
-     "The turn's input and output tokens, instead of a quarter of the characters.", fields(count, count)),
-    ("Facts", "cost", "USD", "The turn's cost, instead of one from its tokens.", fields(seconds)),
-)  # fmt: skip
+API_FAILURES: dict[str, ApiFailure] = {
+    "authentication": ApiFailure("Failed to authenticate. API Error: 401 Invalid bearer token", "authentication_failed", 401,
+                                 "authentication_error"),
+    "login": ApiFailure("Not logged in · Please run /login", "authentication_failed"),
+    "rate_limit": ApiFailure("API Error: Request rejected (429) · Too many requests", "rate_limit", 429, "rate_limit_error"),
+    "overloaded": ApiFailure("API Error: Repeated 529 Overloaded errors. The API is at capacity — this is usually temporary. "
+                             "Try again in a moment.", "server_error", 529, "overloaded_error"),
+    "server": ApiFailure("API Error: 500 Internal server error. This is a server-side issue, usually temporary — try again in a "
+                         "moment.", "server_error", 500, "api_error"),
+    "network": ApiFailure("API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)", "server_error",
+                          api_error="connection_failed"),
+    "billing": ApiFailure("Credit balance is too low", "billing_error", 400, "invalid_request_error"),
+    "context": ApiFailure("Prompt is too long · the request is ~250000 tokens (limit 200000)", "invalid_request", 400,
+                          "invalid_request_error", "prompt_too_long"),
+    "model_not_found": ApiFailure("There's an issue with the selected model (MODEL). It may not exist or you may not have "
+                                  "access to it. Run --model to pick a different model.", "model_not_found", 404, "not_found_error"),
+    "invalid_request": ApiFailure("API Error: 400 messages.0: something is wrong", "unknown", 400, "invalid_request_error"),
+}  # fmt: skip
+"""Texts and fields of claude 2.1.329."""
 
-DIRECTIVES: dict[str, Directive] = {row[1]: Directive(*row) for row in _TABLE}
+
+def fail_api(turn: DemoTurn, kind: str, text: str | None = None) -> None:
+    """End the turn with a failure of the API. `text` replaces the text of the table."""
+    failure = API_FAILURES[kind]
+    fail(turn, failure._replace(text=text or failure.text.replace("MODEL", turn.frames.model)))
+
+
+def fail(turn: DemoTurn, failure: ApiFailure) -> None:
+    turn.end_message("end_turn")
+    known = {"api_error_status": failure.status, "api_error_type": failure.type, "api_error": failure.api_error}
+    more: dict[str, object] = {name: value for name, value in known.items() if value is not None}
+    turn.send(turn.frames.synthetic(failure.text, error=failure.error, is_api_error_message=True, **more))
+    turn.finish(subtype="success", is_error=True, terminal_reason=failure.terminal_reason, stop_reason="stop_sequence",
+                result=failure.text, **{"api_error_status": None, **more})  # fmt: skip
+
+
+def _error(player: Player, step: ScriptStep) -> NoReturn:
+    fail_api(player.turn, step.args[0])
+    raise TurnFailed
+
+
+def _echo(player: Player, step: ScriptStep) -> None:
+    text = f"You said: {step.args[0]}"
+    player.turn.text(text[:_ECHO_PIECE])
+    for start in range(_ECHO_PIECE, len(text), _ECHO_PIECE):
+        player.turn.delta(text[start : start + _ECHO_PIECE])
+        player.breathe()
+
+
+def _stream(player: Player, step: ScriptStep) -> None:
+    number, size, delay = step.args
+    for serial in range(number):
+        if delay and serial:
+            player.wait(delay)
+        player.breathe()
+        chunk = f"chunk {serial:06d}"
+        player.turn.delta(f"{chunk:.<{max(size - 1, len(chunk))}}\n")
+
+
+def _structured(player: Player, step: ScriptStep) -> None:
+    player.turn.structured = step.args[0]
+
+
+def _tool(player: Player, step: ScriptStep) -> None:
+    player.tools.play(step.inner or (step,))
+
+
+def _stall(player: Player, step: ScriptStep) -> None:
+    while True:
+        player.wait(3600)
+
+
+def _crash(player: Player, step: ScriptStep) -> None:
+    frame = encode_frame(player.turn.frames.system("status", status="requesting"))
+    player.wire.bytes(frame[: len(frame) // 2])
+    write_all(2, b"TypeError: undefined is not an object (evaluating 'demo.crash')\n    at demo (/demo/cli.js:1:1)\n")
+    os._exit(1)
+
+
+def _env(player: Player, step: ScriptStep) -> None:
+    player.turn.text("\n".join(f"{name}: {'present' if name in os.environ else 'absent'}" for name in step.args))
+
+
+def _recall(player: Player, step: ScriptStep) -> None:
+    first = next((line for line in player.session.prompts[0].splitlines() if line.strip()), "")
+    player.turn.text(f"The first prompt was: {first}")
+
+
+def _history(player: Player, step: ScriptStep) -> None:
+    lines = [json.dumps(message) for message in player.session.messages[: player.session.messages_before]]
+    player.turn.text("\n".join(lines) or "nothing")
+
+
+def _nothing(player: Player, step: ScriptStep) -> None:
+    """@end is part of @parallel, and @play is played before the turn."""
+
+
+DIRECTIVES: dict[str, Directive] = {
+    "echo": Directive("Text", "TEXT", "Stream `You said: TEXT`. A prompt without directives does the same.", read_text, _echo),
+    "text": Directive("Text", "TEXT", "Stream TEXT. A line without a directive does the same.", read_text,
+        lambda player, step: player.turn.text(step.args[0])),
+    "stream": Directive("Text", "N [BYTES] [DELAY_S]",
+        "Stream N numbered deltas (`chunk 000017`) of BYTES bytes (13), DELAY_S seconds apart (0).",
+        fields(count, count, seconds, defaults=(13, 0.0)), _stream),
+    "think": Directive("Text", "TEXT", "Send a thinking block.", read_text, lambda player, step: player.turn.think(step.args[0])),
+    "structured": Directive("Text", "JSON", "Give this as `structured_output` of the result.", read_json, _structured),
+    "tool": Directive("Tools", "NAME [JSON] [=> RESULT]", "Pretend a tool call with the input JSON and the RESULT (ok).",
+        read_tool, _tool, is_tool=True),
+    "bash": Directive("Tools", "[timeout=S] CMD",
+        "REALLY run `/bin/sh -c CMD`, in a session of its own. After S seconds the command goes on in the background.",
+        read_bash, _tool, is_tool=True),
+    "ask": Directive("Tools", "NAME [JSON]",
+        "Pretend a tool that needs a permission. A live process asks for it; other runs refuse, unless the mode allows it.",
+        read_call, _tool, is_tool=True),
+    "run": Directive("Tools", "NAME [JSON]",
+        "As `@ask`. After the permission a Bash REALLY runs its command, and a Write or Edit REALLY changes its file.",
+        read_call, _tool, is_tool=True),
+    "mcp": Directive("Tools", "NAME [JSON]",
+        "REALLY call `mcp__SERVER__TOOL` of an MCP server. A TOOL alone belongs to the server `clisup`.",
+        read_call, _tool, is_tool=True),
+    "parallel": Directive("Tools", "", "Put the tools from here to `@end` into one message.", fields(), _tool),
+    "end": Directive("Tools", "", "End `@parallel`.", fields(), _nothing),
+    "delegate": Directive("Tools", "S REPORT => ANSWER",
+        "Pretend a sub-agent in the background. After S seconds it gives REPORT, and the turn goes on with ANSWER.",
+        read_report, lambda player, step: player.tools.delegate(*step.args)),
+    "sleep": Directive("Time", "S", "Be silent for S seconds.", fields(seconds), lambda player, step: player.wait(step.args[0])),
+    "stall": Directive("Time", "", "Be silent for ever.", fields(), _stall),
+    "error": Directive("Errors", "KIND", f"End the turn with an error of the API. KIND: {', '.join(API_FAILURES)}.",
+        fields(one_of(*API_FAILURES)), _error),
+    "crash": Directive("Errors", "", "Send half a frame and a stack trace, and exit with code 1.", fields(), _crash),
+    "play": Directive("Recordings", "FILE [SPEED]",
+        "Play a [recording](recordings.md) instead of a turn, SPEED times as fast (1). 0 is without pauses.",
+        fields(str, seconds, defaults=(1.0,)), _nothing),
+    "env": Directive("Facts", "NAME...", "Say whether each variable is set, and never its value.", read_words, _env),
+    "count": Directive("Facts", "", "Say the number of this turn in its session.", fields(),
+        lambda player, step: player.turn.text(f"turn {len(player.session.prompts)}")),
+    "recall": Directive("Facts", "", "Quote the first line of the session's first prompt.", fields(), _recall),
+    "history": Directive("Facts", "", "List the messages of the session so far, each as a line of JSON.", fields(), _history),
+}  # fmt: skip
+
+_INTRODUCTION = """\
+usage: python -m clisup.demo -p --output-format stream-json --verbose [claude's flags] < PROMPT
+       python -m clisup.demo --play FILE [SPEED] [any CLI's flags]     play a recording of any CLI, SPEED times as fast
+
+A small CLI that speaks claude's stream-json. The prompt is its script: a line that begins with @name is a directive,
+and any other line is text of the answer. A prompt without directives is echoed: "You said: ...".
+`@text @name` is text. Sessions are kept in $DEMO_CLI_HOME, else in $XDG_STATE_HOME/clisup-demo,
+else in ~/.local/state/clisup-demo."""
 
 
 def help_text() -> str:
-    """What `--help` says about the script language."""
     lines = [_INTRODUCTION]
     group = ""
-    for directive in DIRECTIVES.values():
+    for name, directive in DIRECTIVES.items():
         if directive.group != group:
             group = directive.group
             lines += ["", f"{group}:"]
-        lines += [f"  @{directive.name} {directive.usage}".rstrip(), f"      {directive.meaning}"]
+        lines += [f"  @{name} {directive.usage}".rstrip(), f"      {directive.meaning}"]
     return "\n".join(lines) + "\n"
 
 
 def markdown_table() -> str:
-    """The same table for docs/demo-backend.md."""
-    rows = ["| directive | what it does |", "|---|---|"]
-    for directive in DIRECTIVES.values():
-        usage = f"@{directive.name} {directive.usage}".rstrip().replace("|", "\\|")
+    """Return the table for docs/demo-backend.md."""
+    rows = ["| directive | effect |", "|---|---|"]
+    for name, directive in DIRECTIVES.items():
+        usage = f"@{name} {directive.usage}".rstrip().replace("|", "\\|")
         rows.append(f"| `{usage}` | {directive.meaning} |")
     return "\n".join(rows) + "\n"
-
-
-_INTRODUCTION = """\
-usage: python -m clisup.demo -p --output-format stream-json --verbose [claude's flags] < PROMPT
-       python -m clisup.demo --play FILE [SPEED] [any CLI's flags]     plays a recording of any CLI, at SPEED times its pace
-
-A pretended model CLI that speaks claude's stream-json. The prompt is its script: each line that begins with @name is a
-directive, any other line is text of the answer. A prompt without a directive is echoed: "You said: ...".
-`@text @name` says what would be a directive. Sessions are kept in $DEMO_CLI_HOME, else in $XDG_STATE_HOME/clisup-demo,
-else in ~/.local/state/clisup-demo."""

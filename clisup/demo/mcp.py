@@ -1,4 +1,4 @@
-"""MCP servers of `--mcp-config`, as a client: started with the process, asked for their tools, called side by side (stdio alone)."""
+"""MCP client of the demo CLI: the stdio servers of --mcp-config, and calls of their tools."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clisup.demo import VERSION
-from clisup.demo.tools import Answer, Call, ReadyCall, deny, is_allowed
+from clisup.demo.arguments import CommandLine
+from clisup.demo.tools import REJECTED, Ask, CallAnswer, ReadyCall, RunningCall, is_allowed, refuse, unknown_tool
 
-if TYPE_CHECKING:
-    from clisup.demo.args import Options
-
-__all__ = ["McpCall", "McpServer", "Servers", "unknown"]
-
-Ask = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], Call]], Call]
+__all__ = ["StdioServers"]
 
 Frame = dict[str, Any]
-PROTOCOL = "2025-11-25"
+
+_PROTOCOL = "2025-11-25"
 _START_S = 30.0  # claude's own limit (MCP_TIMEOUT)
 _CHUNK = 1 << 20
 _CLOSED = "MCP error -32000: Connection closed"
-_REJECTED = {"non_execution_kind": "user-rejected", "permission_decision": {"decision": "reject", "source": "config"}}
 _ACCEPTED = {"permission_decision": {"decision": "accept", "source": "config", "reason_type": "rule"}}
 
 
-class McpServer:
-    """One server as a child process. It lives as long as the demo: with it its stdin ends."""
+class _Server:
+    """Server in a child process, which lives as long as the demo. `tools` are empty and `status` is `failed` without an answer."""
 
     def __init__(self, name: str, entry: Frame) -> None:
         self.name = name
@@ -41,45 +36,34 @@ class McpServer:
         self._answers: dict[int, Frame] = {}
         self._process = _start(entry)
 
-    @property
-    def is_open(self) -> bool:
-        return self._process is not None
-
     def connect(self) -> None:
-        """The handshake and the list of tools. What goes wrong leaves the server `failed`; nothing is raised."""
+        """Do the handshake and list the tools."""
         until = time.monotonic() + _START_S
         info = {"name": "clisup-demo", "version": VERSION}
-        hello = self._wait(
-            self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=info), until
-        )  # fmt: skip
-        if not isinstance(hello.get("result"), dict):
+        hello = self.request("initialize", protocolVersion=_PROTOCOL, capabilities={}, clientInfo=info)
+        if not isinstance(self._wait(hello, until).get("result"), dict):
             return
-        self.say({"method": "notifications/initialized"})
-        listed = self._wait(self._ask("tools/list"), until).get("result")
+        self.send({"method": "notifications/initialized"})
+        listed = self._wait(self.request("tools/list"), until).get("result")
         if isinstance(listed, dict):
             self.tools = {tool["name"]: tool for tool in listed.get("tools", [])}
             self.status = "connected"
 
-    def call(self, tool: str, arguments: Frame, tool_id: str) -> int:
-        """Call a tool; gives the id to look the answer up by."""
-        meta = {"claudecode/toolUseId": tool_id, "progressToken": self._serial + 1}
-        return self._ask("tools/call", name=tool, arguments=arguments, _meta=meta)
+    def request(self, method: str, **params: Any) -> int:
+        """Send a request and return its id."""
+        self._serial += 1
+        self.send({"id": self._serial, "method": method, "params": params})
+        return self._serial
 
-    def look(self, request: int) -> Frame | None:
-        """The answer to a request, once. None while there is none; an error where none can come any more."""
+    def answer(self, request: int) -> Frame | None:
+        """Return the answer to a request, once. None before the answer, an error after the end of the server."""
         if request not in self._answers:
             self._read()
         if request in self._answers:
             return self._answers.pop(request)
-        return None if self.is_open else {"error": {"message": _CLOSED}}
+        return None if self._process is not None else {"error": {"message": _CLOSED}}
 
-    def cancel(self, request: int) -> None:
-        """Tell the server that nobody waits for this answer."""
-        params = {"requestId": request, "reason": "AbortError: The operation was aborted."}
-        self.say({"method": "notifications/cancelled", "params": params})
-
-    def say(self, frame: Frame) -> None:
-        """One message. A server that has gone hears nothing."""
+    def send(self, frame: Frame) -> None:
         if self._process is None or self._process.stdin is None:
             return
         left = memoryview(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
@@ -89,13 +73,8 @@ class McpServer:
         except OSError:
             self._process = None
 
-    def _ask(self, method: str, **params: Any) -> int:
-        self._serial += 1
-        self.say({"id": self._serial, "method": method, "params": params})
-        return self._serial
-
     def _wait(self, request: int, until: float) -> Frame:
-        while (answer := self.look(request)) is None:
+        while (answer := self.answer(request)) is None:
             left = until - time.monotonic()
             if left <= 0 or self._process is None or self._process.stdout is None:
                 return {}
@@ -103,7 +82,7 @@ class McpServer:
         return answer
 
     def _read(self) -> None:
-        """Take in what the server has said, without waiting."""
+        """Read the server's output without waiting."""
         while self._process is not None and self._process.stdout is not None:
             if not select.select([self._process.stdout], [], [], 0)[0]:
                 return
@@ -113,98 +92,88 @@ class McpServer:
                 return
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                self._hear(line)
+                self._receive(line)
 
-    def _hear(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         try:
             frame = json.loads(line)
         except ValueError:
             return
         if not isinstance(frame, dict) or "id" not in frame:
             return
-        if "method" in frame:  # the server asks: it gets an answer, and nothing but a ping has a good one
+        if "method" in frame:  # a request of the server: only a ping has a good answer
             error = {"code": -32601, "message": "Method not found"}
-            self.say({"id": frame["id"], **({"result": {}} if frame["method"] == "ping" else {"error": error})})
+            self.send({"id": frame["id"], **({"result": {}} if frame["method"] == "ping" else {"error": error})})
         elif isinstance(frame["id"], int):
             self._answers[frame["id"]] = frame
 
 
-class McpCall(Call):
-    """A call of a server's tool. The server is asked when it is first looked at: before that the call has no id of its own."""
+class McpCall(RunningCall):
+    """Call of a server's tool. The first poll sends the request, because the call has no id before."""
 
     is_task = False
 
-    def __init__(self, server: McpServer, tool: str, arguments: Frame) -> None:
+    def __init__(self, server: _Server, tool: str, arguments: Frame) -> None:
         super().__init__()
         self._server, self._tool, self._input = server, tool, arguments
         self._request: int | None = None
 
-    def poll(self) -> Answer | None:
+    def poll(self) -> CallAnswer | None:
         if self._request is None:
-            self._request = self._server.call(self._tool, self._input, self.tool_id)
-        answer = self._server.look(self._request)
-        return None if answer is None else _answer_of(answer)
+            meta = {"claudecode/toolUseId": self.tool_id, "progressToken": self.tool_id}
+            self._request = self._server.request("tools/call", name=self._tool, arguments=self._input, _meta=meta)
+        answer = self._server.answer(self._request)
+        return None if answer is None else _tool_answer(answer)
 
     def kill(self) -> None:
         if self._request is not None:
-            self._server.cancel(self._request)
+            params = {"requestId": self._request, "reason": "AbortError: The operation was aborted."}
+            self._server.send({"method": "notifications/cancelled", "params": params})
 
 
-class Servers:
-    """The servers of one process, and the rules of its `--allowedTools` for their tools."""
+class StdioServers:
+    """The servers of a process, and the rules of --allowedTools for their tools."""
 
-    def __init__(self, entries: Frame, options: Options) -> None:
-        self.servers = {str(name): McpServer(str(name), entry) for name, entry in entries.items()}
-        self._rules = options.values.get("--allowedTools", "").replace(",", " ").split()
-        for server in self.servers.values():
+    def __init__(self, entries: Frame, command: CommandLine) -> None:
+        self._servers = [_Server(str(name), entry) for name, entry in entries.items()]
+        self._rules = {*command.values.get("--allowedTools", "").replace(",", " ").split()}
+        for server in self._servers:
             server.connect()
 
     def describe(self) -> list[Frame]:
-        """For the init frame."""
-        return [{"name": name, "status": server.status, "source": "dynamic"} for name, server in self.servers.items()]
+        """Return the servers for the init frame."""
+        return [{"name": server.name, "status": server.status, "source": "dynamic"} for server in self._servers]
 
     def names(self) -> list[str]:
-        """The tools of all servers, for the init frame."""
-        return sorted(f"mcp__{name}__{tool}" for name, server in self.servers.items() for tool in server.tools)
+        """Return the tools of all servers for the init frame."""
+        return sorted(f"mcp__{server.name}__{tool}" for server in self._servers for tool in server.tools)
 
-    def start(self, name: str, arguments: Frame, mode: str, ask: Ask | None) -> Call:
-        """A call of the tool, or what stands in its way: it is not there, the mode, a rule that is missing."""
+    def start(self, name: str, arguments: Frame, mode: str, ask: Ask | None) -> RunningCall:
+        """Call a tool, ask for permission, or refuse the call."""
         found = self._find(name)
         if found is None:
-            return unknown(name)
-        if mode == "plan" and not _reads_only(*found):
-            return ReadyCall(f"Cannot call {name} while in plan mode.", is_error=True, meta=_REJECTED)
-        if self._has_rule(name, found[0]) or is_allowed(name, arguments, mode):
-            return McpCall(*found, arguments)
+            return unknown_tool(name)
+        server, tool = found
+        annotations = server.tools[tool].get("annotations")
+        if mode == "plan" and not (isinstance(annotations, dict) and annotations.get("readOnlyHint") is True):
+            return ReadyCall(f"Cannot call {name} while in plan mode.", is_error=True, meta=REJECTED)
+        ruled = {name, f"mcp__{server.name}", f"mcp__{server.name}__*"} & self._rules
+        if ruled or is_allowed(name, arguments, mode):
+            return McpCall(server, tool, arguments)
         if ask is not None and mode != "dontAsk":
-            return ask(name, arguments, lambda updated: McpCall(*found, updated))
-        return deny(name, arguments)
+            return ask(name, arguments, lambda updated: McpCall(server, tool, updated))
+        return refuse(name, arguments)
 
-    def _find(self, name: str) -> tuple[McpServer, str] | None:
-        """The server of a tool, and what it calls it."""
-        for server in self.servers.values():
+    def _find(self, name: str) -> tuple[_Server, str] | None:
+        for server in self._servers:
             tool = name.removeprefix(f"mcp__{server.name}__")
             if tool != name and tool in server.tools:
                 return server, tool
         return None
 
-    def _has_rule(self, name: str, server: McpServer) -> bool:
-        return bool({name, f"mcp__{server.name}", f"mcp__{server.name}__*"} & {*self._rules})
-
-
-def unknown(name: str) -> ReadyCall:
-    """What claude answers to a call of a tool that it does not have."""
-    said = f"Error: No such tool available: {name}"
-    return ReadyCall(f"<tool_use_error>{said}</tool_use_error>", is_error=True, detail=said)
-
-
-def _reads_only(server: McpServer, tool: str) -> bool:
-    annotations = server.tools[tool].get("annotations")
-    return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
-
 
 def _start(entry: Frame) -> subprocess.Popen[bytes] | None:
-    """The server's process, in the group of the demo and with its whole environment, as claude starts it. None where it cannot be."""
+    """Start a server in the demo's process group, with the demo's environment, as claude does. None for a wrong entry."""
     if not isinstance(entry, dict) or entry.get("type", "stdio") != "stdio":
         return None
     argv = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
@@ -217,21 +186,19 @@ def _start(entry: Frame) -> subprocess.Popen[bytes] | None:
         return None
 
 
-def _answer_of(frame: Frame) -> Answer:
-    """What claude makes of a server's answer: a list of blocks where it went well, one text where it did not."""
-    if "error" in frame:
-        error = frame["error"]
-        return _failure(str(error.get("message") if isinstance(error, dict) else error))
+def _tool_answer(frame: Frame) -> CallAnswer:
+    """Convert a server's answer as claude does: blocks after a success, a text after a failure."""
     result = frame.get("result")
     result = result if isinstance(result, dict) else {}
     blocks = [_block(part) for part in result.get("content") or [] if isinstance(part, dict)]
-    if result.get("isError") is True:
-        return _failure("\n".join(block["text"] for block in blocks if block["type"] == "text"))
-    return Answer(blocks, False, blocks, _ACCEPTED)
-
-
-def _failure(text: str) -> Answer:
-    return Answer(text, True, f"Error: {text}", _ACCEPTED)
+    if "error" in frame:
+        error = frame["error"]
+        text = str(error.get("message") if isinstance(error, dict) else error)
+    elif result.get("isError") is True:
+        text = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    else:
+        return CallAnswer(blocks, False, blocks, _ACCEPTED)
+    return CallAnswer(text, True, f"Error: {text}", _ACCEPTED)
 
 
 def _block(part: Frame) -> Frame:

@@ -1,6 +1,6 @@
-"""Plays a recording of any CLI: its bytes at their times, its waiting for stdin, its exit. docs/recordings.md has the format.
+"""Player of recordings of any CLI: their bytes, pauses, waits for stdin, and exit. docs/recordings.md has the format.
 
-python -m clisup.demo --play FILE [SPEED] [the flags of whichever CLI it was]
+python -m clisup.demo --play FILE [SPEED] [flags of the recorded CLI]
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import threading
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from clisup.demo.args import BadArguments
-from clisup.demo.readers import seconds
+from clisup.demo.arguments import BadArguments
+from clisup.demo.output import nap
+from clisup.demo.script import seconds
 from clisup.stream_json.lines import write_all
 
-__all__ = ["Recording", "load", "play", "play_as_command", "session_id_in"]
-
-OWN_KINDS = ("claude", "demo")
-"""The kinds whose recordings the demo can play by itself (`@play`): it speaks claude's stream-json."""
+__all__ = ["PlayedRecording", "load", "play", "play_as_command"]
 
 _SESSION_FLAGS = ("--session-id", "--resume")
 _VERSION_LINES = {
@@ -29,12 +27,11 @@ _VERSION_LINES = {
     "codex": "codex-cli {}",
     "codex-exec": "codex-cli {}",
 }
-_LONGEST_SLEEP_S = 3600.0
 _Offsets = list[tuple[int, Any]]
 
 
-class Recording(NamedTuple):
-    """One recording. `timing` are (offset, seconds), `said` are (offset, lines of stdin, None for its end)."""
+class PlayedRecording(NamedTuple):
+    """Recording. `timing` are (offset, seconds), `said` are (offset, lines of stdin, or None for its end)."""
 
     data: bytes
     kind: str | None
@@ -48,8 +45,8 @@ class Recording(NamedTuple):
     signal: int
 
 
-def load(path: str) -> Recording:
-    """Read a recording. Raises `BadArguments` where the files are missing, or no recording."""
+def load(path: str) -> PlayedRecording:
+    """Read a recording. Raises `BadArguments`."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -57,24 +54,21 @@ def load(path: str) -> Recording:
             meta = json.loads(file.read())
         return _recording(path, data, meta)
     except OSError as error:
-        raise BadArguments(
-            f"Error: cannot play {path}, because {error.filename} cannot be read: {error.strerror}"
-        ) from None
+        reason = f"{error.filename} cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadArguments(
-            f"Error: cannot play {path}, because its meta file is none: {type(error).__name__}"
-        ) from None
+        reason = f"its meta file is wrong: {type(error).__name__}"
+    raise BadArguments(f"Error: cannot play {path}, because {reason}")
 
 
-def _recording(path: str, data: bytes, meta: dict[str, Any]) -> Recording:
+def _recording(path: str, data: bytes, meta: dict[str, Any]) -> PlayedRecording:
     name = meta.get("signal")
-    above = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
-    known = above if above in _VERSION_LINES else None  # recordings of older tests lie in folders of their kind
-    return Recording(
+    folder = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+    known = folder if folder in _VERSION_LINES else None  # older recordings are in folders of their kind
+    return PlayedRecording(
         data=data,
         kind=meta.get("kind") or known,
         version=str(meta.get("cli_version", "unknown")),
-        session_id=meta.get("launch", {}).get("native_session_id") or session_id_in(meta.get("argv", [])),
+        session_id=meta.get("launch", {}).get("native_session_id") or _session_id(meta.get("argv", [])),
         timing=[(int(end), float(at)) for end, at in meta.get("timing", ())],
         said=[(int(end), None if count is None else int(count)) for end, count in meta.get("said", ())],
         duration_s=float(meta.get("duration_s") or 0),
@@ -84,8 +78,8 @@ def _recording(path: str, data: bytes, meta: dict[str, Any]) -> Recording:
     )
 
 
-def session_id_in(argv: list[str]) -> str | None:
-    """The session that a command line names."""
+def _session_id(argv: list[str]) -> str | None:
+    """Return the session id in a command line."""
     for at, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         if flag in _SESSION_FLAGS:
@@ -94,7 +88,7 @@ def session_id_in(argv: list[str]) -> str | None:
 
 
 def play_as_command(argv: list[str]) -> NoReturn:
-    """`--play FILE [SPEED] ...` as the command of a backend: what follows are that backend's flags. Raises `BadArguments`."""
+    """Play `FILE [SPEED] [FLAGS]` as the command of a backend. Raises `BadArguments`."""
     if not argv:
         raise BadArguments("Error: --play needs the name of a recording")
     path, rest = argv[0], argv[1:]
@@ -107,64 +101,59 @@ def play_as_command(argv: list[str]) -> NoReturn:
         write_all(1, line.encode() + b"\n")
         sys.exit(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    heard = _Stdin()
-    heard.start()
-    play(recording, session_id_in(rest), speed, heard)
+    stdin = _StdinLines()
+    stdin.start()
+    play(recording, _session_id(rest), speed, stdin)
 
 
-class _Stdin(threading.Thread):
-    """Reads stdin as it comes, and counts its lines."""
+class _StdinLines(threading.Thread):
+    """Reads stdin and counts its lines."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._lines, self._ended = 0, False
 
     def run(self) -> None:
-        while True:
+        while not self._ended:
             chunk = os.read(0, 65536)
-            with self._news:
+            with self._changed:
                 self._lines += chunk.count(b"\n")
                 self._ended = not chunk
-                self._news.notify_all()
-            if not chunk:
-                return
+                self._changed.notify_all()
 
     def wait_for(self, lines: int | None) -> None:
-        """Until so many lines have come, or stdin has ended: None waits for its end alone."""
-        with self._news:
-            self._news.wait_for(lambda: self._ended or (lines is not None and self._lines >= lines))
+        """Wait for a number of lines, or for the end of stdin."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or (lines is not None and self._lines >= lines))
 
 
-def play(recording: Recording, session_id: str | None, speed: float, heard: _Stdin | None = None) -> NoReturn:
-    """Say it, at `speed` times its own pace (0: as fast as it goes), and end as it ended.
+def play(
+    recording: PlayedRecording, session_id: str | None, speed: float, stdin: _StdinLines | None = None
+) -> NoReturn:
+    """Play a recording, `speed` times as fast (0: without pauses), and end as it ended.
 
-    `session_id` takes the place of the recorded one, so that the answer is one of the session that was asked for.
+    `session_id` replaces the recorded one, so that the answer belongs to the session of the request.
     """
     began, at = time.monotonic(), 0
-    times, waits = dict(recording.timing), dict(recording.said) if heard else {}
+    times, waits = dict(recording.timing), dict(recording.said) if stdin else {}
     stops = sorted({end for end in (*times, *waits) if 0 < end < len(recording.data)} | {len(recording.data)})
     old, new = (recording.session_id or "").encode(), (session_id or "").encode()
     for end in stops:
-        if heard and at in waits:
-            heard.wait_for(waits[at])
+        if stdin and at in waits:
+            stdin.wait_for(waits[at])
         if speed and end in times:
-            _sleep_until(began + times[end] / speed)
+            nap(began + times[end] / speed - time.monotonic())
         piece = recording.data[at:end]
         write_all(1, piece.replace(old, new) if old and new else piece)
         at = end
-    if heard and at in waits:
-        heard.wait_for(waits[at])
+    if stdin and at in waits:
+        stdin.wait_for(waits[at])
     if speed:
-        _sleep_until(began + recording.duration_s / speed)
+        nap(began + recording.duration_s / speed - time.monotonic())
     write_all(2, recording.stderr.encode("utf-8", "replace"))
     if recording.signal:
         if recording.signal not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(recording.signal, signal.SIG_DFL)
         os.kill(os.getpid(), recording.signal)
     os._exit(recording.exit_code & 255)
-
-
-def _sleep_until(moment: float) -> None:
-    while (left := moment - time.monotonic()) > 0:
-        time.sleep(min(left, _LONGEST_SLEEP_S))

@@ -1,7 +1,7 @@
-"""The demo's sessions: how many turns they had, and what they have cost so far.
+"""Sessions of the demo CLI: their prompts, answers and cost, kept in transcripts.
 
-Their transcripts lie where no real claude looks: below `$DEMO_CLI_HOME`, else `$XDG_STATE_HOME/clisup-demo`, else
-`$HOME/.local/state/clisup-demo`.
+The transcripts are below `$DEMO_CLI_HOME`, else `$XDG_STATE_HOME/clisup-demo`, else `$HOME/.local/state/clisup-demo`.
+The real claude never looks there.
 """
 
 from __future__ import annotations
@@ -11,42 +11,31 @@ from typing import Any
 
 from clisup.stream_json.transcript import Transcript, open_transcript
 
-__all__ = ["Session", "open_session"]
+__all__ = ["DemoSession", "open_session"]
 
 
-class Session:
-    """One session's transcript, read at start and appended to as the turn goes on.
+class DemoSession:
+    """Session with its transcript. The transcript is read at start and grows with each turn.
 
-    `total_cost_usd`, `model` and `prompts` are of all turns before this one; `answered` holds the uuids of messages that had
-    their turn. `said` are its messages in order, as the transcript has them, and `said_before` counts those before this turn.
+    `prompts`, `total_cost_usd` and `model` are of all turns so far. `answered` holds the uuids of messages that had their
+    turn. `messages` has all messages in order; `messages_before` counts those before the running turn.
     """
 
     def __init__(self, transcript: Transcript) -> None:
         self.id = transcript.session_id
         self.prompts: list[str] = []
-        self.said: list[dict[str, Any]] = []
-        self.said_before = 0
+        self.messages: list[dict[str, Any]] = []
+        self.messages_before = 0
         self.answered: set[str] = set()
-        self._asked: list[str] = []
         self.total_cost_usd = 0.0
         self.model: str | None = None
-        self._transcript = transcript
-        self._append = transcript.append
+        self.transcript = transcript
+        self._asked: list[str] = []
 
-    def load(self) -> None:
-        """Read the transcript."""
-        for entry in self._transcript.entries():
-            self._fold(entry)
-
-    def copy(self, source: Transcript) -> None:
-        """Begin with the transcript of another session."""
-        for entry in source.entries():
-            self._fold(entry)
-            self._append({**entry, "sessionId": self.id})
-
-    def _fold(self, entry: dict[str, Any]) -> None:
+    def load(self, entry: dict[str, Any]) -> None:
+        """Take over one entry of a transcript."""
         if entry.get("type") in ("user", "assistant"):
-            self.said.append({"role": entry["type"], "content": entry["message"]["content"]})
+            self.messages.append({"role": entry["type"], "content": entry["message"]["content"]})
         if entry.get("type") == "user":
             injected = entry.get("injected", False)
             self.prompts += [] if injected else _prompts(entry["message"]["content"])
@@ -56,53 +45,48 @@ class Session:
             self.total_cost_usd = float(entry["totalCostUSD"])
             self.model = entry.get("model")
 
-    def forget(self) -> None:
-        """From here on nothing is written."""
-        self._transcript.persist = False
-
     def add_prompt(self, prompt: str, uuids: list[str] | None = None) -> None:
-        """This turn's prompt: from here on the session exists and can be resumed. `uuids` are those of its messages."""
+        """Add the prompt of the running turn, which the messages `uuids` gave. The session can be resumed from now on."""
         self.prompts.append(prompt)
-        self.said_before = len(self.said)
-        self.said.append({"role": "user", "content": prompt})
-        more = {"uuids": uuids} if uuids else {}
-        self._append({"type": "user", "message": {"role": "user", "content": prompt}, **more})
+        self.messages_before = len(self.messages)
+        self._add("user", prompt, **({"uuids": uuids} if uuids else {}))
 
-    def take_in(self, text: str, uuids: list[str]) -> None:
-        """A message that the running turn has taken in: no turn of its own."""
-        message = {"role": "user", "content": text}
-        self.said.append(message)
-        self._append({"type": "user", "message": message, "uuids": uuids, "injected": True})
+    def add_to_turn(self, text: str, uuids: list[str]) -> None:
+        """Add a message that the running turn has received."""
+        self._add("user", text, uuids=uuids, injected=True)
 
     def add_answer(self, content: list[dict[str, Any]]) -> None:
-        self.said.append({"role": "assistant", "content": content})
-        self._append({"type": "assistant", "message": self.said[-1]})
+        self._add("assistant", content)
 
     def add_cost(self, cost_usd: float, model: str) -> float:
-        """This turn's cost; gives the session's new total."""
+        """Add the cost of a turn and return the session's total."""
         self.total_cost_usd = round(self.total_cost_usd + cost_usd, 9)
         self.model = model
-        self._append({"type": "cost-state", "totalCostUSD": self.total_cost_usd, "model": model})
+        self.transcript.append({"type": "cost-state", "totalCostUSD": self.total_cost_usd, "model": model})
         return self.total_cost_usd
 
+    def _add(self, role: str, content: Any, **fields: Any) -> None:
+        message = {"role": role, "content": content}
+        self.messages.append(message)
+        self.transcript.append({"type": role, "message": message, **fields})
 
-def open_session(cwd: str, *, new: str | None, resume: str | None, fork: bool = False, persist: bool = True) -> Session:
-    """The session of this turn. A fork begins with a copy of `resume`. Raises `SessionInUse` or `UnknownSession`."""
+
+def open_session(cwd: str, *, new: str | None, resume: str | None, fork: bool, persist: bool) -> DemoSession:
+    """Open the session of a run. A fork begins with a copy of `resume`. Raises `SessionInUse` or `UnknownSession`."""
     home = _home()
     source = None if resume is None else open_transcript(home, cwd, new=None, resume=resume)
-    goes_on = source is not None and not fork
-    transcript = source if source is not None and goes_on else open_transcript(home, cwd, new=new, resume=None)
-    transcript.persist = persist
-    session = Session(transcript)
-    if goes_on:
-        session.load()
-    elif source is not None:
-        session.copy(source)
+    resumed = source if not fork else None
+    session = DemoSession(resumed or open_transcript(home, cwd, new=new, resume=None))
+    session.transcript.persist = persist
+    for entry in source.entries() if source else ():
+        session.load(entry)
+        if resumed is None:
+            session.transcript.append({**entry, "sessionId": session.id})
     return session
 
 
 def _prompts(content: Any) -> list[str]:
-    """The text of a message as a prompt; results of tools are none. Whoever wrote the transcript may have written blocks."""
+    """Return the text of a message as a prompt. Results of tools are no prompts. Other programs may have written blocks."""
     if not isinstance(content, list):
         return [str(content)]
     texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]

@@ -1,1 +1,1 @@
-"""Recordings of turns: taken from a state directory, kept as files, read again. For `clisup record` and `clisup replay`."""
+"""Recordings of turns, for `clisup record` and `clisup replay`: taken from a state directory, written, read and decoded."""

@@ -1,8 +1,11 @@
-"""Taking a turn out of a state directory as a recording: read-only, whether a daemon runs there or not."""
+"""Take a turn out of a state directory as a recording. The directory is only read, with or without a running daemon."""
 
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +15,10 @@ from clisup.backends.registry import adapter_name, get_adapter
 from clisup.config.model import Config
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import UsageError, WorldError
+from clisup.host.config_file import read_config
+from clisup.host.credentials import with_credentials
 from clisup.model.events import EventBase
 from clisup.model.sessions.turn_facts import TurnBook, TurnFacts, seconds_between
 from clisup.model.usage import NO_USAGE
@@ -24,13 +30,15 @@ from clisup.store.session_dir import RunDir, SessionDir, list_sessions
 from clisup.store.spool import ends_text, read_range, spool_size
 from clisup.store.stored_records import stored_records
 
-__all__ = ["Machine", "Taken", "Wish", "find_session", "take"]
+__all__ = [
+    "Machine", "RecordingRequest", "TakenRecording", "find_session", "state_dir_of", "take", "this_machine",
+]  # fmt: skip
 
-SHORTEST = 4
+_SHORTEST = 4
 
 
 class Machine(NamedTuple):
-    """What must not be found in a recording, and what the daemon's configuration says of secrets."""
+    """The daemon's configuration, and names that must not appear in a recording."""
 
     config: Config
     env: Mapping[str, str]
@@ -40,8 +48,8 @@ class Machine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What to record. `hidden` are more values that must not be in it; None where nobody said that these are all."""
+class RecordingRequest:
+    """Turn to record. `hidden` are more secret values; None leaves it to `take` to refuse unknown ones."""
 
     session: str
     turn: str | None = None
@@ -51,8 +59,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A recording, ready to be written. `name` is what its files are named by default, `secrets` and `names` count replacements."""
+class TakenRecording:
+    """Recording before it is written. `name` is the default name of its files; `secrets` and `names` count replacements."""
 
     name: str
     session_id: str
@@ -65,46 +73,62 @@ class Taken:
     prompt_is_cut: bool
 
 
+def this_machine(env: Mapping[str, str], config: str | None) -> Machine:
+    """Return this machine, with the configuration of `clisup serve`. Raises `ConfigurationError`."""
+    path, named = config_path(Flags(config=config), env)
+    settings = with_credentials(read_config(path, required=named), None, env)
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a uid without a name, as in a container
+        user = ""
+    return Machine(settings, env, env.get("HOME", ""), user, socket.gethostname())
+
+
+def state_dir_of(env: Mapping[str, str], config: Config) -> str:
+    """Return the state directory of a daemon without flags."""
+    return place_of(Flags(), config.daemon.socket, config.daemon.state_dir, env).state_dir
+
+
 def find_session(state_dir: str, prefix: str) -> str:
-    """The one session whose id begins so. Raises `UsageError(session_not_found)`, or `usage` for less than 4 characters."""
-    if len(prefix) < SHORTEST:
-        reason = f"cannot look for session {prefix!r}, because {SHORTEST} characters of its id are the least"
+    """Return the id of the only session with this prefix. Raises `UsageError(session_not_found)`, or `usage` for a short prefix."""
+    if len(prefix) < _SHORTEST:
+        reason = f"session id {prefix!r} is too short: give at least {_SHORTEST} characters"
         raise UsageError(reason, kind="usage", hint="list them: clisup sessions")
     found = [name for name in list_sessions(state_dir) if name.startswith(prefix.lower())]
     if len(found) != 1:
-        what = f"{len(found)} ids begin so" if found else f"none in {state_dir} begins so"
+        matches = f"{len(found)} sessions match" if found else f"no session in {state_dir} matches"
         raise UsageError(
-            f"cannot tell which session {prefix!r} is, because {what}",
+            f"{matches} {prefix!r}",
             kind="session_not_found",
             hint="list them: clisup sessions; --state-dir names another state directory",
         )
     return found[0]
 
 
-def take(state_dir: str, wish: Wish, machine: Machine) -> Taken:
-    """Take a turn. Raises `UsageError` and `WorldError` where it cannot be had, or where a value that must be hidden is unknown."""
-    directory = SessionDir(state_dir, find_session(state_dir, wish.session))
+def take(state_dir: str, request: RecordingRequest, machine: Machine) -> TakenRecording:
+    """Take a turn. Raises `UsageError` or `WorldError` if the turn is not there, or if a secret value is unknown."""
+    directory = SessionDir(state_dir, find_session(state_dir, request.session))
     spec = directory.load_spec()
     if spec is None:
         raise _lost(directory.id, "its session.json is gone")
-    facts = _facts(directory, wish.turn)
+    facts = _facts(directory, request.turn)
     backend = Backends(machine.config, machine.env).get(spec.backend)
     secrets = directory.secrets()
-    if wish.hidden is None:
+    if request.hidden is None:
         _check_known(backend, facts, spec, secrets)
-    _check_hidden(wish.hidden or ())
-    hidden = [*secrets.values(), *directory.brought_secrets(spec), *(wish.hidden or ())]
+    _check_hidden(request.hidden or ())
+    hidden = [*secrets.values(), *directory.brought_secrets(spec), *(request.hidden or ())]
     names = machine_names(home=machine.home, user=machine.user, host=machine.host, state_dir=state_dir)
     eraser = Eraser(backend.redactor(hidden), names)
     run = directory.run(facts.run)
     erased = eraser.lines(_stdout(directory.id, run, facts))
-    meta = eraser.value(_meta(wish, spec, backend, facts, run))
+    meta = eraser.value(_meta(request, spec, backend, facts, run))
     meta["timing"] = [[erased.moved[end], at] for end, at in facts.timing if end in erased.moved]
     recording = parse_recording(erased.data, _encoded(meta), name=directory.id)
     adapter = get_adapter(recording.kind)
     meta["said"] = dialogue(recording, adapter)
     meta["redacted"] = {"secrets": eraser.secrets, "names": eraser.names}
-    return Taken(
+    return TakenRecording(
         name=f"{spec.backend}-{recording.meta.cli_version}-{facts.id}".replace("/", "-"),
         session_id=directory.id,
         turn_id=facts.id,
@@ -113,7 +137,7 @@ def take(state_dir: str, wish: Wish, machine: Machine) -> Taken:
         events=told(recording, adapter),
         secrets=eraser.secrets,
         names=eraser.names,
-        prompt_is_cut=wish.prompt is None and _is_cut(facts),
+        prompt_is_cut=request.prompt is None and _is_cut(facts),
     )
 
 
@@ -138,14 +162,14 @@ def _facts(directory: SessionDir, wanted: str | None) -> TurnFacts:
 def _check_hidden(values: tuple[str, ...]) -> None:
     if any(len(value) < MIN_LENGTH for value in values):
         raise UsageError(
-            f"cannot hide a value of less than {MIN_LENGTH} characters, because it would blank out ordinary words",
+            f"a value to hide is too short: less than {MIN_LENGTH} characters would blank out ordinary words",
             kind="usage",
-            hint="take it out of the file of --hide, and look for it in the recording yourself",
+            hint="remove the value from the file of --hide, and look for it in the recording yourself",
         )
 
 
 def _check_known(backend: Backend, facts: TurnFacts, spec: SessionSpec, secrets: Mapping[str, str]) -> None:
-    """A recording is made to be shared: where the run had values that nobody here can tell, somebody has to say so."""
+    """Refuse values that cannot be hidden because they are unknown here: a recording is made to be shared."""
     brought = {*spec.env_names}
     unknown = sorted({*backend.unexplained(set(facts.env_names) - brought), *(brought - secrets.keys())})
     if unknown:
@@ -171,7 +195,7 @@ def _stdout(session_id: str, run: RunDir, facts: TurnFacts) -> bytes:
 
 
 def _stderr(run: RunDir, facts: TurnFacts) -> str:
-    """As much of it as an adapter explains an exit by."""
+    """Return as much of stderr as an adapter needs to explain an exit."""
     end = facts.end["err"] if facts.end else spool_size(run.err)
     return ends_text(run.err, facts.begin["err"], end)
 
@@ -188,23 +212,25 @@ def _is_cut(facts: TurnFacts) -> bool:
     return len((facts.prompt_preview or "").encode()) < (facts.prompt_bytes or 0)
 
 
-def _meta(wish: Wish, spec: SessionSpec, backend: Backend, facts: TurnFacts, run: RunDir) -> dict[str, Any]:
-    """Everything but what depends on the redacted output."""
-    # A turn that another one followed in the same process has seen no exit.
+def _meta(
+    request: RecordingRequest, spec: SessionSpec, backend: Backend, facts: TurnFacts, run: RunDir
+) -> dict[str, Any]:
+    """Return the meta file without the keys that depend on the redacted output."""
+    # A turn with another one behind it in the same process has no exit.
     end = exit_from_file(run.exit_record() if facts.end is None else {"reason": "exit", "exit_code": 0})
     completed = facts.completed or {}
     native = run.intent().get("native") or [None, False]
-    prompt = wish.prompt if wish.prompt is not None else facts.prompt_preview
+    prompt = request.prompt if request.prompt is not None else facts.prompt_preview
     ended = facts.exited["ts"] if facts.exited and facts.end is None else completed.get("ts", facts.began)
     return {
         "format": FORMAT,
         "kind": adapter_name(backend.config.kind, backend.config.mode),
         "backend": spec.backend,
-        "cli_version": wish.cli_version or facts.version or "unknown",
+        "cli_version": request.cli_version or facts.version or "unknown",
         "argv": facts.argv,
         "environment": sorted(facts.env_names),
         "prompt": prompt,
-        "prompt_bytes": facts.prompt_bytes if wish.prompt is None else len(wish.prompt.encode()),
+        "prompt_bytes": facts.prompt_bytes if request.prompt is None else len(request.prompt.encode()),
         "exit_code": end.exit_code,
         "signal": signal_name(end.signal),
         "reason": end.reason,
@@ -226,7 +252,7 @@ def _meta(wish: Wish, spec: SessionSpec, backend: Backend, facts: TurnFacts, run
 
 
 def _carried(spec: SessionSpec, facts: TurnFacts) -> dict[str, Any]:
-    """As `TurnRunner.carried` has it: a session taken over from elsewhere has totals that nobody told."""
+    """Return the totals before the turn. Those of a session that another program began are unknown."""
     fresh = spec.resume_native_id is None
     cost = facts.cost_total_usd if facts.cost_total_usd is not None else (0.0 if fresh else None)
     usage = NO_USAGE.model_dump() if fresh else None

@@ -24,6 +24,7 @@ import clisup
 from clisup.client.aio import open_client
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
+from tests.fakecli import COMMAND
 
 BOUND_S = 60.0
 Done = subprocess.CompletedProcess[str]
@@ -49,6 +50,9 @@ class Service:
             "PATH": os.environ["PATH"], "HOME": str(scratch), "PYTHONPATH": str(Path(clisup.__file__).parents[1]),
             "CLISUP_SOCKET": self.socket, "CLISUP_STATE_DIR": str(scratch / "state"), "LC_ALL": "C.UTF-8",
         }  # fmt: skip
+        config = scratch / ".config" / "clisup" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f"[backends.demo]\ncommand = {json.dumps(COMMAND)}\n")
         self._begun: list[subprocess.Popen[str]] = []
         self.process = self.start()
 

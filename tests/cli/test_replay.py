@@ -96,7 +96,7 @@ def test_a_directory_and_a_file_of_another_name_are_no_recordings(clisup: Callab
     (tmp_path / "d.jsonl").mkdir()
     assert clisup("replay", str(tmp_path / "d.jsonl")).code == 2
     for name in ("x.txt", "x.events.jsonl", "x"):
-        assert "does not end as one" in clisup("replay", str(tmp_path / name)).err
+        assert "must end in .jsonl" in clisup("replay", str(tmp_path / name)).err
 
 
 def test_a_kind_can_be_given_where_the_recording_has_none(clisup: Callable[..., Any], fixture: Path) -> None:

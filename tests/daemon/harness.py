@@ -22,10 +22,11 @@ from wire import PATIENCE_S, Hangup, Wire, pauses
 from zygote import Forked, Zygote
 
 from clisup.host.process.cgroups import CgroupHome, remove
+from tests.fakecli import COMMAND
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 DEFAULTS: dict[str, Any] = {
-    "backends.demo": {},
+    "backends.demo": {"command": list(COMMAND)},
     "backends.demo.timeouts": {"startup": 30, "model_idle": 60, "tool_idle": 60, "linger": 20, "term_grace": 1},
     "backends.demo.limits": {},
     "backends.demo.live": {},

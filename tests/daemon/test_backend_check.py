@@ -15,14 +15,14 @@ import pytest
 import trio
 from harness import Harness, until
 
-import clisup.demo
+import clisup
 from clisup.daemon.ops import doctor
 from clisup.errors import ClisupError
 from clisup.ops.doctor_backend import BACKEND_CHECKS
 from clisup.ops.doctor_machine import MACHINE_CHECKS, DirectoryFacts
+from tests.fakecli import COMMAND
 
 Serve = Callable[..., Harness]
-DEMO = Path(clisup.demo.__file__).with_name("__main__.py")
 HANGS = "#!/bin/sh\necho $$ >> {asked}\nexec sleep 1000\n"
 SAYS = "#!/bin/sh\ncase $1 in --version) echo '{version} (Claude Code)';; auth) {auth};; *) exit 9;; esac\n"
 
@@ -49,7 +49,7 @@ def test_every_check_of_the_machine_and_of_a_backend_is_done_in_order(daemon: Ha
     by_name = {one["check"]: one for one in found}
     assert by_name["daemon"]["detail"].startswith(f"clisup {clisup.__version__}, pid {daemon.pid}, ready")
     assert by_name["version"]["detail"].startswith("1.0.0 ")
-    assert str(DEMO) in by_name["argv"]["detail"]
+    assert COMMAND[-1] in by_name["argv"]["detail"]
     assert not [one for one in found if one["status"] == "fail"]
 
 

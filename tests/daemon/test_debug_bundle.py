@@ -148,7 +148,7 @@ def test_it_works_with_the_daemon_down_and_with_a_configuration_that_is_wrong(bu
 
 def test_a_session_that_there_is_not_is_an_error_and_leaves_no_file(bundler: Bundler) -> None:
     ran = bundler.run("--session", "ffffffff")
-    assert ran.returncode == 4 and "none in" in ran.stderr and not bundler.path.exists()
+    assert ran.returncode == 4 and "no session in" in ran.stderr and not bundler.path.exists()
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:

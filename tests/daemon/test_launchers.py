@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from harness import Harness, until
 
-import clisup.demo
+from tests.fakecli import COMMAND
 
-DEMO = Path(clisup.demo.__file__).with_name("__main__.py")
 SWALLOWS = """#!/bin/sh
 trap '' INT TERM HUP
 exec 3<&0
@@ -32,7 +31,7 @@ while [ ! -e "$HOME/up" ]; do sleep 0.01; done
 def launcher(tmp_path: Path) -> Callable[[str], list[str]]:
     def make(script: str) -> list[str]:
         path = tmp_path / "launcher"
-        path.write_text(script.format(python=sys.executable, demo=DEMO))
+        path.write_text(script.format(python=sys.executable, demo=COMMAND[-1]))
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return [str(path)]
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from wire import Wire
 
 from clisup.errors import ClisupError
 from clisup.host.config_file import read_config
+from tests.fakecli import COMMAND
 
 SECRET = "canary-7f3a-9b1d"
 
@@ -45,7 +45,7 @@ def pids(session: Any) -> list[int]:
 
 
 def another_demo() -> str:
-    return f'[backends.other]\nkind = "demo"\ncommand = ["{sys.executable}", "-m", "clisup.demo"]\n'
+    return f'[backends.other]\nkind = "demo"\ncommand = {json.dumps(COMMAND)}\n'
 
 
 # -- each class of key

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +17,9 @@ from wire import PATIENCE_S, Wire
 
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
+from tests.fakecli import COMMAND
 
-OTHER = f'[backends.other]\nkind = "demo"\ncommand = ["{sys.executable}", "-m", "clisup.demo"]\n'
+OTHER = f'[backends.other]\nkind = "demo"\ncommand = {json.dumps(COMMAND)}\n'
 pytestmark = pytest.mark.cold  # the first daemon, like its successors, is one that was executed
 
 

@@ -1,4 +1,4 @@
-"""The demo CLI as a real process."""
+"""The fake CLI as a real process: the demo CLI, with the directives of the tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +15,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.dialogue import answer, ask, say, uuid_of
+from tests.fakecli import COMMAND
 
-MAIN = Path(__file__).parents[2] / "clisup" / "demo" / "__main__.py"
-COMMAND = (sys.executable, "-I", "-S", str(MAIN))
 BASE = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
 LIVE = ("--input-format", "stream-json", "--permission-prompt-tool", "stdio")
 PATIENCE_S = 20.0

@@ -1,18 +1,21 @@
-"""The command line: claude's flags, its refusals, and what the demo says about itself."""
+"""The command line: claude's flags and refusals, and what the demo CLI tells of itself."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clisup.backends.demo import DemoAdapter
 from clisup.demo import VERSION
 from clisup.demo.directives import DIRECTIVES, markdown_table
+from tests.fakecli.directives import MORE
 
 if TYPE_CHECKING:
     from tests.demo.conftest import Demo
@@ -28,7 +31,7 @@ def test_it_tells_its_own_version(demo: Demo) -> None:
 def test_help_teaches_every_directive(demo: Demo) -> None:
     run = demo.run("", "--help", base=())
     said = run.stdout.decode()
-    assert [name for name in DIRECTIVES if f"  @{name}" not in said] == []
+    assert [name for name in DIRECTIVES | MORE if f"  @{name}" not in said] == []
 
 
 def test_the_docs_hold_the_table_of_the_code() -> None:
@@ -88,6 +91,22 @@ def test_root_may_not_bypass_permissions_outside_a_sandbox(demo: Demo) -> None:
     assert (run.code, "root/sudo" in run.stderr) == (1, True)
     demo.env["IS_SANDBOX"] = "1"
     assert demo.run("hello", "--permission-mode", "bypassPermissions").code == 0
+
+
+def test_the_product_alone_plays_the_directives_of_its_docs_and_no_others(demo: Demo) -> None:
+    def run(prompt: str, *flags: str) -> list[dict[str, Any]]:
+        argv = [*DemoAdapter.default_command, "-p", "--output-format", "stream-json", "--verbose", *flags]
+        done = subprocess.run(
+            argv, input=prompt.encode(), capture_output=True, check=False, timeout=20, cwd=demo.cwd, env=demo.env
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    script = "@think hm\nLook:\n@parallel\n@bash echo hi\n@tool Read\n@end\n@ask Bash\n@env HOME\n@count"
+    result = run(script, "--a-flag-of-tomorrow", "x")[-1]
+    assert (result["is_error"], result["result"]) == (False, "HOME: present\nturn 1")
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
+    for name in MORE.keys() - DIRECTIVES.keys():
+        assert f"unknown directive @{name}" in run(f"@{name}")[-1]["result"]
 
 
 def test_python_m_does_the_same() -> None:

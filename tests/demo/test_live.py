@@ -328,7 +328,7 @@ def test_a_plain_live_turn_loads_no_module_that_it_has_no_use_for(demo: Demo) ->
         cwd=demo.cwd, timeout=PATIENCE_S,
     )  # fmt: skip
     loaded = {row.rpartition("|")[2].strip() for row in done.stderr.decode().splitlines()}
-    assert not loaded & {"subprocess", "threading", "uuid", "clisup.demo.permission", "clisup.demo.compact"}
+    assert not loaded & {"subprocess", "threading", "uuid", "clisup.demo.permissions", "clisup.demo.mcp"}
     assert "clisup.demo.live" in loaded
 
 

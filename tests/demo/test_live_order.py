@@ -11,7 +11,7 @@ import pytest
 from tests.backends.recorded import RECORDINGS
 from tests.demo.conftest import Demo, Talk
 from tests.demo.told import told
-from tests.e2e.dialogue import ask, say, uuid_of
+from tests.e2e.dialogue import ask, say
 from tests.versions import VERSIONS
 
 Case = Callable[[Talk], "signal.Signals | None"]
@@ -82,71 +82,6 @@ def injected_after_text(talk: Talk) -> None:
     talk.waits("two")
     talk.go()
     talk.idle()
-
-
-@case
-def later(talk: Talk) -> None:
-    talk.say(BASH, "one")
-    talk.calls()
-    talk.say("Second.", "two", priority="later")
-    talk.waits("two")
-    talk.go()
-    talk.idle()
-
-
-@case
-def now(talk: Talk) -> None:
-    talk.say(STALLS, "one")
-    talk.delta()
-    turn_now(talk)
-
-
-@case
-def now_in_tool(talk: Talk) -> None:
-    talk.say(BASH, "one")
-    talk.calls()
-    turn_now(talk)
-
-
-def turn_now(talk: Talk) -> None:
-    talk.say("Second.", "two", priority="now")
-    talk.waits("two")
-    talk.go()
-    talk.idle()
-
-
-@case
-def priorities(talk: Talk) -> None:
-    talk.say(SPEAKS, "one")
-    talk.delta()
-    talk.say("Second.", "two", priority="later")
-    talk.say("Third.", "three", priority="later")
-    talk.say("Fourth.", "four")
-    talk.waits("four")
-    talk.go()
-    talk.idle()
-
-
-@case
-def withdrawn(talk: Talk) -> None:
-    talk.say(SPEAKS, "one")
-    talk.delta()
-    talk.say("Second.", "two")
-    talk.ask("cancel_async_message", message_uuid=uuid_of("two"))
-    talk.answered()
-    talk.ask("cancel_async_message", "too late", message_uuid=uuid_of("one"))
-    talk.answered()
-    talk.go()
-    talk.idle()
-
-
-@case
-def withdrawn_too_soon(talk: Talk) -> None:
-    turn(talk, "one")
-    both = (say("Second.", "two"), ask("cancel_async_message", message_uuid=uuid_of("two")))
-    talk.line("\n".join(cue.line for cue in both))
-    talk.idle()
-    turn(talk, "three")
 
 
 @case
@@ -376,16 +311,6 @@ def context_usage(talk: Talk) -> None:
     turn(talk, "one")
     talk.ask("get_context_usage")
     talk.answered()
-
-
-@case
-def end_session(talk: Talk) -> None:
-    talk.say(STALLS, "one")
-    talk.delta()
-    talk.say("Second.", "two")
-    talk.waits("two")
-    talk.ask("end_session")
-    talk.until("command_lifecycle", state="discarded")
 
 
 @case

@@ -126,7 +126,7 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path: Path, meta: bytes) -
     (tmp_path / "r.meta.json").write_bytes(meta)
     done = subprocess.run([*COMMAND, "--play", str(tmp_path / "r.jsonl")], capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert b"its meta file is none" in done.stderr
+    assert b"its meta file is wrong" in done.stderr
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.demo import failures, orphans
-from clisup.demo.directives import DIRECTIVES, ERROR_KINDS, ORPHAN_KINDS, RETRY_KINDS
-from clisup.demo.plays import PLAYS
-from clisup.demo.script import ECHO, BadScript, parse_script
+from clisup.demo import script
+from clisup.demo.directives import DIRECTIVES
+from clisup.demo.script import BadScript, ScriptStep
+from tests.fakecli import orphans
+from tests.fakecli.directives import MORE, ORPHAN_KINDS
+
+
+def parse_script(prompt: str) -> list[ScriptStep]:
+    return script.parse_script(prompt, DIRECTIVES | MORE)
 
 
 def test_a_prompt_without_directives_is_one_echo() -> None:
-    assert [(step.name, step.args) for step in parse_script("hello\nworld\n")] == [(ECHO, ("hello\nworld",))]
+    assert [(step.name, step.args) for step in parse_script("hello\nworld\n")] == [("echo", ("hello\nworld",))]
 
 
 @pytest.mark.parametrize(
     "prompt", ["read @/etc/passwd", "@src/main.py says what?", "@README.md", "me@example.org", "\n/cost"]
 )
 def test_a_mention_is_no_directive(prompt: str) -> None:
-    assert parse_script(prompt)[0].name == ECHO
+    assert parse_script(prompt)[0].name == "echo"
 
 
 def test_plain_lines_between_directives_are_text() -> None:
@@ -42,13 +47,13 @@ def test_parallel_holds_its_tools() -> None:
     ("script", "line", "said"),
     [
         ("@strem 5", 1, "did you mean @stream?"),
-        ("fine\n@sleep soon", 2, "'soon' is no number of seconds"),
+        ("fine\n@sleep soon", 2, "'soon' is not a number of seconds"),
         ("@stream", 1, "an argument is missing; usage: @stream N"),
-        ("@sleep 1 2", 1, "it takes 1 argument(s), not 2"),
-        ("@sleep nan", 1, "no number of seconds"),
-        ("@tool A {", 1, "the JSON does not parse"),
+        ("@sleep 1 2", 1, "at most 1 argument(s), not 2"),
+        ("@sleep nan", 1, "not a number of seconds"),
+        ("@tool A {", 1, "wrong JSON"),
         ("@tool A 5", 1, "a JSON object"),
-        ("@structured {", 1, "the JSON does not parse"),
+        ("@structured {", 1, "wrong JSON"),
         ("@error odd", 1, "'odd' is none of authentication"),
         ("@die NOTHING", 1, "is no signal"),
         ("@exit 256", 1, "is no exit code"),
@@ -56,7 +61,7 @@ def test_parallel_holds_its_tools() -> None:
         ("@end", 1, "@end without @parallel"),
         ("x\n@parallel\n@tool A", 2, "@parallel without @end"),
         ("@parallel\n@end", 1, "holds no tools"),
-        ("@parallel\n@sleep 1\n@end", 2, "cannot stand inside @parallel"),
+        ("@parallel\n@sleep 1\n@end", 2, "is no tool, and @parallel holds only tools"),
     ],
 )
 def test_a_mistake_names_its_line(script: str, line: int, said: str) -> None:
@@ -66,11 +71,5 @@ def test_a_mistake_names_its_line(script: str, line: int, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_every_directive_can_be_played() -> None:
-    assert set(DIRECTIVES) - {"end", "error", "limit", "play"} == set(PLAYS) - {ECHO}
-
-
-def test_every_kind_of_the_table_exists() -> None:
+def test_every_kind_of_orphan_exists() -> None:
     assert set(ORPHAN_KINDS) == set(orphans.KINDS)
-    assert set(RETRY_KINDS) == set(failures.RETRIES)
-    assert set(ERROR_KINDS) - {"refusal", "max_turns", "budget"} == set(failures.API_FAILURES)

@@ -15,8 +15,9 @@ from pydantic import BaseModel, Field
 from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.seeds import Seed
-from clisup.demo.structured import plainest
+from clisup.demo.player import plainest
 from clisup.model.prompts.history import HistoryMessage
+from tests.fakecli import COMMAND
 
 FLAGS = ("-p", "--output-format", "stream-json", "--verbose")
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -38,7 +39,7 @@ class Shape(BaseModel):
 
 
 def demo(tmp_path: Path, prompt: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    argv = [*DemoAdapter.default_command, *FLAGS, *flags]
+    argv = [*COMMAND, *FLAGS, *flags]
     env = {"DEMO_CLI_HOME": str(tmp_path / "demo"), "PATH": "/usr/bin:/bin"}
     return subprocess.run(
         argv, input=prompt, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clisup.demo.directives import ERROR_KINDS, ORPHAN_KINDS
+from tests.fakecli.directives import ERROR_KINDS, ORPHAN_KINDS
 
 if TYPE_CHECKING:
     from tests.demo.conftest import Demo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,10 +14,13 @@ from systemd_lab import SystemdLab
 from wire import Hangup, Wire
 
 from clisup.host.process import cgroups
+from tests.fakecli import COMMAND as FAKE_CLI
 
 SHIPPED = Path(__file__).resolve().parents[2] / "systemd"
 COMMAND = ".local/share/clisup/bin/clisup"  # below the home, as the user's unit says
-CONFIG = '[daemon]\non_stop = "kill"\n[backends.demo]\ntimeouts = {term_grace = 1}\n'
+CONFIG = (
+    f'[daemon]\non_stop = "kill"\n[backends.demo]\ncommand = {json.dumps(FAKE_CLI)}\ntimeouts = {{term_grace = 1}}\n'
+)
 # What a machine of tests may not let us make is left out, and the checkout, its python and the lab are let in. All else of the
 # system's unit is as it is shipped.
 KEPT = (sys.base_prefix, sys.prefix, str(SHIPPED.parent))

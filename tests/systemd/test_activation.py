@@ -114,7 +114,7 @@ def test_nothing_that_systemd_gives_the_daemon_reaches_a_cli(service: Service) -
     assert not names & SYSTEMDS_OWN
     turn = session.prompt("a word\n@stall")
     session.await_event("content_delta", nth=2)
-    cli = next(pid for pid in service.processes() if b"clisup/demo" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    cli = next(pid for pid in service.processes() if b"tests/fakecli" in Path(f"/proc/{pid}/cmdline").read_bytes())
     ours = {
         line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(service.socket)
     }

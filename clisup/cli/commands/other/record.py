@@ -43,9 +43,8 @@ def command(
       clisup record 3f2a t2 -o fixtures/denied.jsonl
       clisup replay fixtures/denied.jsonl
     """
-    from clisup.recordings.files import files_of, write_recording
-    from clisup.recordings.place import state_dir_of, this_machine
-    from clisup.recordings.taking import Wish, take
+    from clisup.recordings.files import recording_files, write_recording
+    from clisup.recordings.taking import RecordingRequest, state_dir_of, take, this_machine
 
     machine = this_machine(os.environ, config)
     place = (
@@ -53,8 +52,9 @@ def command(
         or (None if "CLISUP_STATE_DIR" in os.environ else _running())
         or state_dir_of(os.environ, machine.config)
     )
-    taken = take(os.path.abspath(place), Wish(session, turn, prompt, cli_version, _hidden(hide)), machine)
-    files = files_of(output or f"{taken.name}.jsonl")
+    request = RecordingRequest(session, turn, prompt, cli_version, _hidden(hide))
+    taken = take(os.path.abspath(place), request, machine)
+    files = recording_files(output or f"{taken.name}.jsonl")
     write_recording(files, taken.data, taken.meta, taken.events, force=force)
     lines = len(taken.data.splitlines())
     if as_json:

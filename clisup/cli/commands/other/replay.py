@@ -12,7 +12,7 @@ from clisup.cli.views.event_lines import words
 from clisup.cli.views.terminal import Ink, clip, plain
 
 if TYPE_CHECKING:
-    from clisup.recordings.replaying import Step
+    from clisup.recordings.files import ReplayedStep
 
 __all__ = ["command"]
 
@@ -39,7 +39,7 @@ def command(file: str, kind: str | None, as_json: bool, no_deltas: bool, check: 
       clisup replay --check fixtures/denied.jsonl
       clisup replay --json fixtures/denied.jsonl > fixtures/denied.events.jsonl
     """
-    from clisup.recordings.replaying import replay, saved_events
+    from clisup.recordings.files import replay, saved_events
 
     steps = replay(file, kind)
     if check:
@@ -56,7 +56,7 @@ def command(file: str, kind: str | None, as_json: bool, no_deltas: bool, check: 
     return 0
 
 
-def _in_words(step: Step, ink: Ink) -> str:
+def _in_words(step: ReplayedStep, ink: Ink) -> str:
     at = "-" if step.at is None else f"+{step.at:.3f}"
     if step.event is None:
         return ink("dim", f"{at:>10}  {'(to stdin)':<18}  {clip(step.line, 200)}")

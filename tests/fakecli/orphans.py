@@ -1,4 +1,4 @@
-"""Processes that outlive their CLI, of the kinds that a supervisor meets. Each one ends by itself after its seconds."""
+"""Processes that outlive their CLI, of the kinds that a supervisor meets. Each ends by itself after its seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["KINDS", "leave_behind"]
 
 
 class Orphan(NamedTuple):
-    """How to start one: a shell script that writes the survivor's pid to fd 3, and what it inherits.
+    """Shell script that writes the survivor's pid to fd 3, and the things that it inherits.
 
     In the script `$1` is its lifetime in seconds, `$2` its end in seconds of the epoch, `$0` its own text.
     """
@@ -26,7 +26,7 @@ class Orphan(NamedTuple):
 _TELL = "echo $$ >&3; exec 3>&-; "
 _SLEEP = _TELL + 'exec sleep "$1"'
 _DOUBLE_FORK = f"sh -c '{_SLEEP}' orphan \"$1\" & exit 0"
-# Each generation starts the next and leaves: the pid that a killer has just seen is gone.
+# Each generation starts the next one and exits, so a pid that a killer has just seen is gone.
 _REFORK = (
     f'[ "$3" ] || {{ {_TELL} }}; [ "$(date +%s)" -lt "$2" ] && {{ sleep 0.05; sh -c "$0" "$0" "$1" "$2" again & }}'
 )
@@ -51,12 +51,12 @@ KINDS: dict[str, Orphan] = {
 
 
 def leave_behind(kind: str, seconds: float) -> int:
-    """Start one; gives the pid of the process that stays."""
+    """Start an orphan and return the pid of the process that stays."""
     orphan = KINDS[kind]
     read_end, write_end = os.pipe()
     try:
         subprocess.Popen(
-            # The pid is told through a pipe that comes in as stdin: any other number would have to be free here and there.
+            # The pid comes through a pipe on stdin: any other number would have to be free in both processes.
             ["/bin/sh", "-c", f"exec 3>&0 </dev/null; {orphan.script}", orphan.script, f"{seconds:g}",
              str(int(time.time() + seconds))],
             stdin=write_end, stdout=None if orphan.holds_stdout else subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Permissions of a live process: whom a tool asks, one question at a time, and what was answered for good."""
+"""Permission questions of a live process: one question at a time, and the rules that answers bring."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clisup.demo.tools import Answer, Call, is_allowed
-from clisup.demo.wire import Interrupted
+from clisup.demo.output import Interrupted
+from clisup.demo.tools import CallAnswer, RunningCall, Start, is_allowed
 from clisup.stream_json.transcript import new_id
 
 if TYPE_CHECKING:
-    from clisup.demo.toolplay import Start
-    from clisup.demo.turn import Turn
+    from clisup.demo.turn import DemoTurn
 
-__all__ = ["AskedCall", "Desk"]
+__all__ = ["AskingCall", "PermissionDesk"]
 
 Frame = dict[str, Any]
 
-_FILE_TOOLS = ("Edit", "Write")
 _ALLOWED = {"permission_decision": {"decision": "accept", "source": "user_temporary"}}
 _DENIED = {
     "non_execution_kind": "permission-rule", "permission_decision": {"decision": "reject", "source": "user_reject"},
@@ -34,22 +32,22 @@ _INVALID = (
 _CLOSED = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 
 
-class AskedCall(Call):
-    """A tool that waits for its permission, and is carried out when it has it."""
+class AskingCall(RunningCall):
+    """Tool call that asks for its permission first."""
 
     asked = True
 
-    def __init__(self, desk: Desk, name: str, arguments: Frame, start: Start) -> None:
+    def __init__(self, desk: PermissionDesk, name: str, arguments: Frame, start: Start) -> None:
         super().__init__()
         self._desk, self.name, self.arguments, self._start = desk, name, arguments, start
         self.request_id: str | None = None
         self.response: Frame | None = None
-        self._real: Call | None = None
+        self._real: RunningCall | None = None
         self.waits = True
 
-    def poll(self) -> Answer | None:
+    def poll(self) -> CallAnswer | None:
         if self._real is None:
-            refused = self._desk.look(self)
+            refused = self._desk.check(self)
             if refused is not None or self._real is None:
                 return refused
         answer = self._real.poll()
@@ -63,84 +61,82 @@ class AskedCall(Call):
             self._real.kill()
 
     def carry_out(self, arguments: Frame) -> None:
-        """Let the tool begin."""
         self.waits = False
         self._real = self._start(arguments)
         self._real.tool_id, self.is_task = self.tool_id, self._real.is_task
 
 
-class Desk:
-    """Where tools ask. `closed` says whether nobody can answer any more, `tell` tells the session's state."""
+class PermissionDesk:
+    """Queue of calls that need a permission. `is_closed` tells whether no answer can come any more."""
 
-    def __init__(self, turn: Turn, closed: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        self._turn, self._closed, self._tell = turn, closed, tell
-        self._line: list[AskedCall] = []
+    def __init__(self, turn: DemoTurn, is_closed: Callable[[], bool], report_state: Callable[[str], None]) -> None:
+        self._turn, self._is_closed, self._report_state = turn, is_closed, report_state
+        self._queue: list[AskingCall] = []
         self._rules: list[Frame] = []
 
-    def call(self, name: str, arguments: Frame, start: Start) -> AskedCall:
-        """A call that will ask, after those that are in the line before it. `start` carries it out."""
-        call = AskedCall(self, name, arguments, start)
-        self._line.append(call)
+    def call(self, name: str, arguments: Frame, start: Start) -> AskingCall:
+        """Return a call that asks after the calls before it. `start` carries it out."""
+        call = AskingCall(self, name, arguments, start)
+        self._queue.append(call)
         return call
 
-    def look(self, call: AskedCall) -> Answer | None:
-        """Ask, where it is the call's turn to; then what its answer makes of it: a refusal, or nothing and it runs."""
-        if self._line[0] is not call:
+    def check(self, call: AskingCall) -> CallAnswer | None:
+        """Ask for the first call of the queue, and carry it out or refuse it when the answer is there."""
+        if self._queue[0] is not call:
             return None
         if call.request_id is None:
-            arguments = dict(call.arguments)
-            if self._is_allowed(call.name, arguments):
-                call.carry_out(arguments)
+            if self._is_allowed(call):
+                call.carry_out(dict(call.arguments))
             else:
                 self._ask(call)
             return None
-        if call.response is None and not self._closed():
+        if call.response is None and not self._is_closed():
             return None
-        self._tell("running")
+        self._report_state("running")
         return self._decide(call)
 
-    def leave(self, call: AskedCall) -> None:
-        """The call is over: the next one may ask."""
-        if call in self._line:
-            self._line.remove(call)
+    def leave(self, call: AskingCall) -> None:
+        """Remove a call, so that the next one may ask."""
+        if call in self._queue:
+            self._queue.remove(call)
 
     def answer(self, response: Frame) -> None:
-        """A `control_response`. One to no open question is ignored, as by claude."""
-        for call in self._line:
+        """Accept a `control_response`. The first answer to an open question counts; all others are ignored, as by claude."""
+        for call in self._queue:
             if call.waits and call.request_id is not None and call.request_id == response.get("request_id"):
                 call.response = call.response or response
 
-    def withdraw(self) -> bool:
-        """Take the open question back and forget those behind it. Whether there was one."""
-        line, self._line = self._line, []
-        opened = [call for call in line if call.waits and call.request_id is not None]
-        for call in opened:
-            self._turn.send({"type": "control_cancel_request", "request_id": call.request_id})
-            self._deny(call)
-        return bool(opened)
+    def withdraw(self) -> None:
+        """Withdraw the open question and forget the calls behind it."""
+        queue, self._queue = self._queue, []
+        for call in queue:
+            if call.waits and call.request_id is not None:
+                self._turn.send({"type": "control_cancel_request", "request_id": call.request_id})
+                self._deny(call)
 
-    def _is_allowed(self, name: str, arguments: Frame) -> bool:
+    def _is_allowed(self, call: AskingCall) -> bool:
+        arguments = dict(call.arguments)
         command = str(arguments.get("command", ""))
-        return is_allowed(name, arguments, self._turn.permission_mode) or any(
-            rule.get("toolName") == name and _matches(str(rule.get("ruleContent") or ""), command)
+        return is_allowed(call.name, arguments, self._turn.permission_mode) or any(
+            rule.get("toolName") == call.name and _matches(str(rule.get("ruleContent") or ""), command)
             for rule in self._rules
         )
 
-    def _ask(self, call: AskedCall) -> None:
+    def _ask(self, call: AskingCall) -> None:
         call.request_id = new_id()
-        self._tell("requires_action")
+        self._report_state("requires_action")
         request = {
             "subtype": "can_use_tool", "tool_name": call.name, "display_name": call.name,
             **_question(call.name, dict(call.arguments)), "tool_use_id": call.tool_id,
         }  # fmt: skip
         self._turn.send({"type": "control_request", "request_id": call.request_id, "request": request})
 
-    def _decide(self, call: AskedCall) -> Answer | None:
+    def _decide(self, call: AskingCall) -> CallAnswer | None:
         if call.response is None:
             return self._refuse(call, _CLOSED, _UNANSWERED)
         if call.response.get("subtype") != "success":
-            said = f"Tool permission request failed: Error: {call.response.get('error')}"
-            return self._refuse(call, said, _UNANSWERED)
+            error = f"Tool permission request failed: Error: {call.response.get('error')}"
+            return self._refuse(call, error, _UNANSWERED)
         result = call.response.get("response")
         result = result if isinstance(result, dict) else {}
         if result.get("behavior") == "allow":
@@ -152,21 +148,21 @@ class Desk:
             return self._refuse(call, _INVALID, _UNANSWERED)
         if result.get("interrupt") is True:
             self._deny(call)
-            self._line.clear()
+            self._queue.clear()
             raise Interrupted
         return self._refuse(call, result["message"], _DENIED)
 
-    def _refuse(self, call: AskedCall, said: str, meta: Frame) -> Answer:
+    def _refuse(self, call: AskingCall, message: str, meta: Frame) -> CallAnswer:
         self.leave(call)
         self._deny(call)
-        return Answer(said, True, f"Error: {said}", meta)
+        return CallAnswer(message, True, f"Error: {message}", meta)
 
-    def _deny(self, call: AskedCall) -> None:
+    def _deny(self, call: AskingCall) -> None:
         denial = {"tool_name": call.name, "tool_use_id": call.tool_id, "tool_input": call.arguments}
         self._turn.denials.append(denial)
 
     def _remember(self, updates: object) -> None:
-        """What holds from here on, for as long as the process lives: the demo writes no settings."""
+        """Add rules for as long as the process lives. The demo writes no settings."""
         for update in _objects(updates):
             if update.get("type") == "addRules" and update.get("behavior") == "allow":
                 self._rules += _objects(update.get("rules"))
@@ -179,12 +175,12 @@ def _objects(value: object) -> list[Frame]:
 
 
 def _question(name: str, arguments: Frame) -> Frame:
-    """What a question says of its tool, and which rules it proposes."""
-    if name in _FILE_TOOLS:
+    """Return the description of a tool call and the rules that a question suggests."""
+    if name in ("Edit", "Write"):
         path = str(arguments.get("file_path", ""))
         mode = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-        whole = os.path.abspath(path)
-        return {"input": {**arguments, "file_path": whole}, "description": path, "permission_suggestions": [mode]}
+        whole = {**arguments, "file_path": os.path.abspath(path)}
+        return {"input": whole, "description": path, "permission_suggestions": [mode]}
     rule = {"toolName": name}
     if name == "Bash":
         rule["ruleContent"] = " ".join([*str(arguments.get("command", "")).split()[:2], "*"])
@@ -194,11 +190,9 @@ def _question(name: str, arguments: Frame) -> Frame:
 
 
 def _matches(pattern: str, command: str) -> bool:
-    """A rule's pattern: empty for everything, `mkdir:*` and `mkdir a *` for what begins so, else the very command."""
-    if not pattern:
-        return True
+    """Match a rule: no pattern allows everything, `mkdir:*` and `mkdir a *` a beginning, others the whole command."""
     for ending in (":*", " *"):
         if pattern.endswith(ending):
             start = pattern.removesuffix(ending)
             return command == start or command.startswith(start + " ")
-    return command == pattern
+    return not pattern or command == pattern
