@@ -31,8 +31,7 @@ from clisup.host import clock
 from clisup.host.config_file import ConfigFile
 from clisup.host.locks import FileLock
 from clisup.host.log import LOG
-from clisup.host.process.hardening import let_hangups_in
-from clisup.host.process.own_process import open_descriptors, resident_bytes
+from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets.activation import ACTIVATED
 from clisup.host.sockets.listener import bind_listener, claim_socket, take_lock

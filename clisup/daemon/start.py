@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
-from clisup.host.process.hardening import harden
+from clisup.host.process.own_process import harden
 from clisup.host.sockets.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home

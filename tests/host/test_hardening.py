@@ -12,7 +12,7 @@ import pytest
 
 HARDENED = """
 import ctypes, json, os, resource, signal
-from clisup.host.process.hardening import harden
+from clisup.host.process.own_process import harden
 harden()
 code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {}), 0)[1])
 print(json.dumps({
