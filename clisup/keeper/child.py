@@ -23,8 +23,6 @@ from clisup.keeper.system import (
     write_file,
 )
 
-__all__ = ["SpawnFailed", "has_environment", "spawn"]
-
 EXEC_LIMIT_S = 30.0  # between fork and exec: more is a hung mount, and a failed spawn
 ATTEST_S = 0.05  # the kernel closes our pipe a moment before it publishes the new environment
 

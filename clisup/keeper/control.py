@@ -12,8 +12,6 @@ from typing import Any
 from clisup.keeper.spec import parse_object
 from clisup.keeper.system import BLOCK, came_from
 
-__all__ = ["ControlConnection", "ControlSocket"]
-
 LINE_MAX = 80 * 1024 * 1024  # a line carries a stdin message
 OUTGOING_MAX = 1024 * 1024  # a daemon that does not read is disconnected, and may come again
 WINDOW_MAX = 64  # limit of unacknowledged `grew` pushes, whatever the daemon requests

@@ -16,8 +16,6 @@ from clisup.keeper.streams import LimitedStderr, OutputFile, Outputs, OutputStre
 from clisup.keeper.system import PR_SET_CHILD_SUBREAPER, prctl, read_file, read_stat
 from clisup.keeper.tree import SIGNALS, ProcessTree
 
-__all__ = ["OVER", "EndLadder", "Keeper", "Steps"]
-
 EOF_S = 0.25  # for EOF after the CLI's exit: an orphan may hold the pipe for ever
 FLUSH_S = 60.0  # for a full disk to find space once the CLI is dead
 LINGER_S = 2.0  # for the daemon to read the last push
@@ -79,7 +77,7 @@ class Keeper:
     # -- start
 
     def prepare(self) -> None:
-        """Do everything that can fail without a CLI, then write the mark that one may have run. Raises `OSError`."""
+        """Prepare everything that can fail without a CLI, then write the mark that one may have run. Raises `OSError`."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.control = ControlSocket(self.run.listen())
         append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -157,7 +155,7 @@ class Keeper:
         return due
 
     def check(self, now: float) -> None:
-        """Do what is due."""
+        """Handle the deadlines that have passed."""
         if self.phase == OVER:
             return
         self.outputs.check(now)

@@ -17,8 +17,6 @@ from clisup.keeper.streams import OutputStream
 from clisup.keeper.system import BLOCK
 from clisup.keeper.tree import LISTED_MAX, SIGNALS
 
-__all__ = ["KeeperLoop"]
-
 LADDER_MAX = 16  # steps
 Handler = Callable[[], None]
 

@@ -33,8 +33,6 @@ from clisup.keeper.system import (
 )
 from clisup.keeper.zygote import fork_keepers
 
-__all__ = ["main"]
-
 SPEC_MAX = 80 * 1024 * 1024  # the spec carries the first prompt
 # Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
 # takes; node, bun and Go raise it by themselves. Core files would hold secrets. The rest undoes what a parent set.

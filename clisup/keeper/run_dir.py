@@ -11,8 +11,6 @@ from typing import Any
 
 from clisup.keeper.system import allocate, write_all
 
-__all__ = ["RunDirectory", "StartRefused"]
-
 RESERVED = 32 * 1024  # of disk, so that the exit record fits on a full one
 
 

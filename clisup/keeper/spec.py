@@ -6,17 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-__all__ = [
-    "DAY_S",
-    "PROTO",
-    "InvalidMessage",
-    "RunSpec",
-    "field_of",
-    "parse_object",
-    "parse_spec",
-    "seconds_of",
-]
-
 PROTO = 1
 DAY_S = 86_400.0  # the longest wait and grace: the timeout of poll, an int of milliseconds, ends at 24 days
 DEFAULTS: dict[str, Any] = {

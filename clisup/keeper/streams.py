@@ -10,8 +10,6 @@ from collections import deque
 from clisup.keeper.control import ControlSocket
 from clisup.keeper.system import BLOCK
 
-__all__ = ["LimitedStderr", "OutputFile", "OutputStream", "Outputs", "StdinQueue"]
-
 REST_BLOCKS = 64  # after the CLI's end: a pipe holds 1 MiB at most, more comes from an orphan that is kept
 TAIL_MAX = 1024 * 1024  # of stderr: it is in memory until the end
 COPY_S = 0.05  # between two looks at the CLI's stdout file
@@ -178,7 +176,7 @@ class Outputs:
         return due
 
     def check(self, now: float) -> None:
-        """Do what is due."""
+        """Handle the deadlines that have passed."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry()
         if self._copies() and now >= self._copy_at:

@@ -11,28 +11,6 @@ import struct
 from contextlib import suppress
 from typing import Any
 
-__all__ = [
-    "BLOCK",
-    "PR_SET_CHILD_SUBREAPER",
-    "PR_SET_DUMPABLE",
-    "PR_SET_PDEATHSIG",
-    "UNLIMITED",
-    "ProcessStat",
-    "allocate",
-    "came_from",
-    "close_descriptors",
-    "descendants",
-    "fork_into",
-    "lower_mark",
-    "prctl",
-    "read_file",
-    "read_stat",
-    "send_signal",
-    "set_process_name",
-    "write_all",
-    "write_file",
-]
-
 BLOCK = 64 * 1024  # the size of a pipe: a larger read returns no more
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 SYS_CLONE3 = 435  # the same on every architecture

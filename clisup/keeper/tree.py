@@ -11,8 +11,6 @@ from typing import Any
 
 from clisup.keeper.system import ProcessStat, descendants, read_file, read_stat, send_signal, write_file
 
-__all__ = ["SIGNALS", "ProcessTree"]
-
 KILL_LIMIT_S = 2.0  # then processes that are left are reported
 LISTED_MAX = 24  # processes in one list of the exit record: three lists fit into its reserved space
 SIGNALS = {

@@ -9,8 +9,6 @@ import socket
 
 from clisup.keeper.system import PR_SET_DUMPABLE, prctl, set_process_name
 
-__all__ = ["fork_keepers"]
-
 
 def fork_keepers() -> bool:
     """Fork a keeper for each packet on stdin, until its other end is closed. Return True in each keeper, then False.

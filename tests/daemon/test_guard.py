@@ -25,14 +25,14 @@ class Leash:
     """A keeper that nobody has ordered anything yet."""
 
     keeper_pid = 1
-    send_end_at: float | None = None
+    press_at: float | None = None
     ladder: Ladder = []
 
     def __init__(self) -> None:
         self.ending = self.unkillable = False
         self.pressed = trio.Event()
 
-    async def send_end(self) -> None:
+    async def press(self) -> None:
         self.pressed.set()
 
 

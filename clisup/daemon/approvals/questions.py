@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from clisup.backends.base import ApprovalAnswer, Decoder
-from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 from clisup.model.sessions.ledger import Turn
@@ -37,7 +37,7 @@ class Asking:
         self,
         sink: AskingSink,
         tracker: PhaseTracker,
-        leash: KeeperLink,
+        leash: Leash,
         decoder: Callable[[], Decoder],
         changed: Callable[[], None],
         most: int,

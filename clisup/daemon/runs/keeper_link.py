@@ -25,7 +25,7 @@ from clisup.model.verdict import ExitRecord, exit_from_file
 from clisup.policy.ladder import Ladder
 from clisup.store.session_dir import RunDir
 
-__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "stdin_id"]
+__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "Leash", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end hangs
@@ -109,7 +109,7 @@ class KeeperLink:
     # -- messages to the CLI's stdin
 
     def say(self, number: int, text: str | None) -> None:
-        """Queue a message for the CLI's stdin (None: its end). `deliver` sends it, exactly once."""
+        """Queue a message for the CLI's stdin (None: its end). `talk` sends it, exactly once."""
         insort(self._messages, (number, text), key=_number_of)
         self._last_id = max(self._last_id, number)
         self._news.set()
@@ -122,7 +122,7 @@ class KeeperLink:
             self.say(stdin_id(end, END_SLOT), None)
 
     def in_order(self) -> None:
-        """Begin to deliver, lowest id first: all earlier messages are queued again."""
+        """Begin to send, lowest id first: all earlier messages are queued again."""
         self._in_order.set()
         self._news.set()
 
@@ -131,7 +131,7 @@ class KeeperLink:
         await self._greeted.wait()
         await self._in_order.wait()
 
-    def next_id(self, offset: int) -> int | None:
+    def take_id(self, offset: int) -> int | None:
         """Return a new id for a message that follows the stdout line that ends at `offset`.
 
         Return None while the keeper's highest id is unknown (`ready` waits for it), and after the run's end.
@@ -148,7 +148,7 @@ class KeeperLink:
         self._greeted.set()
         self._in_order.set()
 
-    async def deliver(self) -> None:
+    async def talk(self) -> None:
         """Send queued messages in order, over each connection anew, until cancelled."""
         while True:
             self._news = trio.Event()
@@ -210,7 +210,7 @@ class KeeperLink:
         return [(name, grace) for name, grace in self._end_order["ladder"]] if self._end_order else []
 
     def order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
-        """Order the end of the run in `after_s` seconds; `send_end` sends it. A later order can only shorten the end."""
+        """Order the end of the run in `after_s` seconds; `press` sends it. A later order can only shorten the end."""
         now = clock.monotonic()
         self._end_order = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
         self._end_sent = False
@@ -225,12 +225,12 @@ class KeeperLink:
             self._owner.rearm()
 
     @property
-    def send_end_at(self) -> float | None:
-        """Return when `send_end` is due next, once there is an order."""
+    def press_at(self) -> float | None:
+        """Return when `press` is due next, once there is an order."""
         waits = self._end_at is not None and self._end_at > clock.monotonic()
         return self._end_at if waits else self._hung_at
 
-    async def send_end(self) -> None:
+    async def press(self) -> None:
         """Send a due order to the keeper. A keeper that reports no end in time after it is killed with its CLI."""
         now = clock.monotonic()
         due = self._end_order is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
@@ -354,3 +354,6 @@ class KeeperLink:
         cgroup = self._dir.intent().get("cgroup")
         killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
         return killed + (await self._orphans.end() if self._orphans is not None else [])
+
+
+Leash = KeeperLink  # the name that its users still have

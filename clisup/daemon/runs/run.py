@@ -1,4 +1,4 @@
-"""One CLI process as the daemon sees it: its two spools, its decoder and its watchdog; `KeeperLink` holds its keeper.
+"""One CLI process as the daemon sees it: its two spools, its decoder and its watchdog; `Leash` holds its keeper.
 
 The same code serves a run just started and one adopted after a restart. What was journaled before is decoded again in
 silence, up to the last place that the journal names; from there on every event is journaled.
@@ -22,7 +22,7 @@ from clisup.backends.base import (
 from clisup.daemon.approvals.questions import Asking, asks
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.control_requests import Answers
-from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.runs.long_lines import readable
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run_limits import Judge
@@ -78,7 +78,7 @@ class Run:
         self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
         self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = KeeperLink(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
+        self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
                             settings.orphans)  # fmt: skip
         self._speech = Speech(me, run_dir, self._leash, self._batch)
         self._ending = Ending(me, self._leash, self._batch, settings.timeouts, live=settings.request.live)
@@ -129,7 +129,7 @@ class Run:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._leash.listen)
-                nursery.start_soon(self._leash.deliver)
+                nursery.start_soon(self._leash.talk)
                 nursery.start_soon(self._ending.when_ready)
                 nursery.start_soon(self.guard.watch)
                 nursery.start_soon(self.guard.weigh)

@@ -14,7 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
@@ -42,11 +42,11 @@ class Speaker(Protocol):
 class Speech:
     """One run's. `say` may be called from several tasks."""
 
-    def __init__(self, run: Speaker, run_dir: RunDir, keeper: KeeperLink, batch: Batch) -> None:
+    def __init__(self, run: Speaker, run_dir: RunDir, leash: Leash, batch: Batch) -> None:
         self._run = run
         self._batch = batch
         self._dir = run_dir
-        self._keeper = keeper
+        self._leash = leash
         self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
 
     async def say(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
@@ -54,7 +54,7 @@ class Speech:
         token = uuid.uuid4().hex
         await self._batch.surely(lambda: self._dir.save_said(token, text))
         while True:
-            await self._keeper.ready()
+            await self._leash.ready()
             await self._batch.store()
             try:
                 said = self._say_now(text, token, item, ready)
@@ -68,21 +68,21 @@ class Speech:
 
     def _say_now(self, text: str, token: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
         """Id, journal and leash in one step: a later id must not come to the keeper first."""
-        number = self._keeper.next_id(self._run.decoded_to)
+        number = self._leash.take_id(self._run.decoded_to)
         if number is None or not ready():
             return False
         said = item()
         memo = {**(said.memo or {}), "say": [number, token], "heard": self._heard}
         self._run.record(replace(said, memo=memo))
         failpoint("say.journaled")
-        self._keeper.say(number, text)
+        self._leash.say(number, text)
         return True
 
     def repeat(self) -> None:
         """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
         for number, token in self._run.says:
             if (text := self._dir.load_said(token)) is not None:
-                self._keeper.say(number, text)
+                self._leash.say(number, text)
 
     def heard(self, number: int) -> None:
         """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""

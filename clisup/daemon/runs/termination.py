@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.keeper_link import Leash
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
 from clisup.model.sessions.ledger import Turn
@@ -43,9 +43,9 @@ class Ended(Protocol):
 class Ending:
     """One run's. The reason goes into the journal before the order goes out, so that a next daemon knows it."""
 
-    def __init__(self, run: Ended, keeper: KeeperLink, batch: Batch, timeouts: Timeouts, *, live: bool) -> None:
+    def __init__(self, run: Ended, leash: Leash, batch: Batch, timeouts: Timeouts, *, live: bool) -> None:
         self._run = run
-        self._keeper = keeper
+        self._leash = leash
         self._batch = batch
         self._timeouts = timeouts
         self._live = live
@@ -60,7 +60,7 @@ class Ending:
         ending = self._run.turn.ending
         if ending and self._live and not self._run.turn.id:
             self.retired = str(ending["reason"])
-        if ending and not self._keeper.ending:
+        if ending and not self._leash.ending:
             grace = self._timeouts.int_grace if self._run.turn.id else self._timeouts.linger
             grace = grace if self._live and "asked" in ending else 0
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
@@ -71,19 +71,19 @@ class Ending:
         A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
         for one that does not do it then.
         """
-        if self._run.turn.ending is None and not self._keeper.ending:
+        if self._run.turn.ending is None and not self._leash.ending:
             word = self._run.polite_word() if is_polite(ladder) else None
-            number = self._keeper.next_id(self._run.decoded_to) if word is not None else None
-            later = self._live and word is not None and self._keeper.exited is None  # `when_ready` says it
+            number = self._leash.take_id(self._run.decoded_to) if word is not None else None
+            later = self._live and word is not None and self._leash.exited is None  # `when_ready` says it
             asked = {"asked": reason} if number is not None or later else {}
             self._run.give_up(why)
             self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
             if asked:
                 if word is not None and number is not None:
-                    self._keeper.say(number, word)
+                    self._leash.say(number, word)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
-        elif is_polite(ladder) and "asked" in (self._run.turn.ending or {}) and self._live and self._keeper.waits:
+        elif is_polite(ladder) and "asked" in (self._run.turn.ending or {}) and self._live and self._leash.waits:
             return
         self._order(reason, ladder)
 
@@ -94,43 +94,43 @@ class Ending:
         ending = self._run.turn.ending
         if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
             return
-        if (number := self._keeper.next_id(self._run.decoded_to)) is not None:
-            self._keeper.say(number, word)
+        if (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, word)
 
     async def when_ready(self) -> None:
         """Ask a live CLI for its end as soon as it can be spoken to, where that was decided before.
 
         A daemon before this one may have said it already: to hear it twice does the CLI no harm.
         """
-        await self._keeper.ready()
+        await self._leash.ready()
         ending = self._run.turn.ending or {}
         if not self._live:
             return
         if self._run.turn.id:
             self.insist()
-        elif "asked" in ending and (number := self._keeper.next_id(self._run.decoded_to)) is not None:
-            self._keeper.say(number, None)
+        elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:
+            self._leash.say(number, None)
 
     def retire(self, reason: str) -> None:
         """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
-        if self._keeper.ending or self._run.turn.id:
+        if self._leash.ending or self._run.turn.id:
             return
         self.retired = reason
-        number = self._keeper.next_id(self._run.decoded_to)
+        number = self._leash.take_id(self._run.decoded_to)
         asked = {"asked": reason} if number is not None else {}
         self._note(f"the live process is let go: {reason}", {"reason": reason, **asked})
         if number is not None:
-            self._keeper.say(number, None)
+            self._leash.say(number, None)
         self._order(reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if asked else 0)
 
     def turn_began(self) -> None:
         """The CLI has begun a turn of its own. Let go in the same moment, it may end that first: it takes no other after it."""
         if self.retired is not None:
-            self._keeper.withdraw_order()
+            self._leash.withdraw_order()
 
     def turn_over(self) -> None:
         """The CLI did what it was asked for; and one that was being let go before leaves now."""
-        self._keeper.withdraw_order()
+        self._leash.withdraw_order()
         if self.retired is not None:
             self.retire(self.retired)
 
@@ -141,4 +141,4 @@ class Ending:
 
     def _order(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
         self._run.turn_ends()
-        self._keeper.order_end(reason, ladder, after_s=after_s)
+        self._leash.order_end(reason, ladder, after_s=after_s)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import trio
 
 from clisup.config.model import LimitsConfig
-from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, KeeperLink
+from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, Leash
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence, look
 from clisup.model.events import EventBase, WatchdogNotice
@@ -55,7 +55,7 @@ class Guard:
     """The timers of one run. `alive`, `phase_changed` and `new_turn` are told by the run; `watch` and `weigh` are its tasks."""
 
     def __init__(
-        self, run: Guarded, leash: KeeperLink, tracker: PhaseTracker, timeouts: Timeouts, limits: LimitsConfig
+        self, run: Guarded, leash: Leash, tracker: PhaseTracker, timeouts: Timeouts, limits: LimitsConfig
     ) -> None:
         self._run = run
         self._leash = leash
@@ -114,14 +114,14 @@ class Guard:
         """Sleep, look, act, until cancelled."""
         while True:
             self._rearm = trio.Event()
-            await self._leash.send_end()
+            await self._leash.press()
             verdict = self._dog.poll(clock.monotonic())
             if verdict.action == "fire" and not self._leash.ending:
                 await self._fire(verdict)
                 continue
             if verdict.action == "warn":
                 await self._warn(verdict)
-            await self._sleep_until(self._leash.send_end_at if self._leash.ending else verdict.next_at)
+            await self._sleep_until(self._leash.press_at if self._leash.ending else verdict.next_at)
 
     async def _sleep_until(self, deadline: float | None) -> None:
         if deadline is None:
