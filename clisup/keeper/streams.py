@@ -53,9 +53,12 @@ class OutputStream:
     def _store(self, data: bytes) -> None:
         """Write within the quota and drop the rest: a CLI over its quota must still be able to write, until it is ended."""
         room = max(0, self.quota - self.size) if self.quota else len(data)
-        self.dropped += len(data[room:])
+        self._drop(data[room:])
         self.pending = data[:room]
         self.flush()
+
+    def _drop(self, data: bytes) -> None:
+        self.dropped += len(data)
 
     def flush(self) -> None:
         """Write pending bytes to the spool. Sets `error` if the disk refuses."""
@@ -93,14 +96,11 @@ class LimitedStderr(OutputStream):
         self.tail = bytearray()
         super().__init__(name, spool, limit - self.tail_max)
 
-    def _store(self, data: bytes) -> None:
-        room = max(0, self.quota - self.size) if self.quota else len(data)
-        self.tail += data[room:]
+    def _drop(self, data: bytes) -> None:
+        self.tail += data
         surplus = max(0, len(self.tail) - self.tail_max)
         del self.tail[:surplus]
         self.dropped += surplus
-        self.pending = data[:room]
-        self.flush()
 
     def finish(self) -> None:
         if self.finished or self.pending:

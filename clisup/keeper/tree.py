@@ -60,7 +60,7 @@ class ProcessTree:
 
     def signal(self, number: int, *, whole: bool) -> None:
         """Signal the CLI, and with `whole` its descendants. Until it is reaped, the CLI's pid cannot be another process."""
-        if self.status is None:
+        if self.status is None and self.main > 0:  # kill(-1) would signal every process of the user
             with suppress(OSError):
                 os.kill(self.main, number)
         for stat in descendants(self.keeper) if whole else ():

@@ -17,7 +17,7 @@ import trio
 from clisup.daemon.runs import keeper_starts
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.host.process.keepers import KEEPER_FILE, KeeperPipes, KeeperZygote, start_keeper
-from tests.keeper.keeper_probe import changed_keeper, copied_keeper
+from tests.keeper.keeper_probe import changed_keeper
 
 PATIENCE_S = 30.0
 LIKE = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp")
@@ -187,7 +187,8 @@ async def test_an_upgrade_of_the_installation_changes_no_keeper_that_is_forked_l
     tmp_path: Path, runs: Runs
 ) -> None:
     """All code of a keeper is loaded before the first fork: from its start to its record it imports nothing."""
-    async with zygote_of(str(copied_keeper(tmp_path / "installed"))) as zygote:
+    imports_no_more = ("zygote.py", 'link.send(b"up")', '__import__("sys").meta_path.clear(), link.send(b"up")')
+    async with zygote_of(str(changed_keeper(tmp_path / "installed", *imports_no_more))) as zygote:
         shutil.rmtree(tmp_path / "installed")
         await forked(zygote, runs("sleep 600 & exit 5", orphans="kill", stdout_mode="file", cgroup=None))
         await until((tmp_path / "run0" / "exit.json").exists)
