@@ -38,7 +38,8 @@ def prctl(option: int, value: int) -> None:
 
 def set_process_name(name: str) -> None:
     """Set the name that `ps -o comm` and `pgrep` show."""
-    prctl(PR_SET_NAME, ctypes.addressof(ctypes.create_string_buffer(name.encode())))
+    text = ctypes.create_string_buffer(name.encode())
+    prctl(PR_SET_NAME, ctypes.addressof(text))
 
 
 def fork_into(cgroup: str) -> int:
@@ -49,7 +50,7 @@ def fork_into(cgroup: str) -> int:
     """
     directory = os.open(cgroup, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # struct clone_args of clone(2): flags, six unused fields around exit_signal, cgroup
+        # struct clone_args of clone(2): flags, three unused fields, exit_signal, five unused fields, cgroup
         arguments = struct.pack("11Q", CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, directory)
         pid: int = _libc.syscall(ctypes.c_long(SYS_CLONE3), arguments, ctypes.c_long(len(arguments)))
         if pid < 0:
