@@ -44,7 +44,7 @@ def test_a_checkout_finds_the_lists_beside_the_package(tmp_path: Path) -> None:
 
 def test_a_wheel_brings_the_keeper_the_demo_and_the_units(unpacked: Path) -> None:
     units = tuple(f"systemd_units/{file.name}" for file in (ROOT / "systemd").iterdir())
-    wanted = ("keeper/keeper.py", "bridge/bridge.py", "demo/__main__.py", "py.typed", *units)
+    wanted = ("keeper/__main__.py", "keeper/keeper.py", "bridge/bridge.py", "demo/__main__.py", "py.typed", *units)
     for name in (*wanted, "backends/known_fields/claude.json"):
         assert (unpacked / "clisup" / name).is_file(), name
 

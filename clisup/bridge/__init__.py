@@ -1,1 +1,1 @@
-"""The MCP bridge: one file, which CLIs start with `python -I -S`. Nothing of clisup imports it but `clisup mcp-bridge`."""
+"""MCP bridge: one file, which CLIs start with `python -I -S`. Only the command `clisup mcp-bridge` imports it."""

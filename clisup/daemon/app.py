@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -27,14 +26,12 @@ from clisup.daemon.reexec import Succession
 from clisup.daemon.reload import Hangups, check_restart, reload
 from clisup.daemon.service_status import Announcer, Vitals, status_line
 from clisup.daemon.sessions.registry import Manager
-from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import ConfigFile
 from clisup.host.locks import FileLock
 from clisup.host.log import LOG
-from clisup.host.process.hardening import let_hangups_in
-from clisup.host.process.own_process import give_back_memory, open_descriptors, resident_bytes
+from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets.activation import ACTIVATED
 from clisup.host.sockets.listener import bind_listener, claim_socket, take_lock
@@ -49,8 +46,6 @@ __all__ = ["Daemon", "run_daemon"]
 
 StopMode = Literal["drain", "detach", "kill"]
 SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
-GC_THRESHOLDS = (2_000, 3, 2_000)
-ADOPTING_S = 1.0  # in which turns of before are taken up, rather than anything for turns to come
 NAMED_KEYS = 5  # of a configuration that was changed since
 LOCK_LOOK_S = 5.0  # between two looks whether the lock of the state directory is still there
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
@@ -72,19 +67,6 @@ def run_daemon(daemon: Daemon) -> None:
         raise cause from None
     finally:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Python takes its own handlers away before it leaves
-
-
-def _settle_memory() -> None:
-    """Give back what only the start needed; let the search for garbage in cycles, which stops the daemon for up to 170 ms
-    (1,200 clients), be rare and small.
-
-    What is there by now stays, and is not searched even once: that takes 45 ms of a start to find 1 MB in what was imported.
-    Full searches come with every 12 million new objects that are not freed otherwise.
-    """
-    give_back_memory()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -199,7 +181,6 @@ class Daemon:
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
                                  self.manager.services.figures, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
-            _settle_memory()
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
@@ -216,7 +197,6 @@ class Daemon:
             self.state = "ready"
             nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
-            nursery.start_soon(build_models, ADOPTING_S if self.manager.adopted else 0)
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may make another one of it
                 await self._stop(mode)

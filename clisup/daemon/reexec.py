@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
-from clisup.host.process.carrying import Carried
+from clisup.host.process.carrying import CarriedEnvironment
 from clisup.host.process.trial import try_start
 
 __all__ = ["Succession"]
@@ -30,9 +30,9 @@ class Succession:
     due: bool = False
 
     @property
-    def carried(self) -> Carried:
+    def carried(self) -> CarriedEnvironment:
         """What the successor takes for its own."""
-        return Carried(self.env, self.credentials)
+        return CarriedEnvironment(self.env, self.credentials)
 
     async def prepare(self) -> None:
         """Make sure that a successor would start. Raises `ConfigurationError` that says why not; then nothing changes."""

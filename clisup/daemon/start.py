@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -10,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
-from clisup.host.process.hardening import harden
-from clisup.host.process.lean_imports import import_lean
+from clisup.host.process.own_process import harden
 from clisup.host.sockets.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
@@ -41,12 +39,10 @@ def serve(flags: Flags) -> int:
     """
     check_system()
     carry_environment_over(sys.argv[1:])  # where the command line has not done so already
-    gc.disable()  # nothing of what is imported and loaded goes again; the daemon looks for garbage once it serves
     carried = taken()
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
-    import_lean()
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.reexec import Succession

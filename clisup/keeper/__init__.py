@@ -1,1 +1,1 @@
-"""One file: the keeper, a process of its own. It imports nothing of the rest and nothing imports it."""
+"""Keeper: the process that owns the pipes of one CLI and outlives the daemon. Imports the standard library alone."""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.host.process.keepers import compile_keeper
 from tests.bench.figures import Figure, figure
 from tests.bench.native_programs import build
 from tests.bench.place import PATIENCE_S, Gate, Place, bounded, end, prompt_of
@@ -81,7 +80,7 @@ def _warm(setting: Setting, at: Place) -> list[Figure]:
 def _keepers(setting: Setting) -> list[Figure]:
     """A keeper alone, as the daemon starts it, beside a shell that does no more than to wait for the same program."""
     figures = []
-    with forked(compile_keeper(str(setting.scratch))) as start:
+    with forked() as start:
         for count in setting.of((1, AT_ONCE), (), (1, 3)):
             ours, bare = list[Start](), list[Start]()
             for _ in range(setting.of(20, 0, 2)):

@@ -44,7 +44,7 @@ try:
         asyncio.run(clisup.cli.top.link._Link.open(path))
     else:
         bridge = Bridge(path, "the token", lambda _line: None)
-        bridge.daemon.stand(1.0)
+        bridge.daemon.connect(1.0)
         print("connected" if bridge.daemon.socket else "permission_denied")
         sys.exit()
     print("connected")

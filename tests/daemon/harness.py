@@ -21,6 +21,7 @@ from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire, pauses
 from zygote import Forked, Zygote
 
+from clisup.host.locks import lock_holder
 from clisup.host.process.cgroups import CgroupHome, remove
 from tests.fakecli import COMMAND
 
@@ -51,12 +52,12 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def cmdline_of(pid: int) -> bytes:
-    """Its words with their zero bytes; empty where it is gone."""
+def name_of(pid: int) -> str:
+    """Return the name that `ps -o comm` shows, or "" for a process that is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
-        return b""
+        return ""
 
 
 @functools.cache
@@ -215,16 +216,15 @@ class Harness:
         """Keepers of this state directory, and processes with the marker of one of its sessions."""
         sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
         markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
-        keeper = str(self.state / "keeper").encode()
+        locks = self.state.glob("sessions/*/runs/*/keeper.lock")
+        keepers = {pid for lock in locks if (pid := lock_holder(str(lock))) is not None}
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:
                 argv, environ = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
                 continue
-            if self._is_zygote_of_ours(pid, argv):
-                continue
-            if keeper in argv or any(marker in environ for marker in markers):
+            if pid in keepers or any(marker in environ for marker in markers):
                 found[pid] = argv.replace(b"\0", b" ").decode(errors="replace")
         return found
 
@@ -232,13 +232,7 @@ class Harness:
         """The pid of the process that forks keepers for the daemon, once there is one."""
         assert self.process is not None
         children = children_of(self.process.pid)
-        return next((pid for pid in children if self._is_zygote_of_ours(pid, cmdline_of(pid))), None)
-
-    def _is_zygote_of_ours(self, pid: int, argv: bytes) -> bool:
-        """It is no leftover as long as its daemon lives."""
-        if self.process is None or self.process.poll() is not None or not argv.endswith(b"\0zygote\0"):
-            return False
-        return str(self.state / "keeper").encode() in argv and pid in children_of(self.process.pid)
+        return next((pid for pid in children if name_of(pid) == "clisup-zygote"), None)
 
     def faults(self) -> str:
         """What the daemon's log says of faults of its own."""

@@ -16,6 +16,12 @@ from harness import Harness, until, zygote
 from zygote import Zygote
 
 SECRET = "canary-forked-4711"
+HOLDS_A_LOCK = """
+import fcntl, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+time.sleep(600)
+"""
 LIKE = ("Umask", "Uid", "Gid", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp")
 
 
@@ -101,7 +107,7 @@ def test_what_is_left_behind_fails_the_test_and_is_ended(trace: str) -> None:
     daemon.settle_s = 0.2
     env = {"CLISUP_SESSION": session.id} if trace == "marker" else {}
     words = (
-        ["sh", "-c", "while :; do sleep 1; done", str(daemon.state / "keeper")]
+        [sys.executable, "-c", HOLDS_A_LOCK, str(daemon.state / f"sessions/{session.id}/runs/1/keeper.lock")]
         if trace == "keeper"
         else ["sleep", "600"]
     )

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from clisup.daemon.sessions.open_sessions import OpenSessions
-from clisup.daemon.warming import build_models
-from clisup.wire.models import PromptParams
 
 
 def session(name: str, native: str) -> Any:
@@ -39,8 +37,3 @@ def test_of_two_writers_one_is_left_when_the_other_is_closed() -> None:
     opened.settle(two)
     opened.leave(one)
     assert opened.writer_of("n") is two
-
-
-async def test_what_a_first_turn_needs_is_built_before_it() -> None:
-    await build_models()
-    assert PromptParams.__pydantic_complete__

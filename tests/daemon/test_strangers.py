@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 import os
 import subprocess
 import sys
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from harness import Harness, until
-
-from clisup.host.process.keepers import compile_keeper
 
 pytestmark = [
     pytest.mark.cold,
@@ -23,22 +20,15 @@ STRANGER = 12345
 LIMIT_S = 120
 
 
-def plant_code(state: Path, marker: Path) -> Path:
-    """A keeper that begins with the bytes by which the daemon knows its own, and is somebody else's."""
-    state.mkdir(parents=True, exist_ok=True)
-    path = Path(compile_keeper(str(state)))
-    code = compile(f"open({str(marker)!r}, 'w').close()", "evil", "exec")
-    path.write_bytes(path.read_bytes()[:16] + marshal.dumps(code))
-    return path
-
-
 @pytest.mark.fault(60)
-@pytest.mark.parametrize("whose", ["the directory", "its parent", "the code", "nobody's: all may write"])
-def test_code_that_another_user_could_put_there_is_never_run(serve: Callable[..., Harness], whose: str) -> None:
+@pytest.mark.parametrize("whose", ["the directory", "its parent", "a file in it", "nobody's: all may write"])
+def test_a_state_directory_that_another_user_could_write_is_not_used(serve: Callable[..., Harness], whose: str) -> None:
     daemon = serve(start=False)
     daemon.state = daemon.root / "parent" / "state"
-    planted = plant_code(daemon.state, daemon.root / "marker")
-    given = {"the directory": daemon.state, "its parent": daemon.state.parent, "the code": planted}.get(whose)
+    daemon.state.mkdir(parents=True)
+    planted = daemon.state / "accounts.json"
+    planted.write_text("{}")
+    given = {"the directory": daemon.state, "its parent": daemon.state.parent, "a file in it": planted}.get(whose)
     if given is None:
         daemon.state.chmod(0o777)
     else:
@@ -48,7 +38,6 @@ def test_code_that_another_user_could_put_there_is_never_run(serve: Callable[...
     assert (f"belongs to uid {STRANGER}" if given else "others may write") in words and str(
         given or daemon.state
     ) in words
-    assert not (daemon.root / "marker").exists()
     assert os.listdir(daemon.state) == [planted.name], "nothing was made there"
 
 

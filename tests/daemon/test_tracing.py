@@ -26,7 +26,7 @@ from clisup.daemon import start
 from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.otlp import readable, resource_of
-from clisup.host.process.carrying import Carried, carried_file, clean_environment
+from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
 from clisup.ops.figures import Figures
 from clisup.ops.spans import TRACED, Facts, SessionTrace, span_id, trace_id
 
@@ -324,7 +324,9 @@ def test_without_the_libraries_the_daemon_says_how_to_install_them(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(table())
-    for name, value in clean_environment({}, carried_file(Carried({}))).items():  # as in the daemon's own second start
+    for name, value in clean_environment(
+        {}, carried_file(CarriedEnvironment({}))
+    ).items():  # as in the daemon's own second start
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigurationError, match="OpenTelemetry libraries are not installed") as refused:

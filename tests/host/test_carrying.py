@@ -121,30 +121,11 @@ def test_what_another_process_image_carried_is_taken_once(
 
 @given(env=st.dictionaries(WORDS, WORDS), credentials=st.dictionaries(WORDS, WORDS))
 def test_every_variable_and_credential_arrives_as_it_was(env: dict[str, str], credentials: dict[str, str]) -> None:
-    fd = carrying.carried_file(carrying.Carried(env, credentials))
+    fd = carrying.carried_file(carrying.CarriedEnvironment(env, credentials))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLISUP_ENVIRONMENT_FD", str(fd))
         taken = carrying.taken()
     assert (taken.env, taken.credentials) == (env, credentials)
-
-
-def test_the_first_process_loads_next_to_nothing() -> None:
-    """A start pays for it twice. The words are those of a daemon that stands in a unit."""
-    code = (
-        "import os, sys\n"
-        "def execve(*_): print(*sys.modules); sys.stdout.flush(); os._exit(0)\n"
-        "os.execve = execve\n"
-        "sys.argv = ['clisup', 'serve', '--config', 'clisup.toml', '--log-format', 'json']\n"
-        "from clisup.cli.main import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
-    assert {name for name in loaded if name.startswith("clisup")} == {
-        "clisup", "clisup.cli", "clisup.cli.main", "clisup.cli.streams",
-        "clisup.cli.commands", "clisup.cli.commands.daemon", "clisup.cli.commands.daemon.serve_arguments",
-        "clisup.host", "clisup.host.process", "clisup.host.process.carrying",
-    }  # fmt: skip
-    assert not {"typing", "json", "re", "click", "ctypes", "socket", "platform", "trio"} & set(loaded)
 
 
 def test_a_system_without_memory_files_is_left_to_the_check_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import trio
 
 from clisup.errors import WorldError
 from clisup.host.process import executables
-from clisup.host.process.executables import Answer, Executable, VersionProbe, ask, find_executable, find_worker
+from clisup.host.process.executables import CommandOutput, Executable, VersionProbe, ask, find_executable, find_worker
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -232,14 +232,14 @@ async def test_an_adapter_that_cannot_read_the_answer_is_told_to_who_asked(tmp_p
 
 async def test_an_answer_holds_both_streams_and_the_exit_code(tmp_path: Path) -> None:
     path = script(tmp_path / "cli", "echo out; echo err >&2; pwd; exit 3")
-    assert await ask([str(path)], ENV) == Answer("out\nerr\n/\n", 3)
+    assert await ask([str(path)], ENV) == CommandOutput("out\nerr\n/\n", 3)
 
 
 async def test_a_command_that_does_not_leave_or_cannot_be_started_has_no_exit_code(tmp_path: Path) -> None:
     path = script(tmp_path / "cli", "echo hello; sleep 1000")
     with trio.fail_after(30):
-        assert await ask([str(path)], ENV, limit_s=1.0) == Answer("hello\n", None)
-    assert await ask([f"{tmp_path}/absent"], ENV) == Answer("", None)
+        assert await ask([str(path)], ENV, limit_s=1.0) == CommandOutput("hello\n", None)
+    assert await ask([f"{tmp_path}/absent"], ENV) == CommandOutput("", None)
 
 
 class TestWorkers:

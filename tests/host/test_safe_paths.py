@@ -206,7 +206,7 @@ def test_what_this_user_and_root_have_put_there_is_no_trouble(tmp_path: Path) ->
 @as_root
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
 def test_what_another_user_has_put_there_is_refused_and_left(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "keeper.pyc"
+    path = tmp_path / "accounts.json"
     {"file": path.touch, "directory": path.mkdir, "link": lambda: path.symlink_to("/etc")}[kind]()
     os.lchown(path, STRANGER, STRANGER)
     with pytest.raises(ConfigurationError, match=f"{path} in it belongs to uid {STRANGER}") as caught:

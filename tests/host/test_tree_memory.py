@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from clisup.host.process.tree_memory import tree_memory
+from clisup.host.process.evidence import tree_memory
 
 GROWN = 40 * 1024 * 1024
 PARENT = f"""

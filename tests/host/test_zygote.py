@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,20 +14,18 @@ from typing import Any
 import pytest
 import trio
 
-import clisup.keeper
 from clisup.daemon.runs import keeper_starts
 from clisup.daemon.runs.keeper_starts import KeeperStarts
-from clisup.host.process.keepers import KeeperPipes, compile_keeper, start_keeper
-from clisup.host.process.zygote import KeeperZygote
+from clisup.host.process.keepers import KEEPER_FILE, KeeperPipes, KeeperZygote, start_keeper
+from tests.keeper.keeper_probe import changed_keeper
 
-SOURCE = Path(clisup.keeper.__file__).with_name("keeper.py")
 PATIENCE_S = 30.0
 LIKE = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp")
-DIES_WHEN_ASKED = ("pid = posix.fork()", "posix._exit(1)")
-DIES_BEFORE_ITS_ANSWER = ('link.send(b"%d" % pid)', "posix._exit(1)")
-KEEPER_DIES_BEFORE_ITS_WORD = ("answer(keeper.settle())", "keeper.settle(), posix._exit(9)")
-LEAVES_AT_ONCE = ('link.send(b"up")', "posix._exit(1)")
-CANNOT_FORK = ("pid = posix.fork()", "raise OSError(errno.EAGAIN, '')")
+DIES_WHEN_ASKED = ("zygote.py", "pid = os.fork()", "os._exit(1)")
+DIES_BEFORE_ITS_ANSWER = ("zygote.py", 'link.send(b"%d" % pid)', "os._exit(1)")
+KEEPER_DIES_BEFORE_ITS_WORD = ("main.py", "answer(keeper.start())", "keeper.start(), os._exit(9)")
+LEAVES_AT_ONCE = ("zygote.py", 'link.send(b"up")', "os._exit(1)")
+CANNOT_FORK = ("zygote.py", "pid = os.fork()", "raise OSError(errno.EAGAIN, '')")
 
 
 class Runs:
@@ -54,11 +53,6 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
     made = Runs(tmp_path)
     yield made
     made.end()
-
-
-@pytest.fixture
-def keeper_file(tmp_path: Path) -> str:
-    return compile_keeper(str(tmp_path))
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
@@ -96,7 +90,7 @@ def face(pid: int, run: str) -> dict[str, Any]:
         **{name: status[name] for name in LIKE},
         "limits": (proc / "limits").read_text(),
         "environ": (proc / "environ").read_bytes(),
-        "cmdline": (proc / "cmdline").read_bytes(),
+        "name": (proc / "comm").read_text(),
         "cwd": os.readlink(proc / "cwd"),
         "own session and group": os.getsid(pid) == os.getpgid(pid) == pid,
         "files": files,
@@ -106,12 +100,12 @@ def face(pid: int, run: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def zygote_of(keeper_file: str) -> AsyncIterator[KeeperZygote]:
+async def zygote_of(keeper_file: str = KEEPER_FILE) -> AsyncIterator[KeeperZygote]:
     zygote = KeeperZygote(keeper_file)
     try:
         assert await zygote.up()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(zygote.heed)
+            nursery.start_soon(zygote.receive_answers)
             yield zygote
             nursery.cancel_scope.cancel()
     finally:
@@ -142,14 +136,12 @@ async def until_alike(one: tuple[int, str], other: tuple[int, str]) -> None:
     assert face(*one) == face(*other)
 
 
-async def test_a_forked_keeper_and_its_cli_look_like_those_of_one_that_was_started(
-    keeper_file: str, runs: Runs
-) -> None:
+async def test_a_forked_keeper_and_its_cli_look_like_those_of_one_that_was_started(runs: Runs) -> None:
     specs = [runs(), runs()]
-    async with zygote_of(keeper_file) as zygote:
+    async with zygote_of() as zygote:
         pid, word = await forked(zygote, specs[0])
         assert parent(pid) == zygote.pid
-        cold = start_keeper(keeper_file)
+        cold = start_keeper()
         cold_word = await word_of(cold.pipes, specs[1])
         assert cold_word is not None
         try:
@@ -161,38 +153,51 @@ async def test_a_forked_keeper_and_its_cli_look_like_those_of_one_that_was_start
             await cold.reap()
 
 
-async def test_what_it_forks_leaves_nothing_in_it(keeper_file: str, runs: Runs) -> None:
+async def test_what_it_forks_leaves_nothing_in_it(runs: Runs) -> None:
     def held(pid: int) -> tuple[int, int]:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return len(os.listdir(f"/proc/{pid}/fd")), len(children)
 
-    async with zygote_of(keeper_file) as zygote:
+    async with zygote_of() as zygote:
         assert held(zygote.pid) == (3, 0)
         pids = [(await forked(zygote, runs("exit 0", orphans="kill")))[0] for _ in range(20)]
         assert len(set(pids)) == 20
         await until(lambda: held(zygote.pid) == (3, 0))  # no zombie either
 
 
-async def test_many_are_asked_for_at_once(keeper_file: str, runs: Runs) -> None:
+async def test_many_are_asked_for_at_once(runs: Runs) -> None:
     words: list[dict[str, Any]] = []
 
     async def one(zygote: KeeperZygote, spec: dict[str, Any]) -> None:
         words.append((await forked(zygote, spec))[1])
 
-    async with zygote_of(keeper_file) as zygote, trio.open_nursery() as asking:
+    async with zygote_of() as zygote, trio.open_nursery() as asking:
         for _ in range(20):
             asking.start_soon(one, zygote, runs(stdin="x" * 200_000))  # more than a pipe holds
     assert len({word["pid"] for word in words}) == 20
 
 
-async def test_it_leaves_with_its_socket_and_its_keepers_go_on(keeper_file: str, runs: Runs) -> None:
-    async with zygote_of(keeper_file) as zygote:
+async def test_it_leaves_with_its_socket_and_its_keepers_go_on(runs: Runs) -> None:
+    async with zygote_of() as zygote:
         pid, word = await forked(zygote, runs())
     assert not lives(zygote.pid) and lives(pid) and lives(word["pid"])
 
 
-async def test_what_a_killed_one_was_asked_for_is_known_not_to_be(keeper_file: str, runs: Runs) -> None:
-    async with zygote_of(keeper_file) as zygote:
+async def test_an_upgrade_of_the_installation_changes_no_keeper_that_is_forked_later(
+    tmp_path: Path, runs: Runs
+) -> None:
+    """All code of a keeper is loaded before the first fork: from its start to its record it imports nothing."""
+    imports_no_more = ("zygote.py", 'link.send(b"up")', '__import__("sys").meta_path.clear(), link.send(b"up")')
+    async with zygote_of(str(changed_keeper(tmp_path / "installed", *imports_no_more))) as zygote:
+        shutil.rmtree(tmp_path / "installed")
+        await forked(zygote, runs("sleep 600 & exit 5", orphans="kill", stdout_mode="file", cgroup=None))
+        await until((tmp_path / "run0" / "exit.json").exists)
+        record = json.loads((tmp_path / "run0" / "exit.json").read_text())
+        assert (record["exit_code"], record["keeper_fault"], len(record["survivors"])) == (5, None, 1)
+
+
+async def test_what_a_killed_one_was_asked_for_is_known_not_to_be(runs: Runs) -> None:
+    async with zygote_of() as zygote:
         os.kill(zygote.pid, signal.SIGSTOP)
         asked = [zygote.fork() for _ in range(3)]
         os.kill(zygote.pid, signal.SIGKILL)
@@ -201,8 +206,8 @@ async def test_what_a_killed_one_was_asked_for_is_known_not_to_be(keeper_file: s
         assert zygote.fork() is None
 
 
-async def test_one_that_does_not_read_is_not_asked_without_end(keeper_file: str) -> None:
-    async with zygote_of(keeper_file) as zygote:
+async def test_one_that_does_not_read_is_not_asked_without_end() -> None:
+    async with zygote_of() as zygote:
         os.kill(zygote.pid, signal.SIGSTOP)
         asked = 0
         while zygote.fork() is not None:
@@ -216,7 +221,7 @@ async def test_one_that_does_not_read_is_not_asked_without_end(keeper_file: str)
 
 @asynccontextmanager
 async def starts_of(
-    keeper_file: str, runs: Runs, *, up: bool = True
+    runs: Runs, keeper_file: str = KEEPER_FILE, *, up: bool = True
 ) -> AsyncIterator[tuple[KeeperStarts, trio.Nursery]]:
     starts = KeeperStarts(keeper_file)
     async with trio.open_nursery() as running:
@@ -229,13 +234,10 @@ async def starts_of(
         running.cancel_scope.cancel()
 
 
-def broken(directory: Path, change: tuple[str, str]) -> str:
-    """A keeper's file with one line that is another."""
-    text = SOURCE.read_text()
-    assert text.count(change[0]) == 1
-    file = directory / "keeper-broken.py"
-    file.write_text(text.replace(*change))
-    return str(file)
+def broken(directory: Path, change: tuple[str, str, str]) -> str:
+    """A copy of the keeper with one line that is another."""
+    name, line, other = change
+    return str(changed_keeper(directory / "broken", name, line, other))
 
 
 @pytest.mark.parametrize(
@@ -244,9 +246,9 @@ def broken(directory: Path, change: tuple[str, str]) -> str:
     ids=["it dies when it is asked", "it cannot fork", "it dies before its answer", "it never comes up"],
 )
 async def test_the_run_has_its_keeper_and_its_cli_once(
-    change: tuple[str, str], pids_known: bool, tmp_path: Path, runs: Runs
+    change: tuple[str, str, str], pids_known: bool, tmp_path: Path, runs: Runs
 ) -> None:
-    async with starts_of(broken(tmp_path, change), runs, up=change != LEAVES_AT_ONCE) as (starts, reaping):
+    async with starts_of(runs, broken(tmp_path, change), up=change != LEAVES_AT_ONCE) as (starts, reaping):
         word, pid, _ = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
         await until(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text())  # a shell opens it first
         assert word["ready"] and (pid is not None) == pids_known
@@ -256,7 +258,7 @@ async def test_the_run_has_its_keeper_and_its_cli_once(
 
 
 async def test_a_keeper_that_died_after_its_mark_has_no_second_one(tmp_path: Path, runs: Runs) -> None:
-    async with starts_of(broken(tmp_path, KEEPER_DIES_BEFORE_ITS_WORD), runs) as (starts, reaping):
+    async with starts_of(runs, broken(tmp_path, KEEPER_DIES_BEFORE_ITS_WORD)) as (starts, reaping):
         word, _, why = await starts.start(runs(f"echo ran >> {tmp_path}/ran; exec sleep 600"), reaping)
         assert word == {} and why  # the run's directory tells
         started = json.loads((tmp_path / "run0" / "start.json").read_text())
@@ -264,11 +266,9 @@ async def test_a_keeper_that_died_after_its_mark_has_no_second_one(tmp_path: Pat
         assert not (tmp_path / "run0" / "exit.json").exists()
 
 
-async def test_one_that_hangs_is_killed_and_another_follows(
-    keeper_file: str, monkeypatch: pytest.MonkeyPatch, runs: Runs
-) -> None:
+async def test_one_that_hangs_is_killed_and_another_follows(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
     monkeypatch.setattr(keeper_starts, "FORK_LIMIT_S", 0.2)
-    async with starts_of(keeper_file, runs) as (starts, reaping):
+    async with starts_of(runs) as (starts, reaping):
         assert starts._zygote is not None
         before = starts._zygote.pid
         os.kill(before, signal.SIGSTOP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-KEEPER = Path(__file__).parents[2] / "clisup" / "keeper" / "keeper.py"
+KEEPER = Path(__file__).parents[2] / "clisup" / "keeper" / "__main__.py"
 BOUND_S = 20.0
 
 
@@ -31,6 +32,22 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def copied_keeper(root: Path) -> Path:
+    """Copy the keeper's package below `root`; return the file to start."""
+    target = root / "clisup" / "keeper"
+    shutil.copytree(KEEPER.parent, target, ignore=shutil.ignore_patterns("__pycache__"))
+    return target / KEEPER.name
+
+
+def changed_keeper(root: Path, name: str, line: str, other: str) -> Path:
+    """Copy the keeper, with one text of the file `name` replaced."""
+    start = copied_keeper(root)
+    text = (start.parent / name).read_text()
+    assert text.count(line) == 1, f"{line!r} is not once in {name}"
+    (start.parent / name).write_text(text.replace(line, other))
+    return start
 
 
 class KeeperProbe:

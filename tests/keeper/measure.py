@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.host.process.keepers import compile_keeper
+from clisup.host.process.keepers import KEEPER_FILE
 
 STAMP = ["/bin/date", "+%s.%N"]  # prints the moment of its own start: its start-up (about 0.7 ms) is counted as ours
 SLEEP = ["/bin/sleep", "600"]
@@ -50,18 +50,18 @@ def begin(start: Start, run: Path, argv: list[str]) -> Started:
     return Started(run, word)
 
 
-def process(file: str, role: str, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
+def process(arguments: list[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", file, role], stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env={},
+        [sys.executable, "-I", "-S", KEEPER_FILE, *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, env={},
         cwd="/", start_new_session=True,
     )  # fmt: skip
 
 
 @contextmanager
-def by_itself(file: str) -> Iterator[Start]:
+def by_itself() -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     try:
-        yield lambda stdin, stdout: started.append(process(file, "keeper", stdin, stdout))
+        yield lambda stdin, stdout: started.append(process([], stdin, stdout))
     finally:
         for each in started:
             each.kill()
@@ -69,12 +69,12 @@ def by_itself(file: str) -> Iterator[Start]:
 
 
 @contextmanager
-def forked(file: str, say: Callable[[str], None] = lambda text: None) -> Iterator[Start]:
+def forked(say: Callable[[str], None] = lambda text: None) -> Iterator[Start]:
     """By a zygote, whose own memory is said at the end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
-            zygote = process(file, "zygote", theirs.fileno(), subprocess.DEVNULL)
+            zygote = process(["fork"], theirs.fileno(), subprocess.DEVNULL)
         ours.recv(16)
         pids: list[int] = []
 
@@ -152,14 +152,12 @@ def ticks(pid: int) -> int:
 
 def main() -> None:
     print("load", Path("/proc/loadavg").read_text().split()[0])
-    with tempfile.TemporaryDirectory() as directory:
-        file = compile_keeper(directory)
-        for name, way in (("by itself", by_itself(file)), ("forked by a zygote", forked(file, print))):
-            print(name)
-            with way as start:
-                print("    to the exec of its CLI, one:", times(start, ROUNDS, 1))
-                print("    the same, ten at once:      ", times(start, ROUNDS // 3, 10))
-                print(f"    at rest, one of {CROWD}:        ", at_rest(start))
+    for name, way in (("by itself", by_itself()), ("forked by a zygote", forked(print))):
+        print(name)
+        with way as start:
+            print("    to the exec of its CLI, one:", times(start, ROUNDS, 1))
+            print("    the same, ten at once:      ", times(start, ROUNDS // 3, 10))
+            print(f"    at rest, one of {CROWD}:        ", at_rest(start))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import py_compile
 import sys
 
-import keeper_probe
 import pytest
-from keeper_probe import KEEPER, eventually
+from keeper_probe import eventually
 
 CONNECT = """
 import socket, sys
@@ -144,9 +142,3 @@ def test_a_signal_goes_to_the_cli_or_to_its_tree(keep):
     probe.said(b"up\n")
     probe.send(op="signal", signal="USR1", target="main")
     probe.said(b"got\n")
-
-
-def test_the_compiled_file_is_as_good_as_the_source(keep, tmp_path, monkeypatch):
-    compiled = py_compile.compile(str(KEEPER), cfile=str(tmp_path / "keeper.pyc"), optimize=2, doraise=True)
-    monkeypatch.setattr(keeper_probe, "KEEPER", compiled)
-    assert keep("exit 12").exit()["exit_code"] == 12

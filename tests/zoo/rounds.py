@@ -14,8 +14,7 @@ import trio
 
 from clisup.host.process import cgroups
 from clisup.host.process.tree import sweep
-from tests.keeper import keeper_probe
-from tests.keeper.keeper_probe import KeeperProbe, eventually
+from tests.keeper.keeper_probe import KEEPER, KeeperProbe, eventually
 from tests.zoo import animals
 from tests.zoo.cage import Cage, Found
 
@@ -58,9 +57,9 @@ class Outcome:
         return 0 if (self.task.ending, self.task.method) == ("keeper", "walk") else self.missed
 
 
-def play(task: Task, keeper_file: str, home: cgroups.CgroupHome) -> Outcome:
+def play(task: Task, home: cgroups.CgroupHome, keeper_file: Path = KEEPER) -> Outcome:
     """Play one round, and leave nothing of it."""
-    keeper_probe.KEEPER = Path(keeper_file)
+    KeeperProbe.file = keeper_file
     session = str(uuid.uuid4())
     cgroup = home.make(session, 1) if task.method == "cgroup" else None
     with Cage(cgroup) as cage:

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from clisup.host.process.cgroups import CgroupHome
-from clisup.host.process.keepers import compile_keeper
-from tests.keeper import keeper_probe
+from tests.keeper.keeper_probe import KEEPER, changed_keeper
 from tests.zoo import animals, report
 from tests.zoo.bystanders import Bystanders
 from tests.zoo.cage import PREFIX, inside
@@ -34,7 +33,6 @@ from tests.zoo.pauses import Pauses, pause
 from tests.zoo.rounds import ENDINGS, METHODS, Outcome, Task, play
 
 WORKERS = 2
-KILL_ALL = "def kill_all(self, alive: list[Stat]) -> None:"
 LEFT_S = 3.0  # PID 1 may take a while to reap
 
 
@@ -76,18 +74,14 @@ def _run(options: argparse.Namespace, scratch: Path) -> int:
     return 0 if not any(verdict.values()) else 1
 
 
-def _keeper(scratch: Path) -> str:
-    """The keeper's byte code; a sabotaged one spares the last of every list."""
+def _keeper(scratch: Path) -> Path:
+    """Return the keeper's file. A sabotaged keeper spares the last process of every list."""
     if os.environ.get("SABOTAGE") != "walk":
-        return compile_keeper(str(scratch))
-    source = keeper_probe.KEEPER.read_text()
-    assert source.count(KILL_ALL) == 1, "the sabotage does not fit the keeper any more"
-    broken = scratch / "keeper_sabotaged.py"
-    broken.write_text(source.replace(KILL_ALL, f"{KILL_ALL}\n        alive = alive[:-1]"))
-    return str(broken)
+        return KEEPER
+    return changed_keeper(scratch, "tree.py", "        alive = self.living()\n", "        alive = self.living()[:-1]\n")
 
 
-def _play_all(kills: int, workers: int, keeper_file: str) -> list[Outcome]:
+def _play_all(kills: int, workers: int, keeper_file: Path) -> list[Outcome]:
     """The cells in turn, so that a short run has all of them."""
     home = CgroupHome.find()
     methods = METHODS if home.available else METHODS[:1]
@@ -96,7 +90,7 @@ def _play_all(kills: int, workers: int, keeper_file: str) -> list[Outcome]:
     cells = list(itertools.product(animals.KINDS, ENDINGS, methods))
     tasks = [Task(*cell, number) for number in range(kills // len(cells) + 1) for cell in cells][:kills]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(play, tasks, itertools.repeat(keeper_file), itertools.repeat(home)))
+        return list(pool.map(play, tasks, itertools.repeat(home), itertools.repeat(keeper_file)))
 
 
 def _left() -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from clisup.host.process.cgroups import CgroupHome
-from clisup.host.process.keepers import compile_keeper
 from tests.keeper.keeper_probe import KeeperProbe, eventually
 from tests.zoo import animals
 from tests.zoo.bystanders import Bystanders
@@ -24,23 +23,18 @@ from tests.zoo.rounds import METHODS, Outcome, Task, play
 PROMISE_MS = {"walk": 2000, "cgroup": 2000}  # the 100 ms of a cgroup are measured by `make zoo`, on a quiet machine
 
 
-@pytest.fixture(scope="module")
-def keeper_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compile_keeper(str(tmp_path_factory.mktemp("keeper")))
-
-
-def played(task: Task, keeper_file: str) -> Outcome:
+def played(task: Task) -> Outcome:
     home = CgroupHome.find()
     if task.method == "cgroup" and not home.available:
         pytest.skip("no cgroup can be made here")
-    return play(task, keeper_file, home)
+    return play(task, home)
 
 
 @pytest.mark.fault(10)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", animals.KINDS)
-def test_a_kill_leaves_nothing_and_names_what_it_killed(kind: str, method: str, keeper_file: str) -> None:
-    outcome = played(Task(kind, "KILL", method), keeper_file)
+def test_a_kill_leaves_nothing_and_names_what_it_killed(kind: str, method: str) -> None:
+    outcome = played(Task(kind, "KILL", method))
     assert (outcome.missed, outcome.unnamed, outcome.faults) == (0, [], [])
     assert outcome.ms is not None and outcome.ms < PROMISE_MS[method]
 
@@ -50,8 +44,8 @@ def test_a_kill_leaves_nothing_and_names_what_it_killed(kind: str, method: str, 
 @pytest.mark.fault(12)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["ignoring TERM", "stopped", "re-forking", "guard pair"])
-def test_a_ladder_ends_a_stubborn_cli_and_its_animal(kind: str, method: str, keeper_file: str) -> None:
-    outcome = played(Task(kind, "TERM", method, number=1), keeper_file)
+def test_a_ladder_ends_a_stubborn_cli_and_its_animal(kind: str, method: str) -> None:
+    outcome = played(Task(kind, "TERM", method, number=1))
     assert (outcome.missed, outcome.unnamed, outcome.faults) == (0, [], [])
 
 
@@ -59,37 +53,35 @@ def test_a_ladder_ends_a_stubborn_cli_and_its_animal(kind: str, method: str, kee
 @pytest.mark.fault(9)
 @pytest.mark.fault(20)
 @pytest.mark.parametrize("kind", ["cleared environment", "re-forking", "guard pair", "pipe holder"])
-def test_what_a_cli_leaves_at_its_own_exit_is_killed_too(kind: str, keeper_file: str) -> None:
-    outcome = played(Task(kind, "exit", "walk"), keeper_file)
+def test_what_a_cli_leaves_at_its_own_exit_is_killed_too(kind: str) -> None:
+    outcome = played(Task(kind, "exit", "walk"))
     assert (outcome.missed, outcome.unnamed, outcome.faults) == (0, [], [])
 
 
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("kind", animals.KINDS)
-def test_a_killed_keeper_takes_its_cli_and_the_cgroup_takes_the_rest(kind: str, keeper_file: str) -> None:
-    outcome = played(Task(kind, "keeper", "cgroup"), keeper_file)
+def test_a_killed_keeper_takes_its_cli_and_the_cgroup_takes_the_rest(kind: str) -> None:
+    outcome = played(Task(kind, "keeper", "cgroup"))
     assert (outcome.missed, outcome.faults) == (0, [])
     assert outcome.host_ms is not None
 
 
 @pytest.mark.fault(4)
 @pytest.mark.parametrize(("kind", "missed"), [("setsid", 0), ("guard pair", 0), ("cleared environment", 1)])
-def test_without_a_cgroup_the_marker_finds_all_but_a_cleared_environment(
-    kind: str, missed: int, keeper_file: str
-) -> None:
-    outcome = played(Task(kind, "keeper", "walk"), keeper_file)
+def test_without_a_cgroup_the_marker_finds_all_but_a_cleared_environment(kind: str, missed: int) -> None:
+    outcome = played(Task(kind, "keeper", "walk"))
     assert (outcome.missed, outcome.survivors, outcome.faults) == (missed, 0, [])
 
 
 @pytest.mark.fault(7)
-def test_neighbours_get_no_signal(tmp_path: Path, keeper_file: str) -> None:
+def test_neighbours_get_no_signal(tmp_path: Path) -> None:
     with Bystanders(tmp_path) as bystanders:
         for kind in ("re-forking", "many children", "own group"):
-            played(Task(kind, "KILL", "walk"), keeper_file)
+            played(Task(kind, "KILL", "walk"))
         assert bystanders.harmed() == []
 
 
-def test_an_order_to_end_counts_though_its_sender_left_before_the_answer(tmp_path: Path, keeper_file: str) -> None:
+def test_an_order_to_end_counts_though_its_sender_left_before_the_answer(tmp_path: Path) -> None:
     probe = KeeperProbe(tmp_path / "run", ["/bin/sleep", "600"])
     try:
         probe.start()

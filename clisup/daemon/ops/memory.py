@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from clisup.host import clock
-from clisup.host.process.tree_memory import tree_memory
+from clisup.host.process.evidence import tree_memory
 
 __all__ = ["MEMORY_LOOK_S", "MemoryLook"]
 

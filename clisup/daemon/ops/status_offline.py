@@ -17,7 +17,7 @@ from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
-from clisup.host.process.tree_memory import tree_memory
+from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import limits_of, told, used_of
 from clisup.model.sessions.totals import totals_of

@@ -1,6 +1,6 @@
-"""The daemon's hold on one keeper: the link, the order to end, and the word on how the run ended.
+"""Link of the daemon to one keeper: messages for the CLI's stdin, the order to end, and how the run ended.
 
-A keeper that cannot be reached is starting, busy, gone with a record, or dead without one. Its lock tells which.
+A keeper that cannot be reached is starting, busy, gone with an exit record, or dead without one. Its lock tells which.
 """
 
 from __future__ import annotations
@@ -19,81 +19,82 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock, lock_holder
-from clisup.host.process.keepers import KeeperLink
+from clisup.host.process.keepers import KeeperConnection
 from clisup.host.process.tree import sweep
 from clisup.model.verdict import ExitRecord, exit_from_file
 from clisup.policy.ladder import Ladder
 from clisup.store.session_dir import RunDir
 
-__all__ = ["END_SLOT", "Leash", "LeashOwner", "stdin_id"]
+__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "Leash", "stdin_id"]
 
 RECONNECT_S = 0.05
-LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end is itself hung
-DISK_SLACK_S = 60.0  # and one that cannot write is so much later: it gives a full disk that time (its FLUSH_S)
+LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end hangs
+DISK_SLACK_S = 60.0  # more for a keeper that cannot write: it gives a full disk that time (its FLUSH_S)
+STDIN_RETRY_S = 0.5  # a keeper whose stdin queue is full has 64 MiB that the CLI has not read
 UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown"}
+_SLOTS = 4096
+END_SLOT = _SLOTS - 1
 
 _log = structlog.get_logger()
 
 
-STDIN_RETRY_S = 0.5  # a keeper whose stdin queue is full has 64 MiB that the CLI has not read
-_SLOTS = 4096
-END_SLOT = _SLOTS - 1
-
-
 def stdin_id(offset: int, slot: int = 0) -> int:
-    """The id of a message to the CLI's stdin: the keeper writes each id once, and only ever a higher one.
+    """Return the id of a message to the CLI's stdin. The keeper writes each id once, and only ever a higher one.
 
-    `offset` is the end of the stdout line that it answers (slot 0: a decoder's reply, `END_SLOT`: the end of its stdin), or
-    after which the daemon said it of its own accord (the slots between). So a line that is decoded again after a restart
-    gives the same id. What the daemon says is journaled with its id.
+    `offset` is the end of the stdout line that the message answers, or that came before it. Slot 0 is a decoder's
+    reply, `END_SLOT` the end of stdin, and the slots between are messages of the daemon's own. A line that is decoded
+    again after a restart therefore gives the same id. The daemon journals its own messages with their ids.
     """
     return offset * _SLOTS + slot + 1
 
 
-def _number_of(said: tuple[int, str | None]) -> int:
-    return said[0]
+def _number_of(message: tuple[int, str | None]) -> int:
+    return message[0]
 
 
-class LeashOwner(Protocol):
-    """Who is told what the keeper says. None of these may block, but for a disk that takes nothing."""
+class KeeperLinkOwner(Protocol):
+    """Receiver of the keeper's reports. No method may block, except on a disk that refuses writes."""
 
     def grew(self) -> None:
-        """There may be new bytes in a spool, or an exit."""
+        """Look for new bytes in the spools, or an exit."""
 
     async def take(self, out_size: int, err_size: int) -> None:
-        """There are new bytes in a spool: so many are in each."""
+        """Read new bytes up to these sizes of the spools."""
 
     def spool_blocked(self, blocked: bool) -> None:
-        """The keeper cannot write (or can again)."""
+        """Note that the keeper cannot write, or can again."""
 
     def rearm(self) -> None:
-        """A deadline may have come nearer."""
+        """Look at the deadlines again: one may have come nearer."""
 
     def heard(self, number: int) -> None:
-        """The CLI's stdin has every message up to this id."""
+        """Note that the CLI's stdin has every message up to this id."""
 
 
-class Leash:
-    """One run's keeper. `exited` is set once, with the exit record; everything the CLI said is then in the spools."""
+class KeeperLink:
+    """Link to the keeper of one run. `exited` is set once, and all output of the CLI is then in the spools."""
 
     def __init__(
-        self, owner: LeashOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int],
+        self, owner: KeeperLinkOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int],
         orphans: Orphans | None = None,
     ) -> None:  # fmt: skip
-        """`own` gets the pids of keeper and CLI for as long as the keeper is held. `orphans` ends what a killed keeper leaves."""
+        """Prepare the link; `listen` connects.
+
+        `own` gets the pids of keeper and CLI while the run is followed. `orphans` ends what a killed keeper leaves.
+        """
         self._owner = owner
         self._dir = run_dir
         self._session_id = session_id
         self._run = run
         self._storage = storage
         self._orphans = orphans
-        self._link: KeeperLink | None = None
-        self._end_op: dict[str, Any] | None = None
+        self._connection: KeeperConnection | None = None
+        self._end_order: dict[str, Any] | None = None
         self._end_sent = False
-        self._end_at: float | None = None  # the order waits until then
-        self._says: list[tuple[int, str | None]] = []  # not yet written by the keeper, by id
-        self._sent_to = 0  # the highest id that went over this link
-        self._last_id = 0  # the highest id that the keeper has taken, or is to take
+        self._end_at: float | None = None  # the order is held back until then
+        self._messages: list[tuple[int, str | None]] = []  # by id, until the keeper has written them
+        self._sent_to = 0  # the highest id that went over this connection
+        self._last_id = 0  # the highest id that the keeper has or will get
         self._greeted = trio.Event()
         self._in_order = trio.Event()
         self._news = trio.Event()
@@ -105,58 +106,35 @@ class Leash:
         self.exited: ExitRecord | None = None
         self._given_up = False
 
-    @property
-    def ending(self) -> bool:
-        """The run has been ordered to end."""
-        return self._end_op is not None
-
-    @property
-    def order_is_due(self) -> bool:
-        """It is not held back any more for the sake of a CLI that was asked first."""
-        return self._end_at is not None and self._end_at <= clock.monotonic()
-
-    @property
-    def unkillable(self) -> bool:
-        """Keeper and CLI live on after a SIGKILL: somebody traces them, or the kernel waits for a disk."""
-        return self._hung and self.exited is None
-
-    @property
-    def waits(self) -> bool:
-        """It is to end, and is given its time to do what it was asked for."""
-        return self.ending and not self.order_is_due
-
-    @property
-    def ladder(self) -> Ladder:
-        """The steps of the order; empty before there is one."""
-        return [(name, grace) for name, grace in self._end_op["ladder"]] if self._end_op else []
+    # -- messages to the CLI's stdin
 
     def say(self, number: int, text: str | None) -> None:
-        """Hand a message to the CLI's stdin (None: its end), exactly once; `talk` delivers it."""
-        insort(self._says, (number, text), key=_number_of)
+        """Queue a message for the CLI's stdin (None: its end). `talk` sends it, exactly once."""
+        insort(self._messages, (number, text), key=_number_of)
         self._last_id = max(self._last_id, number)
         self._news.set()
 
     def reply(self, replies: Sequence[Reply], end: int) -> None:
-        """Say the decoder's replies to the line that ends there. Decoded again it gives the same ids, which the keeper takes once."""
+        """Queue the decoder's replies to the line that ends at `end`. Decoding it again gives the same ids."""
         if text := "".join(reply for reply in replies if isinstance(reply, str)):
             self.say(stdin_id(end), text)
         if END_OF_INPUT in replies:
             self.say(stdin_id(end, END_SLOT), None)
 
     def in_order(self) -> None:
-        """All that was said before is known again: from now on it may be delivered, lowest id first."""
+        """Begin to send, lowest id first: all earlier messages are queued again."""
         self._in_order.set()
         self._news.set()
 
     async def ready(self) -> None:
-        """Wait until the daemon may say something of its own accord, or the run has ended."""
+        """Wait until the daemon may send messages of its own, or the run has ended."""
         await self._greeted.wait()
         await self._in_order.wait()
 
     def take_id(self, offset: int) -> int | None:
-        """An id above all that the keeper has, for what the daemon says after the stdout line that ends at `offset`.
+        """Return a new id for a message that follows the stdout line that ends at `offset`.
 
-        None while that cannot be known (`ready` waits for it), and after the run's end.
+        Return None while the keeper's highest id is unknown (`ready` waits for it), and after the run's end.
         """
         if not (self._greeted.is_set() and self._in_order.is_set()) or self.exited is not None or self._given_up:
             return None
@@ -164,85 +142,103 @@ class Leash:
         return self._last_id
 
     def give_up(self) -> None:
-        """Nobody follows the run any longer: who waits to say something to it learns that it cannot."""
+        """Stop following the run: no new id is given, and tasks in `ready` go on."""
         self._given_up = True
         self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
 
     async def talk(self) -> None:
-        """Deliver what was said, in order, over whichever link there is. Until cancelled."""
+        """Send queued messages in order, over each connection anew, until cancelled."""
         while True:
             self._news = trio.Event()
             if self._in_order.is_set():
-                await self._send_says()
+                await self._send_queued()
             await self._news.wait()
 
-    async def _send_says(self) -> None:
-        while (at := bisect_right(self._says, self._sent_to, key=_number_of)) < len(self._says):
-            link = self._link
-            if link is None:
-                return  # `listen` brings the next one
-            number, text = self._says[at]
+    async def _send_queued(self) -> None:
+        while (at := bisect_right(self._messages, self._sent_to, key=_number_of)) < len(self._messages):
+            connection = self._connection
+            if connection is None:
+                return  # the next connection sets `_news`
+            number, text = self._messages[at]
             self._sent_to = number
             message = {"op": "eof", "id": number} if text is None else {"op": "stdin", "id": number, "data": text}
             failpoint("keeper.stdin.before")
-            await link.send(message)
+            await connection.send(message)
             failpoint("keeper.stdin.after")
 
-    def _written(self, number: int) -> None:
-        while self._says and self._says[0][0] <= number:
-            self._says.pop(0)
+    def _acknowledged(self, number: int) -> None:
+        while self._messages and self._messages[0][0] <= number:
+            self._messages.pop(0)
         self._owner.heard(number)
 
     async def _refused(self, number: int, error: str) -> None:
-        """A full queue takes it later; a CLI that has shut its stdin, or has left, never does."""
+        """Send again later if the keeper's queue is full. A CLI that closed its stdin or exited never takes a message."""
         if error == "full":
             await trio.sleep(STDIN_RETRY_S)
             self._sent_to = min(self._sent_to, number - 1)
             self._news.set()
         else:
-            self._says.clear()
+            self._messages.clear()
+
+    # -- the order to end
+
+    @property
+    def ending(self) -> bool:
+        """Tell whether the run was ordered to end."""
+        return self._end_order is not None
+
+    @property
+    def order_is_due(self) -> bool:
+        """Tell whether the order is no longer held back for a CLI that was asked to end by itself first."""
+        return self._end_at is not None and self._end_at <= clock.monotonic()
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether the order is held back for a CLI that was asked to end by itself."""
+        return self.ending and not self.order_is_due
+
+    @property
+    def unkillable(self) -> bool:
+        """Tell whether keeper and CLI survive a SIGKILL: they are traced, or the kernel waits for a disk."""
+        return self._hung and self.exited is None
+
+    @property
+    def ladder(self) -> Ladder:
+        """Return the steps of the order; an empty list without one."""
+        return [(name, grace) for name, grace in self._end_order["ladder"]] if self._end_order else []
 
     def order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
-        """The keeper shall end the run, in `after_s` seconds; `press` tells it. A later order only shortens an earlier one."""
+        """Order the end of the run in `after_s` seconds; `press` sends it. A later order can only shorten the end."""
         now = clock.monotonic()
-        self._end_op = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
+        self._end_order = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
         self._end_sent = False
         self._end_at = now + after_s
         self._hung_at = now + after_s + sum(grace for _, grace in ladder) + self._slack_s
         self._owner.rearm()
 
-    def _blocked(self, blocked: bool) -> None:
-        """Its disk takes no more, or does again. What it was given in addition it keeps once it was ordered to end."""
-        if blocked and self._slack_s == LADDER_SLACK_S:
-            self._slack_s += DISK_SLACK_S
-            self._hung_at = None if self._hung_at is None else self._hung_at + DISK_SLACK_S
-        elif not blocked and not self.ending:
-            self._slack_s = LADDER_SLACK_S
-        self._owner.spool_blocked(blocked)
-
     def withdraw_order(self) -> None:
-        """The CLI did in time what it was asked for, and the run need not end. An order that is out stays."""
-        if self._end_op is not None and not self._end_sent and not self.order_is_due:
-            self._end_op = self._end_at = self._hung_at = None
+        """Drop an order that was not sent, because the CLI did in time what it was asked for."""
+        if self._end_order is not None and not self._end_sent and not self.order_is_due:
+            self._end_order = self._end_at = self._hung_at = None
             self._owner.rearm()
 
     @property
     def press_at(self) -> float | None:
-        """When `press` is due again, once there is an order."""
+        """Return when `press` is due next, once there is an order."""
         waits = self._end_at is not None and self._end_at > clock.monotonic()
         return self._end_at if waits else self._hung_at
 
     async def press(self) -> None:
-        """Hand a due order to end to the keeper; one that does not even then report an end is killed with its CLI."""
+        """Send a due order to the keeper. A keeper that reports no end in time after it is killed with its CLI."""
         now = clock.monotonic()
-        due = self._end_op is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
-        if self._link is not None and due:
+        due = self._end_order is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
+        if self._connection is not None and due:
             failpoint("keeper.order.before")
-            # It may hang with a message for its CLI half read: the order would wait behind that for ever.
+            # A keeper that hangs with half a message read would let the order wait for ever.
             with trio.move_on_after(max(0.0, (self._hung_at or now) - now)):
-                self._end_sent = await self._link.send(self._end_op or {})
+                self._end_sent = await self._connection.send(self._end_order or {})
             failpoint("keeper.order.after")
         if self._hung_at is not None and clock.monotonic() >= self._hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
@@ -250,97 +246,114 @@ class Leash:
             await self._sweep(lock_holder(self._dir.lock))
             self._hung = True
 
+    # -- reports of the keeper
+
     async def listen(self) -> None:
-        """Hold the link until the run has ended."""
+        """Connect to the keeper, and again whenever the connection ends, until the run has ended."""
         while self.exited is None:
             try:
-                self._link = await KeeperLink.connect(self._dir.path)
+                self._connection = await KeeperConnection.connect(self._dir.path)
             except (OSError, WorldError):
-                await self._unreachable()
+                await self._look_at_files()
                 continue
             failpoint("keeper.hello")
-            self.keeper_pid = self._link.hello.get("keeper_pid")
-            self._pids |= {int(pid) for name in ("keeper_pid", "pid") if (pid := self._link.hello.get(name))}
-            self._own |= self._pids
-            self._end_sent = False
-            written = int(self._link.hello.get("last_id") or 0)
-            self._last_id = max(self._last_id, written, int(self._link.hello.get("last_taken") or 0))
-            self._written(written)
-            self._sent_to = 0
-            self._greeted.set()
-            self._news.set()
-            self._owner.rearm()
-            self._blocked(bool(self._link.hello.get("blocked")))
-            self._owner.grew()
-            while messages := await self._link.receive():
-                for message in messages:
-                    await self._heed(message)
+            self._greet(self._connection.hello)
+            while (message := await self._connection.receive()) is not None:
+                await self._handle(message)
             await self.aclose()
             if self.exited is None:
-                await self._unreachable()
+                await self._look_at_files()
+
+    def _greet(self, hello: dict[str, Any]) -> None:
+        self.keeper_pid = hello.get("keeper_pid")
+        self._pids |= {int(pid) for name in ("keeper_pid", "pid") if (pid := hello.get(name))}
+        self._own |= self._pids
+        self._end_sent = False
+        written = int(hello.get("last_id") or 0)
+        self._last_id = max(self._last_id, written, int(hello.get("last_taken") or 0))
+        self._acknowledged(written)
+        self._sent_to = 0
+        self._greeted.set()
+        self._news.set()
+        self._owner.rearm()
+        self._set_blocked(bool(hello.get("blocked")))
+        self._owner.grew()
 
     async def aclose(self) -> None:
-        """End the conversation. A keeper whose run is over waits for this before it leaves."""
-        if self._link is not None:
-            link, self._link = self._link, None
-            await link.aclose()
+        """Close the connection. A keeper whose run is over waits for this before it exits."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.aclose()
 
-    async def _heed(self, message: dict[str, Any]) -> None:
+    async def _handle(self, message: dict[str, Any]) -> None:
         failpoint("keeper.push")
         if "ack" in message:
-            self._written(int(message["ack"]))
+            self._acknowledged(int(message["ack"]))
         elif "nack" in message:
             await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
                 await self._owner.take(int(message["out"]), int(message["err"]))
-                if self._link is not None:
+                if self._connection is not None:
                     failpoint("keeper.ack.before")
-                    await self._link.seen()
+                    await self._connection.acknowledge_growth()
                     failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
-                self._blocked(push == "blocked")
+                self._set_blocked(push == "blocked")
             case "exited":
-                self._gone(exit_from_file(message.get("exit")))
+                self._set_exited(exit_from_file(message.get("exit")))
 
-    async def _unreachable(self) -> None:
+    def _set_blocked(self, blocked: bool) -> None:
+        """Give a keeper more time to end while its disk is full. It keeps that time once the end was ordered."""
+        if blocked and self._slack_s == LADDER_SLACK_S:
+            self._slack_s += DISK_SLACK_S
+            self._hung_at = None if self._hung_at is None else self._hung_at + DISK_SLACK_S
+        elif not blocked and not self.ending:
+            self._slack_s = LADDER_SLACK_S
+        self._owner.spool_blocked(blocked)
+
+    def _set_exited(self, record: ExitRecord) -> None:
+        self.exited = record
+        self._own -= self._pids
+        self._greeted.set()
+        self._in_order.set()
+        self._owner.grew()
+
+    # -- a keeper that cannot be reached
+
+    async def _look_at_files(self) -> None:
+        """Find out from the run's directory what became of the keeper. Waits a moment if the directory does not tell."""
         try:
             with self._storage.watched():
-                await self._ask_its_files()
-        except (OSError, WorldError):  # a bad disk has no answer yet
+                if (record := self._dir.exit_record()) is not None:
+                    self._set_exited(exit_from_file(record))
+                elif lock_holder(self._dir.lock) is None:
+                    await self._declare_dead()
+                else:
+                    await trio.sleep(RECONNECT_S)
+        except (OSError, WorldError):  # a bad disk gives no answer yet
             await trio.sleep(STORAGE_RETRY_S)
 
-    async def _ask_its_files(self) -> None:
-        if (record := self._dir.exit_record()) is not None:
-            self._gone(exit_from_file(record))
-        elif lock_holder(self._dir.lock) is None:
-            await self._declare_dead()
-        else:
-            await trio.sleep(RECONNECT_S)
-
     async def _declare_dead(self) -> None:
-        """The keeper is gone without an exit record: take its lock, end what it left behind, write the record in its place."""
+        """Take the lock of a keeper that is gone without an exit record, end what it left, and write the record."""
         lock = FileLock(self._dir.lock)
         if lock.acquire() is not None:
-            return  # it was only starting
+            return  # the keeper was only starting
         try:
             record = self._dir.exit_record()
             if record is None:
                 record = {**UNKNOWN_EXIT, "survivors": await self._sweep()}
                 failpoint("dead.before")
                 self._dir.declare_dead(record)
-            self._gone(exit_from_file(record))
+            self._set_exited(exit_from_file(record))
         finally:
             lock.release()
 
     async def _sweep(self, keeper: int | None = None) -> list[dict[str, Any]]:
+        """Kill the run's processes and what its keeper left to the daemon. Return what was killed."""
         cgroup = self._dir.intent().get("cgroup")
         killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
         return killed + (await self._orphans.end() if self._orphans is not None else [])
 
-    def _gone(self, record: ExitRecord) -> None:
-        self.exited = record
-        self._own -= self._pids
-        self._greeted.set()
-        self._in_order.set()
-        self._owner.grew()
+
+Leash = KeeperLink  # the name that its users still have

@@ -1,8 +1,8 @@
-"""How keepers are started: forked by the keeper zygote where there is one, each by itself where there is none.
+"""Start of keepers: forked by the keeper zygote, or started one by one while there is none.
 
-A run has one keeper at most, whichever way and however often one is started for it: a keeper takes the lock of the run or
-leaves, and one that finds the mark of an earlier one leaves, too. So a start of which nobody says that it happened may be
-made again; its pipes say when that is so.
+A run has at most one keeper, however often a start is tried: a keeper takes the lock of the run or exits, and a keeper
+that finds the start record of an earlier one exits too. So an unconfirmed start may be tried again, once its pipes show
+that no keeper has them.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.process.keepers import KeeperProcess, start_keeper
-from clisup.host.process.zygote import ForkedKeeper, KeeperZygote
+from clisup.host.process.keepers import KEEPER_FILE, ForkedKeeper, KeeperProcess, KeeperZygote, start_keeper
 
 __all__ = ["KeeperStart", "KeeperStarts"]
 
-UP_LIMIT_S = 20.0  # for a zygote to come up: as long as a keeper has for its first word
-FORK_LIMIT_S = (
-    5.0  # for its answer; one that is stopped or hangs is killed then, and its questions are asked another way
-)
-FIRST_PAUSE_S = 0.1  # before another zygote; doubled with each, up to the next line
+UP_LIMIT_S = 20.0  # for the start of a zygote: as long as a keeper has for its first message
+FORK_LIMIT_S = 5.0  # for a zygote's answer: one that hangs or is stopped is killed, and its requests are tried again
+FIRST_PAUSE_S = 0.1  # before another zygote; doubled each time, up to the next line
 LONGEST_PAUSE_S = 60.0
-STEADY_S = 60.0  # a zygote that lived so long was no failure: the pauses begin anew
-TAKEN = ("locked", "started", "exited")  # what a keeper says that finds an earlier one, or its traces
+STEADY_S = 60.0  # a zygote that lived so long was no failure: the pauses begin again
+TAKEN = ("locked", "started", "exited")  # answers of a keeper that finds an earlier one, or its traces
 _log = structlog.get_logger()
 
 
 class KeeperStart(NamedTuple):
-    """The keeper's first word (`{"ready": ...}`, `{"error": ...}`; empty: the run's directory tells), and its pid for people.
+    """Result of a start: the keeper's first message and its pid, for the log.
 
-    `not_forked` says why the zygote was asked in vain.
+    The message is `{"ready": ...}` or `{"error": ...}`; an empty one means that the run's directory tells.
+    `not_forked` says why the zygote failed.
     """
 
     word: dict[str, Any]
@@ -46,14 +44,14 @@ class KeeperStart(NamedTuple):
 
 
 class KeeperStarts:
-    """Starts the keepers of one daemon. `run` has the zygote at hand; without it, or before it is up, all works as well."""
+    """Starts the keepers of one daemon. `run` keeps a zygote; starts work without one too."""
 
-    def __init__(self, keeper_file: str) -> None:
+    def __init__(self, keeper_file: str = KEEPER_FILE) -> None:
         self._keeper_file = keeper_file
         self._zygote: KeeperZygote | None = None
 
     async def run(self) -> None:
-        """Until cancelled; the zygote leaves then. One that is lost is followed by another."""
+        """Keep a zygote until cancelled. A lost zygote is replaced."""
         pause = FIRST_PAUSE_S
         while True:
             began = clock.monotonic()
@@ -65,7 +63,7 @@ class KeeperStarts:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _keep_one(self) -> str:
-        """Have one, for as long as it lives. Gives what became of it."""
+        """Keep one zygote for as long as it lives. Return why it is gone."""
         try:
             zygote = KeeperZygote(self._keeper_file)
         except OSError as error:
@@ -78,7 +76,7 @@ class KeeperStarts:
                 return "did not come up"
             _log.debug("keeper zygote started", pid=zygote.pid)
             self._zygote = zygote
-            await zygote.heed()
+            await zygote.receive_answers()
             return "was killed, or left"
         finally:
             self._zygote = None
@@ -86,9 +84,9 @@ class KeeperStarts:
                 await zygote.end()
 
     async def start(self, spec: dict[str, Any], reaping: trio.Nursery) -> KeeperStart:
-        """Start a run's keeper and wait for its first word. Raises `WorldError(spawn_failed)` where no process can be started.
+        """Start a run's keeper and wait for its first message. Zombies are reaped in `reaping`.
 
-        `reaping` is where a zombie is waited for.
+        Raises `WorldError(spawn_failed)` if no process can be started.
         """
         data = _encoded(spec)
         try:
@@ -96,7 +94,7 @@ class KeeperStarts:
             forked = self._zygote.fork() if self._zygote is not None else None
             itself = self._start_by_itself(reaping) if forked is None else None
             failpoint("spawn.after")
-            if forked is not None and (word := await _word_of(forked, data)) is not None:
+            if forked is not None and (word := await _hand_over(forked, data)) is not None:
                 return KeeperStart(word, forked.pid)
             keeper = itself or self._start_by_itself(reaping)
             word = await keeper.pipes.hand_over(data) or {}
@@ -116,24 +114,24 @@ class KeeperStarts:
 
 
 def _encoded(spec: dict[str, Any]) -> bytes:
-    """Only `json` knows bytes that are no UTF-8, which an environment may hold; for a prompt of 16 MiB it takes ten times as long."""
+    """Encode a spec. msgspec is ten times faster for a prompt of 16 MiB, but refuses an environment that is no UTF-8."""
     try:
         return msgspec.json.encode(spec)
     except UnicodeEncodeError:
         return json.dumps(spec).encode()
 
 
-async def _word_of(keeper: ForkedKeeper, spec: bytes) -> dict[str, Any] | None:
-    """As `hand_over`; a zygote that does not even answer is killed meanwhile, so that the pipes can tell."""
+async def _hand_over(keeper: ForkedKeeper, spec: bytes) -> dict[str, Any] | None:
+    """Hand the spec over, as `KeeperPipes.hand_over`. A zygote that does not answer is killed, so that the pipes tell."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watch, keeper)
+        nursery.start_soon(_kill_without_answer, keeper)
         word = await keeper.pipes.hand_over(spec)
         nursery.cancel_scope.cancel()
     return word
 
 
-async def _watch(keeper: ForkedKeeper) -> None:
+async def _kill_without_answer(keeper: ForkedKeeper) -> None:
     with trio.move_on_after(FORK_LIMIT_S):
         await keeper.answered.wait()
     if not keeper.answered.is_set():
-        keeper.give_up()
+        keeper.kill_zygote()

@@ -33,7 +33,6 @@ from clisup.daemon.storage import Storage
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.process.cgroups import CgroupHome
-from clisup.host.process.keepers import compile_keeper
 from clisup.host.process.native_writers import OwnProcesses
 from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor, SessionForked, SessionSeeded
@@ -71,7 +70,7 @@ class Manager:
         self.opening = trio.Lock()
         self._making: dict[str, trio.Event] = {}  # set when the session of this id is there, or not to be
         slots = Slots(config.daemon.max_running or default_max_running())
-        keepers, cgroups = KeeperStarts(compile_keeper(state_dir)), CgroupHome.find()
+        keepers, cgroups = KeeperStarts(), CgroupHome.find()
         storage = Storage(state_dir)
         accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
         drift = Drift(state_dir, storage)

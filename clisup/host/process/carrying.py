@@ -1,28 +1,21 @@
 """Environment carried across a re-execution: /proc shows a clean one, and a memory file holds the real one.
 
 A child of the same uid can read `/proc/<daemon>/environ`. The daemon therefore executes itself once more with almost
-nothing in its environment. The module stays light, even without `typing`: the second process repeats every import of
-the first.
+nothing in its environment.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import signal
 import sys
-
-try:
-    from _json import encode_basestring_ascii as _quoted
-except ImportError:  # a Python that has the function elsewhere
-    from json.encoder import encode_basestring_ascii as _quoted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 __all__ = [
-    "Carried",
+    "CarriedEnvironment",
     "can_carry",
     "carried_file",
     "carry_environment_over",
@@ -42,7 +35,7 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR")
 _SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
-class Carried:
+class CarriedEnvironment:
     """Environment and systemd's credentials by name, which pass from process image to process image in memory alone."""
 
     def __init__(self, env: Mapping[str, str], credentials: Mapping[str, str] | None = None) -> None:
@@ -59,29 +52,19 @@ def carry_environment_over(argv: list[str]) -> None:
     """Execute the daemon again with a clean environment. Return only if that has already been done."""
     if _FD_VARIABLE not in os.environ:
         os.environ.pop(_LIMIT, None)  # only the value that this program sets counts
-        execute_anew(argv, Carried(os.environ), {})
+        execute_anew(argv, CarriedEnvironment(os.environ), {})
 
 
-def carried_file(carried: Carried) -> int:
+def carried_file(carried: CarriedEnvironment) -> int:
     """Return a memory file that holds `carried`, for a process that gets the descriptor and `clean_environment`.
 
     /proc shows nothing of its contents.
     """
     fd = os.memfd_create("clisup-environment", os.MFD_CLOEXEC)
-    words = {"env": carried.env, "credentials": carried.credentials}
-    data = _object({name: _object({key: _quoted(word) for key, word in of.items()}) for name, of in words.items()})
-    view = memoryview(data.encode())
-    while view:
-        view = view[os.write(fd, view) :]
+    data = json.dumps({"env": dict(carried.env), "credentials": dict(carried.credentials)}).encode()
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
     return fd
-
-
-def _object(members: Mapping[str, str]) -> str:
-    """Return a JSON object; the values are already JSON.
-
-    The module `json` imports regular expressions, which add half of the time that a Python needs to start.
-    """
-    return "{" + ", ".join(f"{_quoted(name)}: {value}" for name, value in members.items()) + "}"
 
 
 def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
@@ -89,7 +72,7 @@ def clean_environment(env: Mapping[str, str], fd: int) -> dict[str, str]:
     return {**{name: env[name] for name in _KEPT if name in env}, **_SET, _FD_VARIABLE: str(fd)}
 
 
-def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, int]) -> NoReturn:
+def execute_anew(argv: list[str], carried: CarriedEnvironment, descriptors: Mapping[str, int]) -> NoReturn:
     """Execute `clisup` with these arguments in this process: same pid, same locks, and the named descriptors stay open.
 
     The daemon's successor will use `carried` as its environment.
@@ -100,12 +83,9 @@ def execute_anew(argv: list[str], carried: Carried, descriptors: Mapping[str, in
     clean = clean_environment(carried.env, fd)
     clean[_LIMIT] = str(first_limit())
     if descriptors:
-        clean[_KEPT_FDS] = _object({name: str(number) for name, number in descriptors.items()})
-    from signal import SIG_BLOCK, SIGHUP, pthread_sigmask
-
-    pthread_sigmask(
-        SIG_BLOCK, (SIGHUP,)
-    )  # SIGHUP would end a daemon without a handler; the daemon unblocks the signal once it has one
+        clean[_KEPT_FDS] = json.dumps(dict(descriptors))
+    # SIGHUP would end a daemon without a handler. The daemon unblocks the signal once it has one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
     # Without -P, `-m` would import from the directory in which the daemon is started, and anybody may own that
     # repository.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "clisup", *argv], clean)
@@ -121,20 +101,18 @@ def first_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_RTTIME)[1] if carried is None else int(carried)
 
 
-def taken() -> Carried:
+def taken() -> CarriedEnvironment:
     """Return what was carried to this process. Read the memory file once, then close it."""
     number = os.environ.pop(_FD_VARIABLE, None)
     if number is None:
-        return Carried(dict(os.environ))
-    import json  # this process needs `json` anyway; the first process does not
-
+        return CarriedEnvironment(dict(os.environ))
     with open(int(number), "rb") as file:
         file.seek(0)
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
     if isinstance(found.get("env"), dict):
-        return Carried(found["env"], found.get("credentials", {}))
+        return CarriedEnvironment(found["env"], found.get("credentials", {}))
     # An older clisup, which knew no credentials, carried only its variables. A restart in place can upgrade it.
-    return Carried(found)
+    return CarriedEnvironment(found)
 
 
 def taken_environment() -> Mapping[str, str]:
@@ -144,8 +122,6 @@ def taken_environment() -> Mapping[str, str]:
 
 def taken_descriptors() -> dict[str, int]:
     """Return the descriptors that the previous daemon of this process left open. No child inherits them."""
-    import json
-
     descriptors: dict[str, int] = json.loads(os.environ.pop(_KEPT_FDS, "{}"))
     for fd in descriptors.values():
         os.set_inheritable(fd, False)

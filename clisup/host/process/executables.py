@@ -17,7 +17,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 
-__all__ = ["Answer", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
+__all__ = ["CommandOutput", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
 
 PROBE_LIMIT_S = (
     30.0  # gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few on a machine at load 10
@@ -102,8 +102,8 @@ def missing_packages(names: Sequence[str]) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
-class Answer(NamedTuple):
-    """Answer of a short command: its output and its exit code.
+class CommandOutput(NamedTuple):
+    """CommandOutput of a short command: its output and its exit code.
 
     The code is negative for a signal, and None if the command did not exit.
     """
@@ -117,7 +117,7 @@ class VersionProbe:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], str | None] = {}
-        self._asking: dict[tuple[object, ...], _Asking] = {}
+        self._asking: dict[tuple[object, ...], _PendingProbe] = {}
         self._failed: dict[tuple[object, ...], float] = {}
 
     def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
@@ -148,7 +148,7 @@ class VersionProbe:
             return None
         asking = self._asking.get(key)
         if asking is None:
-            asking = self._asking[key] = _Asking()
+            asking = self._asking[key] = _PendingProbe()
             # A system task: the probe outlives the request that began it, has its own limit, and ends with the daemon.
             trio.lowlevel.spawn_system_task(self._ask, key, argv, dict(env), parse, asking)
         with trio.move_on_after(inf if patience_s is None else patience_s):
@@ -163,7 +163,7 @@ class VersionProbe:
         argv: tuple[str, ...],
         env: Mapping[str, str],
         parse: Callable[[str], str | None],
-        asking: _Asking,
+        asking: _PendingProbe,
     ) -> None:
         try:
             asking.version = parse(await _output(argv, env))
@@ -179,7 +179,7 @@ class VersionProbe:
             self._failed.pop(key, None)
 
 
-class _Asking:
+class _PendingProbe:
     """Probe in progress."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ async def ask(
     *,
     limit_s: float = PROBE_LIMIT_S,
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
-) -> Answer:
+) -> CommandOutput:
     """Run a short command in `/` and return its output, at most `limit_bytes` of stdout and stderr together."""
     return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s, limit_bytes=limit_bytes)
 
@@ -211,7 +211,7 @@ async def _run(
     stderr: int,
     limit_s: float,
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
-) -> Answer:
+) -> CommandOutput:
     """Run a command and return at most `limit_bytes` of output.
 
     A command that does not exit is killed with its children.
@@ -227,7 +227,7 @@ async def _run(
             start_new_session=True,
         )
     except OSError:
-        return Answer("", None)
+        return CommandOutput("", None)
     assert process.stdout is not None
     said = bytearray()
     left = False
@@ -243,7 +243,7 @@ async def _run(
             _kill_group(process)
             await process.wait()
             await process.stdout.aclose()
-    return Answer(said[:limit_bytes].decode("utf-8", "replace"), process.returncode if left else None)
+    return CommandOutput(said[:limit_bytes].decode("utf-8", "replace"), process.returncode if left else None)
 
 
 async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> None:

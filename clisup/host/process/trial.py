@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import trio
 
-from clisup.host.process.carrying import Carried, carried_file, clean_environment
+from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
 
-__all__ = ["Refusal", "refusal", "try_start"]
+__all__ = ["TrialRefusal", "refusal", "try_start"]
 
 TRIAL_LIMIT_S = 30.0
 _WORDS = 2000  # limit of characters kept from the output
 
 
-class Refusal(NamedTuple):
+class TrialRefusal(NamedTuple):
     """Reason why a daemon would not start: its message without the frame, its hint, and its exit code.
 
     The exit code is None if the daemon hung.
@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
     code: int | None
 
 
-async def try_start(argv: Sequence[str], carried: Carried) -> Refusal | None:
+async def try_start(argv: Sequence[str], carried: CarriedEnvironment) -> TrialRefusal | None:
     """Return None if `clisup ARGV --check` succeeds, with the environment that a successor would get."""
     command = [sys.executable, "-P", "-m", "clisup", *argv, "--check"]
     fd = carried_file(carried)
@@ -47,13 +47,13 @@ async def try_start(argv: Sequence[str], carried: Carried) -> Refusal | None:
             return None if done.returncode == 0 else refusal(done.stdout, done.returncode)
     finally:
         os.close(fd)
-    return Refusal(f"it did not answer within {TRIAL_LIMIT_S:g} s", "", None)
+    return TrialRefusal(f"it did not answer within {TRIAL_LIMIT_S:g} s", "", None)
 
 
-def refusal(said: bytes, code: int) -> Refusal:
+def refusal(said: bytes, code: int) -> TrialRefusal:
     """Return the refusal of a failed command.
 
     `clisup.cli.failure` prints one line, and perhaps one line of hint.
     """
     text, _, hint = said[-_WORDS:].decode("utf-8", "replace").strip().partition("\n  hint: ")
-    return Refusal(text.removeprefix("clisup: ") or f"it ended with status {code}", hint, code)
+    return TrialRefusal(text.removeprefix("clisup: ") or f"it ended with status {code}", hint, code)

@@ -1,4 +1,4 @@
-"""The hold on a keeper that hangs: it is told from one that waits for a full disk, and ended whatever it keeps waiting."""
+"""The link to a keeper that hangs: it is told from one that waits for a full disk, and ended whatever it keeps waiting."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ import pytest
 import trio
 import trio.testing
 
-import clisup.keeper
-from clisup.daemon.runs import keeper_link as leash_module
-from clisup.daemon.runs.keeper_link import Leash
+from clisup.daemon.runs import keeper_link
+from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.host import clock
+from clisup.keeper.keeper import FLUSH_S
 from clisup.store.session_dir import RunDir
 
 LIMIT_S = 20.0
-# Read and not imported: the keeper's file puts lighter modules in the places of some of the standard library's.
-FLUSH_S = next(
-    float(line.split()[2])
-    for line in Path(clisup.keeper.__file__).with_name("keeper.py").read_text().splitlines()
-    if line.startswith("FLUSH_S = ")
-)
 SESSION = "00000000-0000-4000-8000-000000000001"
 HANGS = """
 import fcntl, json, os, signal, socket
@@ -87,29 +81,29 @@ def keeper(run_dir: RunDir) -> Iterator[subprocess.Popen[bytes]]:
     popen.communicate()
 
 
-def leash_of(run_dir: RunDir, owner: Owner) -> Leash:
-    return Leash(owner, run_dir, SESSION, 1, cast("Any", Disk()), set())
+def link_of(run_dir: RunDir, owner: Owner) -> KeeperLink:
+    return KeeperLink(owner, run_dir, SESSION, 1, cast("Any", Disk()), set())
 
 
 async def test_a_keeper_that_hangs_is_ended_also_while_it_is_being_told_something(
     run_dir: RunDir, keeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leash_module, "LADDER_SLACK_S", 0.2)
-    leash = leash_of(run_dir, Owner())
+    monkeypatch.setattr(keeper_link, "LADDER_SLACK_S", 0.2)
+    link = link_of(run_dir, Owner())
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leash.listen)
-            nursery.start_soon(leash.talk)
-            leash.in_order()
-            await leash.ready()
-            leash.say(1, "x" * 4_000_000)  # more than a socket takes
+            nursery.start_soon(link.listen)
+            nursery.start_soon(link.talk)
+            link.in_order()
+            await link.ready()
+            link.say(1, "x" * 4_000_000)  # more than a socket takes
             await trio.testing.wait_all_tasks_blocked()
-            leash.order_end("client", [])
+            link.order_end("client", [])
             while keeper.poll() is None:
-                await leash.press()
+                await link.press()
                 await trio.sleep(0.02)
             nursery.cancel_scope.cancel()
-    await leash.aclose()
+    await link.aclose()
 
 
 async def test_a_keeper_that_no_signal_ends_is_called_unkillable(
@@ -120,25 +114,25 @@ async def test_a_keeper_that_no_signal_ends_is_called_unkillable(
     async def in_vain(*_of: object, **_named: object) -> list[Any]:
         return []
 
-    monkeypatch.setattr(leash_module, "LADDER_SLACK_S", 0.05)
-    monkeypatch.setattr(leash_module, "sweep", in_vain)
-    leash = leash_of(run_dir, Owner())
+    monkeypatch.setattr(keeper_link, "LADDER_SLACK_S", 0.05)
+    monkeypatch.setattr(keeper_link, "sweep", in_vain)
+    link = link_of(run_dir, Owner())
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leash.listen)
-            leash.in_order()
-            await leash.ready()
-            leash.order_end("client", [])
-            assert not leash.unkillable
-            while not leash.unkillable:
-                await leash.press()
+            nursery.start_soon(link.listen)
+            link.in_order()
+            await link.ready()
+            link.order_end("client", [])
+            assert not link.unkillable
+            while not link.unkillable:
+                await link.press()
                 await trio.sleep(0.02)
             keeper.kill()
-            while leash.exited is None:
+            while link.exited is None:
                 await trio.sleep(0.02)
             nursery.cancel_scope.cancel()
-    assert not leash.unkillable
-    await leash.aclose()
+    assert not link.unkillable
+    await link.aclose()
 
 
 @pytest.mark.fault(55)
@@ -148,21 +142,21 @@ async def test_a_keeper_that_waits_for_a_full_disk_is_not_taken_for_one_that_han
 ) -> None:
     """It may hold the last words of its CLI, and how that has ended."""
     owner = Owner()
-    leash = leash_of(run_dir, owner)
+    link = link_of(run_dir, owner)
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leash.listen)
-            leash.in_order()
-            await leash.ready()
+            nursery.start_soon(link.listen)
+            link.in_order()
+            await link.ready()
             if ordered_first:
-                leash.order_end("client", [])
-                await leash.press()
+                link.order_end("client", [])
+                await link.press()
             keeper.send_signal(signal.SIGUSR1)
             await owner.blocked.wait()
             if not ordered_first:
-                leash.order_end("client", [])
-                await leash.press()
-            assert leash.press_at is not None
-            assert leash.press_at - clock.monotonic() > FLUSH_S
+                link.order_end("client", [])
+                await link.press()
+            assert link.press_at is not None
+            assert link.press_at - clock.monotonic() > FLUSH_S
             nursery.cancel_scope.cancel()
-    await leash.aclose()
+    await link.aclose()
