@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from clisup.errors import ClisupError
+from clisup.host.locks import lock_holder
 from tests.chaos import compare
 from tests.chaos.clients import BlockingFollower, Heard, Talk, TrioFollower
 from tests.chaos.compare import Counts, Turn
@@ -156,7 +157,9 @@ class Play:
     async def _from_outside(self, script: Script, turn_id: str) -> None:
         run = await self._until(lambda: self._ready(script), f"{turn_id} is ready to be ended")
         if script.act == "kill keeper":
-            return self._kill(int(json.loads((run / "start.json").read_text())["keeper_pid"]))
+            if (keeper := lock_holder(str(run / "keeper.lock"))) is not None:
+                os.kill(keeper, signal.SIGKILL)
+            return None
         if script.act == "kill cli":
             return await self._kill_cli()
         try:
