@@ -121,13 +121,13 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
+    "clisup.client.aio_connection": {"trio"},
+    "clisup.client.aio_requests": {"trio"},
     "clisup.client.aio_session": {"trio"},
-    "clisup.client.events": {"pydantic"},
-    "clisup.client.answers": {"pydantic"},
-    "clisup.client.aio_following": {"trio"},
     "clisup.client.aio_tool_calls": {"trio"},
     "clisup.client.aio_tools": {"trio"},
-    "clisup.client.frame_stream": {"trio"},
+    "clisup.client.answers": {"pydantic"},
+    "clisup.client.events": {"pydantic"},
     "clisup.client.nurseries": {"trio"},
 }
 PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")
@@ -234,16 +234,6 @@ CIRCLES: set[frozenset[str]] = {
     ),
     frozenset(
         [
-            "clisup.client.calls",
-            "clisup.client.coming_back",
-            "clisup.client.event_stream",
-            "clisup.client.following",
-            "clisup.client.session",
-            "clisup.client.sync",
-        ]
-    ),
-    frozenset(
-        [
             "clisup.daemon.app",
             "clisup.daemon.clients.handlers",
             "clisup.daemon.ops.metrics",
@@ -257,17 +247,12 @@ REPEATED_CLASSES = {
     "Answer",
     "Asked",
     "Budget",
-    "Calls",
     "Carried",
-    "Client",
-    "Connection",
     "Conversation",
-    "Cursor",
     "Daemon",
     "Ending",
     "Envelope",
     "Facts",
-    "Feed",
     "Gap",
     "Garbage",
     "Held",
@@ -291,7 +276,6 @@ REPEATED_CLASSES = {
     "Session",
     "Step",
     "Stream",
-    "Subscription",
     "Taken",
     "TextBlock",
     "TextDelta",
@@ -312,7 +296,6 @@ REPEATED_CLASSES = {
 MAX_FILES = 20
 LARGE_FOLDERS = {
     # Today's folders with more files, and how many. The numbers may only go down.
-    "clisup/client": 23,
     "clisup/demo": 29,
     "clisup/llm": 44,
     "clisup/worker": 27,

@@ -1,4 +1,4 @@
-"""Tool calls of the daemon on one connection: each runs once, side by side with the others, and its result is kept."""
+"""Tool calls of the daemon: each runs once, concurrently with the others, and its result is kept."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 
 import trio
 
-from clisup.client.frame_stream import FrameStream
+from clisup.client.aio_connection import AsyncConnection
 from clisup.errors import ClisupError, UsageError
 
 __all__ = ["KEPT_BYTES", "KEPT_RESULTS", "Run", "ToolCall", "ToolCalls", "ToolReply", "ToolRuns"]
 
 KEPT_RESULTS = 1024
 KEPT_BYTES = 32 * 1024 * 1024
-"""Results that are kept for a daemon that asks again; the oldest go first. Of one that is gone its id is still known."""
+"""Limits on results that are kept for a daemon that asks again; the oldest go first. The ids of dropped results stay known."""
 
 KNOWN_CALLS = 100_000
 MAX_EARLY = 256
-"""Calls of a session that nobody serves yet; the daemon has fewer open."""
+"""Kept calls of a session that is not served yet. The daemon has fewer open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the model asks for. `tool_use_id` is the CLI's own id of it, where it tells one: that of the event `tool_use`."""
+    """Call of a tool by the model. `tool_use_id` is the CLI's own id, as in the event `tool_use`, if the CLI has one."""
 
     session_id: str
     call_id: str
@@ -37,7 +37,7 @@ class ToolCall:
 
 
 class ToolReply(NamedTuple):
-    """What goes back to the model: text, or blocks as the wire has them (`text`, and `image` with `media_type` and `data`)."""
+    """Answer to the model: text, or blocks as on the wire (`text`, and `image` with `media_type` and `data`)."""
 
     content: str | Sequence[Mapping[str, Any]]
     is_error: bool = False
@@ -47,25 +47,25 @@ Run = Callable[[ToolCall], Awaitable[ToolReply]]
 
 
 class ToolCalls:
-    """Who gets the calls that come on a client's connection: `AsyncClient` has one."""
+    """Distribution of the calls that a client receives to the sessions that it serves. `AsyncClient` has one."""
 
     def __init__(self) -> None:
         self._runs: dict[str, ToolRuns] = {}
-        self._early: dict[str, list[tuple[ToolCall, FrameStream, str]]] = {}
+        self._early: dict[str, list[tuple[ToolCall, AsyncConnection, str]]] = {}
 
     def register(self, session_id: str, runs: ToolRuns) -> None:
-        """From now on; with what came before."""
+        """Serve the session from now on, including the calls that came early."""
         self._runs[session_id] = runs
-        for call, lines, request in self._early.pop(session_id, []):
-            runs.called(call, lines, request)
+        for call, connection, request in self._early.pop(session_id, []):
+            runs.called(call, connection, request)
 
     def unregister(self, session_id: str, runs: ToolRuns) -> None:
-        """No more of them."""
+        """Serve the session no longer."""
         if self._runs.get(session_id) is runs:
             del self._runs[session_id]
 
-    def hear(self, frame: dict[str, Any], lines: FrameStream) -> None:
-        """A frame of the daemon's that is no answer. Nothing here waits."""
+    def received(self, frame: dict[str, Any], connection: AsyncConnection) -> None:
+        """Take a frame that answers no request. Nothing here waits."""
         params = frame.get("params", {})
         session_id = params.get("session_id", "")
         runs = self._runs.get(session_id)
@@ -73,9 +73,9 @@ class ToolCalls:
             names = ("session_id", "call_id", "name", "input", "turn_id", "tool_use_id")
             call = ToolCall(**{name: params.get(name) for name in names})
             if runs is not None:
-                runs.called(call, lines, frame["id"])
+                runs.called(call, connection, frame["id"])
             elif len(early := self._early.setdefault(session_id, [])) < MAX_EARLY:
-                early.append((call, lines, frame["id"]))
+                early.append((call, connection, frame["id"]))
         elif frame["method"] == "tool/cancelled":
             if runs is not None:
                 runs.cancelled(params["call_id"])
@@ -86,11 +86,11 @@ class ToolCalls:
 @dataclass(eq=False, slots=True)
 class _Running:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    asked: list[tuple[FrameStream, str]] = field(default_factory=list)
+    asked: list[tuple[AsyncConnection, str]] = field(default_factory=list)
 
 
 class ToolRuns:
-    """The calls of one session: those that run, and what came of those before."""
+    """Calls of one session: the running ones, and the results of earlier ones."""
 
     def __init__(self, nursery: trio.Nursery, run: Run) -> None:
         self._nursery, self._run = nursery, run
@@ -99,26 +99,24 @@ class ToolRuns:
         self._held = 0
         self._known: OrderedDict[str, None] = OrderedDict()
 
-    def called(self, call: ToolCall, lines: FrameStream, request: str) -> None:
-        """Begin it, unless it has begun before: then its result is what there is, or what will come of it."""
+    def called(self, call: ToolCall, connection: AsyncConnection, request: str) -> None:
+        """Run the tool. A call that has begun before is answered with its result, or waits for it."""
         if (running := self._running.get(call.call_id)) is not None:
-            running.asked = [(lines, request)]
+            running.asked = [(connection, request)]
         elif (result := self._results.get(call.call_id)) is not None:
-            self._nursery.start_soon(_reply, lines, request, result)
+            self._nursery.start_soon(_reply, connection, request, result)
         elif call.call_id in self._known:
-            gone = ToolReply(
-                "The tool has run, or was interrupted; what came of it is not known any more.", is_error=True
-            )
-            self._nursery.start_soon(_reply, lines, request, _encoded(gone))
+            gone = ToolReply("The tool has run, or was interrupted; its result is not known any longer.", is_error=True)
+            self._nursery.start_soon(_reply, connection, request, _encoded(gone))
         else:
-            self._running[call.call_id] = running = _Running(asked=[(lines, request)])
+            self._running[call.call_id] = running = _Running(asked=[(connection, request)])
             self._known[call.call_id] = None
             while len(self._known) > KNOWN_CALLS:
                 self._known.popitem(last=False)
             self._nursery.start_soon(self._go, call, running)
 
     def cancelled(self, call_id: str) -> None:
-        """It is not wanted any more."""
+        """Cancel a call that the daemon does not want any longer."""
         if (running := self._running.get(call_id)) is not None:
             running.scope.cancel()
 
@@ -131,13 +129,13 @@ class ToolRuns:
             del self._running[call.call_id]
         if result is not None:
             self._keep(call.call_id, result)
-            for lines, request in running.asked:
-                await _reply(lines, request, result)
+            for connection, request in running.asked:
+                await _reply(connection, request, result)
 
     async def _result(self, call: ToolCall) -> bytes:
         try:
             return _encoded(await self._run(call))
-        except Exception as error:  # the tool's edge: whatever it raises is for the model to read, and the others go on
+        except Exception as error:  # the model reads any error of a tool; other calls go on
             return _encoded(ToolReply(f"The tool failed: {type(error).__name__}: {error}", is_error=True))
 
     def _keep(self, call_id: str, result: bytes) -> None:
@@ -148,8 +146,10 @@ class ToolRuns:
 
 
 def _encoded(reply: ToolReply) -> bytes:
-    """As JSON; raises `TypeError` or `ValueError` for what is none. Half of a surrogate pair, as in the name of a file that is not
-    UTF-8, becomes a question mark: the daemon would hang up on it."""
+    """Encode as JSON. Raise `TypeError` or `ValueError` for a reply that is not JSON.
+
+    Half of a surrogate pair, as in a file name that is not UTF-8, becomes a question mark: the daemon would end the connection.
+    """
     content = reply.content if isinstance(reply.content, str) else [dict(block) for block in reply.content]
     result = {"content": content, "is_error": bool(reply.is_error)}
     text = json.dumps(result, separators=(",", ":"), allow_nan=False)
@@ -158,14 +158,14 @@ def _encoded(reply: ToolReply) -> bytes:
     return text.encode(errors="replace")
 
 
-async def _reply(lines: FrameStream, request: str, result: bytes) -> None:
-    """On the connection that it was asked on. Where that has ended, the daemon asks again on another one."""
+async def _reply(connection: AsyncConnection, request: str, result: bytes) -> None:
+    """Answer on the connection of the request. If that has ended, the daemon asks again on another one."""
     begin = b'{"jsonrpc":"2.0","id":' + json.dumps(request).encode() + b',"result":'
     try:
         try:
-            await lines.send_whole(begin + result + b"}\n")
+            await connection.send(begin + result + b"}\n")
         except UsageError as error:
             failed = ToolReply(f"The tool has run, but its result is too large: {error.message}", is_error=True)
-            await lines.send_whole(begin + _encoded(failed) + b"}\n")
+            await connection.send(begin + _encoded(failed) + b"}\n")
     except ClisupError:
         pass

@@ -1,4 +1,4 @@
-"""Serving a session's tools: each `tool/call` of the daemon is run here, side by side with the others, and never twice.
+"""Serving a session's tools: each `tool/call` of the daemon runs here, concurrently with the others, and never twice.
 
     async def run(call: ToolCall) -> ToolReply:
         return ToolReply(str(eval_(call.input["expression"])))
@@ -6,8 +6,8 @@
     async with open_client() as client, trio.open_nursery() as nursery:
         nursery.start_soon(serve_tools, client, session_id, run)
 
-The daemon tells of a call again after it was restarted or killed, by the same id. What has begun here is then waited for, and what
-has ended is answered with the result that it had. That holds for one `serve_tools`: another process knows nothing of it.
+After a restart the daemon sends open calls again, by the same ids. A running tool is then awaited, and a finished one is answered
+with its result. That holds for one `serve_tools`: another process does not know the calls.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ async def serve_tools(
 ) -> None:
     """Run the tools of a session, until cancelled or the session is closed; across restarts of the daemon.
 
-    `run` is called once for each call. What it raises is told to the model; it is cancelled where the call is not wanted any more.
-    `task_status` is told once calls come here. Raises what the daemon refuses: `session_not_found`, `unsupported` for a session
-    without tools, and `daemon_not_running` where it stays away.
+    `run` is called once for each call. The model reads its errors. `run` is cancelled if the daemon does not want the result
+    any longer. `task_status` starts once calls are served. Raises the daemon's refusal: `session_not_found`, `unsupported`
+    for a session without tools, and `daemon_not_running` if the daemon stays away.
     """
     refused: ClisupError | None = None
     async with trio.open_nursery() as nursery:
@@ -45,7 +45,7 @@ async def serve_tools(
         try:
             await _stay_registered(client, session_id, task_status)
         except ClisupError as error:
-            refused = error  # raised outside of the nursery, which would wrap it
+            refused = error  # raised outside of the nursery, which would wrap the error
         finally:
             client._tool_calls.unregister(session_id, runs)
             nursery.cancel_scope.cancel()
@@ -54,7 +54,7 @@ async def serve_tools(
 
 
 async def _stay_registered(client: AsyncClient, session_id: str, task_status: trio.TaskStatus[None]) -> None:
-    """Say that calls are wanted here, on each connection anew; until the session is closed."""
+    """Send `tool/serve` on each new connection, until the session is closed."""
     begun = False
     while True:
         gone = client._gone
