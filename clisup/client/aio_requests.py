@@ -21,7 +21,7 @@ from clisup.errors import ClisupError
 if TYPE_CHECKING:
     from clisup.client.answers import Approval, Decision
 
-__all__ = ["AsyncFollower", "AsyncRequests", "AsyncClosable", "again_until", "call_surely"]
+__all__ = ["AsyncClosable", "AsyncFollower", "AsyncRequests", "again_until", "call_surely"]
 
 _T = TypeVar("_T")
 _Told = Callable[[], None] | None

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 import trio  # blocking: from contextlib import nullcontext
 
-from clisup.client.aio_requests import AsyncFollower, AsyncRequests, AsyncClosable
+from clisup.client.aio_requests import AsyncClosable, AsyncFollower, AsyncRequests
 from clisup.client.answers import Approval, Decision, ends_turn, of_turn, prompted, read
 from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
 from clisup.client.options import EventOptions, PromptOptions, given

@@ -20,7 +20,7 @@ from clisup.errors import ClisupError
 if TYPE_CHECKING:
     from clisup.client.answers import Approval, Decision
 
-__all__ = ["BlockingFollower", "BlockingRequests", "BlockingClosable", "again_until", "call_surely"]
+__all__ = ["BlockingClosable", "BlockingFollower", "BlockingRequests", "again_until", "call_surely"]
 
 _T = TypeVar("_T")
 _Told = Callable[[], None] | None
