@@ -30,11 +30,6 @@ def test_it_says_its_name_before_the_first_call(daemon: FakeDaemon) -> None:
     assert daemon.calls("initialize")[0]["client"]["name"] == "mine"
 
 
-def test_a_name_that_json_would_have_to_escape_is_refused(daemon: FakeDaemon) -> None:
-    with pytest.raises(ValueError, match="printable"):
-        Client.connect(daemon.path, name='a"b')
-
-
 def test_params_and_results_travel_unchanged(daemon: FakeDaemon) -> None:
     daemon.handlers["echo"] = lambda peer, params: params
     given = {"text": 'é "quoted" \n \U0001f600', "deep": [{"a": None, "b": 1.5, "c": True}], "empty": {}}
