@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -228,6 +227,8 @@ class AsyncRequests(ABC):
 
     async def blob(self, session_id: str, blob: str) -> bytes:
         """Return the whole of a payload that was too large for its event."""
+        from base64 import b64decode
+
         pages: list[bytes] = []
         offset = 0
         while True:

@@ -1,7 +1,7 @@
 """Blocking connection to the daemon: requests out, JSON frames in, every wait bounded.
 
 Parameters, results and events are dicts, as on the wire. This module needs the standard library alone and loads fast,
-because `clisup status` stands on it. `clisup.client.failures` is loaded when something fails.
+because `clisup status` uses it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,18 @@ from time import monotonic
 from typing import Any, Self
 
 from clisup import __version__
+from clisup.client.failures import (
+    cannot_connect,
+    foreign,
+    hung_up,
+    lost,
+    no_json,
+    not_json,
+    path_too_long,
+    refuse_flood,
+    too_large,
+    too_slow,
+)
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT, is_named, socket_for_client
 
@@ -61,8 +73,6 @@ def encode_request(id_: int, method: str, params: Mapping[str, Any]) -> bytes:
         if "\\ud" in text:
             json.dumps(json.loads(text), ensure_ascii=False).encode()  # half of a surrogate pair fails here
     except (TypeError, ValueError, RecursionError) as error:
-        from clisup.client.failures import no_json
-
         raise no_json(method, error) from None
     return text.encode("ascii") + b"\n"
 
@@ -81,8 +91,6 @@ def max_frame_bytes(server: Frame) -> int | None:
 def check_path(path: str) -> None:
     """Raise `UsageError(configuration)` for a path that no Unix socket can have."""
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
-        from clisup.client.failures import path_too_long
-
         raise path_too_long(path)
 
 
@@ -96,16 +104,12 @@ def check_server(path: str, sock: Any) -> None:
     uid, own = int.from_bytes(peer[4:8], sys.byteorder), os.geteuid()
     if uid in (own, 0) or (own == 0 and is_named(path, os.environ, os.getuid())):
         return
-    from clisup.client.failures import foreign
-
     raise foreign(path, uid)
 
 
 def check_size(line: bytes, limit: int | None) -> None:
     """Raise `UsageError(invalid_request)` for a line that is longer than the daemon accepts."""
     if limit is not None and len(line) - 1 > limit:
-        from clisup.client.failures import too_large
-
         raise too_large(limit)
 
 
@@ -159,8 +163,6 @@ class LineBuffer:
             self._parts.append(rest)
             self._held += len(rest)
             if self._held > LINE_LIMIT:
-                from clisup.client.failures import refuse_flood
-
                 refuse_flood(self._path, LINE_LIMIT)
 
     def pop(self) -> bytes:
@@ -172,8 +174,6 @@ class LineBuffer:
         try:
             return decode(self.pop())
         except ValueError:
-            from clisup.client.failures import not_json
-
             raise not_json(self._path) from None
 
 
@@ -212,8 +212,6 @@ class RawClient:
     def post(self, method: str, /, **params: Any) -> int:
         """Send a request without waiting for the answer, which is dropped later. Return the request's id."""
         if self._closed:
-            from clisup.client.failures import hung_up
-
             raise hung_up(method, "it was closed")
         self._last_id += 1
         self.send(encode_request(self._last_id, method, params))
@@ -269,6 +267,7 @@ class RawClient:
     # -- the connection
 
     def _connect(self) -> None:
+        self.lost = True  # until the daemon has answered
         self.dial()
         try:
             self.send(encode_request(1, "initialize", initialize_params(self._name)))
@@ -276,12 +275,12 @@ class RawClient:
         except BaseException:
             self._hang_up()
             raise
-        self._last_id = 1
+        self._last_id, self.lost = 1, False
 
     def dial(self) -> None:
         """Connect, and check who serves. Nothing is sent."""
         self._hang_up()
-        self._lines, self.server, self.lost = LineBuffer(self.path), {}, False
+        self._lines, self.server = LineBuffer(self.path), {}
         check_path(self.path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -290,8 +289,6 @@ class RawClient:
             check_server(self.path, self._socket)
         except OSError as error:
             self._hang_up()
-            from clisup.client.failures import cannot_connect
-
             raise cannot_connect(self.path, error) from None
         except BaseException:
             self._hang_up()
@@ -357,8 +354,6 @@ class RawClient:
 
     def _lost(self, reason: str) -> ClisupError:
         self.lost = True
-        from clisup.client.failures import lost
-
         return lost(self.path, reason)
 
     # -- frames
@@ -374,8 +369,6 @@ class RawClient:
 
     def _keep(self, frame: Frame) -> None:
         if len(self._notifications) >= NOTIFICATION_LIMIT:
-            from clisup.client.failures import lost
-
             raise lost(self.path, "events came faster than they were taken; subscribe on a connection of its own")
         self._notifications.append(frame)
 
@@ -393,8 +386,6 @@ class RawClient:
         try:
             return self._receive(max(until - monotonic(), 0.001))
         except TimeoutError:
-            from clisup.client.failures import too_slow
-
             raise too_slow(self.path, method, ANSWER_TIMEOUT_S) from None
 
     def _frame(self) -> Frame:

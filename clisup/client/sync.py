@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingClient", "Client", "Follower", "RepeatingClient", "prompt_surely"]
 
-_FOLLOWER_NAME = "clisup-follow"
 _Told = Callable[[], None] | None
 
 
 class BlockingClient(RawClient, BlockingCalls):
     """One connection, for one thread at a time. Open a client for each thread. `Client` is the name to import."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, name: str, *, on_lost: _Told = None, on_back: _Told = None) -> None:
         super().__init__(path, name)
+        self._on_lost, self._on_back = on_lost, on_back
         self._followers: list[ref[Follower]] = []  # those that the caller still holds
 
     def session(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> BlockingSession:
@@ -51,8 +51,8 @@ class BlockingClient(RawClient, BlockingCalls):
 
         Connect again first if the daemon went away.
         """
-        if self.lost and not self._closed:
-            again_until(self._connect, lost(self.path))
+        if not self._closed:
+            self._stand()
         return super().post(method, **params)
 
     def prompt(
@@ -123,6 +123,25 @@ class BlockingClient(RawClient, BlockingCalls):
         self._followers = [*open_ones, ref(follower)]
         return follower
 
+    def _stand(self) -> None:
+        """Connect if there is no connection, and retry until the daemon is back."""
+        if self._socket is not None and not self.lost:
+            return
+        error: ClisupError = lost(self.path)
+        if not self.lost:
+            try:
+                self._connect()
+                return
+            except ClisupError as refused:
+                if not may_come_back(refused):
+                    raise
+                error = refused
+        if self._on_lost:
+            self._on_lost()
+        again_until(self._connect, error)
+        if self._on_back:
+            self._on_back()
+
     def _call_surely(self, method: str, /, **params: Any) -> Any:
         return call_surely(self.call, lambda: self.server, method, params)
 
@@ -146,9 +165,10 @@ class Follower(BlockingFollower):
         on_back: _Told = None,
         options: Mapping[str, Any] | None = None,
         expected: bool = False,
+        name: str = "clisup-follow",
     ) -> None:
-        self._acks = RepeatingClient(path, name=_FOLLOWER_NAME)
-        super().__init__(path, _FOLLOWER_NAME, FollowCursor(session_id, after_seq), options or {}, self._acks.call)
+        self._acks = RepeatingClient(path, name=name)
+        super().__init__(path, name, FollowCursor(session_id, after_seq), options or {}, self._acks.call)
         self.on_lost, self.on_back, self.expected = on_lost, on_back, expected
         self.open()
 
@@ -172,36 +192,14 @@ class RepeatingClient(BlockingClient):
     """
 
     def __init__(self, path: str, *, name: str, on_lost: _Told = None, on_back: _Told = None) -> None:
-        super().__init__(path, name)
-        self._on_lost, self._on_back = on_lost, on_back
+        super().__init__(path, name, on_lost=on_lost, on_back=on_back)
 
     def call(self, method: str, /, **params: Any) -> Any:
         """Return the answer, however often the daemon goes away.
 
         Raises `daemon_not_running` once the daemon stays away, and `ConnectionLost` or the refusal as `Repeats` says.
         """
-        return call_surely(self._call_once, lambda: self.server, method, params)
-
-    def _call_once(self, method: str, /, **params: Any) -> Any:
-        if self._socket is None or self.lost:
-            self._stand(lost(self.path) if self.lost else None)
-        return super().call(method, **params)
-
-    def _stand(self, error: ClisupError | None) -> None:
-        """Connect. `error` is how the last connection ended."""
-        if error is None:
-            try:
-                return self._connect()
-            except ClisupError as refused:
-                if not may_come_back(refused):
-                    raise
-                error = refused
-        if self._on_lost:
-            self._on_lost()
-        again_until(self._connect, error)
-        if self._on_back:
-            self._on_back()
-        return None
+        return call_surely(super().call, lambda: self.server, method, params)
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,4 +1,4 @@
-"""The full-screen view: Textual's application around a `Board`, fed by one `EventFeed`, and a second one while a session is followed."""
+"""The full-screen view: Textual's application around a `Board`, fed by one connection, and a second while a session is followed."""
 
 from __future__ import annotations
 
@@ -88,24 +88,23 @@ class Top(App[int]):
         self.set_interval(PAINT_S, self._paint)
 
     async def on_unmount(self) -> None:
-        """End the workers before the event loop ends."""
+        """Hang up before the loop is gone."""
         working = list(self.workers)
         for worker in working:
             worker.cancel()
         await asyncio.gather(*(worker.wait() for worker in working), return_exceptions=True)
+        await asyncio.sleep(0)  # a transport closes its socket in the round after it was told to
 
     # -- what comes in -----------------------------------------------------------------------------------------------
 
     async def _hear(self) -> None:
         try:
             await self._feed.run()
-        except (
-            ClisupError
-        ) as error:  # a refusal for good: another program listens there, or the daemon permits this user no longer
+        except ClisupError as error:  # not one that passes: something else listens there, or it lets us in no longer
             self.exit(return_code=error.exit_code, message=f"clisup: {error.message}")
 
     async def _watch(self) -> None:
-        """Read the status about once a second, and soon after a turn began or ended."""
+        """Ask for the status about once a second, and soon after a turn began or ended."""
         while True:
             self._look.clear()
             began = monotonic()
@@ -116,7 +115,7 @@ class Top(App[int]):
                 if self._to_follow is not None:
                     self._follow(self._to_follow)
             except ClisupError:
-                pass  # the daemon is away: the feed reconnects, and the head shows that
+                pass  # it is away: the feed looks for it, and the head says so
             pause = pause_after(monotonic() - began)
             await asyncio.sleep(pause / 2)
             try:
@@ -144,7 +143,7 @@ class Top(App[int]):
         self.pane.paint()
 
     def _chosen_view(self, shown: int) -> list[list[Span]]:
-        """Return a line with the filter and the sort order, unless both are the defaults."""
+        """A line that says what is left out, and the order, where they are not those of the beginning."""
         parts: list[Span] = []
         if self._wanted:
             parts.append((f"filter: {self._wanted} ({shown} of {len(self.board.sessions)})  ", "warn"))
@@ -165,7 +164,7 @@ class Top(App[int]):
         self.question.show(lines, len(self.board.approvals), event["session_id"][:8], self.size.height // 3)
 
     def on_sessions_pane_chosen(self) -> None:
-        """Show the question of the chosen session, if there is one."""
+        """The question shown is that of the session that was chosen, where it has one."""
         session_id = self.rows.selected
         asks = any(of == session_id for of, _ in self.board.approvals)
         if asks and self._pinned is not None and self._pinned[0] != session_id:
@@ -181,7 +180,7 @@ class Top(App[int]):
             self.rows.move(by)
 
     async def action_back(self) -> None:
-        """Close the followed events, then the filter."""
+        """Close what is open: the followed events, then the filter."""
         if self._followed is not None:
             self._stop_following()
         elif self._wanted:
@@ -241,7 +240,7 @@ class Top(App[int]):
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answer(self, word: str) -> None:
-        """Answer the question on the screen. A question that was not shown whole is not allowed unseen."""
+        """What a key says to the question on the screen. Nobody allows what was not all to be seen."""
         event = self.board.approvals.get(self._pinned) if self._pinned else None
         if event is None:
             self._say("no approval waits", bad=True)
@@ -273,7 +272,7 @@ class Top(App[int]):
         self.run_worker(self._tell("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
 
     async def _tell(self, method: str, what: str, params: dict[str, Any]) -> None:
-        """Call the daemon for a key, and show the outcome."""
+        """Ask the daemon for what a key meant, and say what became of it."""
         try:
             result = await self._feed.call(method, patient=True, **params)
         except ClisupError as error:
@@ -288,7 +287,7 @@ class Top(App[int]):
     # -- following ---------------------------------------------------------------------------------------------------
 
     def action_follow(self) -> None:
-        """Follow the chosen session, or stop following it."""
+        """Follow the chosen session; the one that is followed already is let go."""
         chosen = self.rows.selected
         if chosen is None:
             return

@@ -112,7 +112,7 @@ class EventFeed:
             self._hand_over(loop, partial(self._tell, connected))
 
         options = {"deltas": self._deltas}
-        with Follower(self._path, self._session_id, self._cursor, options=options) as follower:
+        with Follower(self._path, self._session_id, self._cursor, options=options, name=_NAME) as follower:
             follower.on_lost, follower.on_back = partial(tell, False), partial(tell, True)
             self._follower = follower
             tell(True)
