@@ -165,8 +165,8 @@ class AsyncFollower(AsyncClosable):
 
     def __del__(self) -> None:
         """Close the connection of an iterator that nobody holds any longer, as after `break` in a loop over a turn."""
-        connection = getattr(self, "_connection", None)
-        if connection is not None:
+        connection = getattr(self, "_connection", None)  # blocking:
+        if connection is not None:  # blocking: if hasattr(self, "_connection"):
             connection.drop()  # blocking: self.close()
 
     def _hang_up(self) -> None:

@@ -164,8 +164,7 @@ class BlockingFollower(BlockingClosable):
 
     def __del__(self) -> None:
         """Close the connection of an iterator that nobody holds any longer, as after `break` in a loop over a turn."""
-        connection = getattr(self, "_connection", None)
-        if connection is not None:
+        if hasattr(self, "_connection"):
             self.close()
 
     def _hang_up(self) -> None:

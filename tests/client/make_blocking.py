@@ -1,6 +1,7 @@
 """Generates the blocking twin of the trio client: `make client` writes `clisup/client/sync_*.py` from `aio_*.py`.
 
-Words are replaced line by line. A line of the source that ends with `# blocking: CODE` becomes CODE in the twin.
+Words are replaced line by line. A line of the source that ends with `# blocking: CODE` becomes CODE in
+the twin; without CODE the line is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 CLIENT = Path(__file__).resolve().parents[2] / "clisup" / "client"
 TWINS = {f"aio_{name}.py": f"sync_{name}.py" for name in ("requests", "session", "calls")}
 
-_INSTEAD = re.compile(r"^( *).*# blocking: (.*)$")
+_INSTEAD = re.compile(r"^( *).*# blocking:(?: (.*))?$")
 _NOTE = re.compile(r"`clisup\.client\.sync_(\w+)` is generated from this file by `make client`\.")
 _WORDS = [
     (_NOTE, r"Generated from `clisup/client/aio_\1.py` by `make client`: change that file."),
@@ -36,6 +37,8 @@ def blocking(source: str) -> str:
     lines = []
     for line in source.splitlines():
         if instead := _INSTEAD.match(line):
+            if instead[2] is None:
+                continue
             line = instead[1] + instead[2]
         for words, replacement in _WORDS:
             line = words.sub(replacement, line)
