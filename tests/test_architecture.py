@@ -124,7 +124,6 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.aio_connection": {"trio"},
     "clisup.client.aio_requests": {"trio"},
     "clisup.client.aio_session": {"trio"},
-    "clisup.client.aio_tool_calls": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.answers": {"pydantic"},
     "clisup.client.events": {"pydantic"},

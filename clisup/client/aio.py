@@ -19,10 +19,9 @@ from weakref import WeakSet
 
 import trio
 
-from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_connection import AsyncConnection
 from clisup.client.aio_requests import AsyncFollower, again_until, call_surely
-from clisup.client.aio_tool_calls import ToolCalls
+from clisup.client.aio_tools import AsyncToolClient, ToolCalls
 from clisup.client.failures import ConnectionLost, hung_up, lost
 from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.options import SessionOptions
@@ -63,7 +62,7 @@ async def open_client(path: str | None = None, *, name: str = "clisup-client") -
             client._close()
 
 
-class AsyncClient(AsyncCalls):
+class AsyncClient(AsyncToolClient):
     """Client of any number of tasks, made by `open_client`. `server` is the daemon's last answer to `initialize`."""
 
     def __init__(self, path: str, name: str, nursery: trio.Nursery) -> None:
