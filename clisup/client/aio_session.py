@@ -253,7 +253,7 @@ class AsyncSession:
     async def compact(
         self, instructions: str | None = None, *, key: str | None = None, wait: bool = True
     ) -> TurnResult | PromptResult:
-        """Have the CLI compact the conversation, in a turn that is requested as reliably as a prompt."""
+        """Compact the conversation, in a turn that is requested as reliably as a prompt."""
         params = {"instructions": instructions, "key": key, "wait": wait}
         return prompted(await self._prompt("session/compact", params), wait=wait)
 

@@ -137,7 +137,7 @@ class EventFeed:
             self._on_event(event)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
-        """Have the event loop do the work, and wait until it is done."""
+        """Run the work in the event loop, and wait for its end."""
         done = threading.Event()
 
         def act() -> None:
