@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short docs man pictures record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,7 +63,10 @@ bench: $(READY)  ## what it costs beside references, in 15 minutes and more (NAM
 bench-short: $(READY)  ## a minute of it; fails where a ratio is three times worse than recorded
 	$(BIN)/python -m tests.bench.run --short
 
-docs: $(READY)  ## make the tables, diagrams and schemas of docs/ anew from the code
+client: $(READY)  ## generate the blocking client from the trio client
+	$(BIN)/python tests/client/make_blocking.py
+
+docs: client  ## make the tables, diagrams and schemas of docs/ anew from the code
 	$(BIN)/python -m tests.docs.generate
 	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py tests/core/test_config_keys.py tests/backends/test_tables.py
 

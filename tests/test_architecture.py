@@ -119,13 +119,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.client.aio": {"trio"},
+    "clisup.client.aio_connection": {"trio"},
+    "clisup.client.aio_requests": {"trio"},
     "clisup.client.aio_session": {"trio"},
-    "clisup.client.events": {"pydantic"},
-    "clisup.client.answers": {"pydantic"},
-    "clisup.client.aio_following": {"trio"},
-    "clisup.client.aio_tool_calls": {"trio"},
     "clisup.client.aio_tools": {"trio"},
-    "clisup.client.frame_stream": {"trio"},
+    "clisup.client.answers": {"pydantic"},
+    "clisup.client.events": {"pydantic"},
     "clisup.client.nurseries": {"trio"},
 }
 PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")
@@ -232,16 +231,6 @@ CIRCLES: set[frozenset[str]] = {
     ),
     frozenset(
         [
-            "clisup.client.calls",
-            "clisup.client.coming_back",
-            "clisup.client.event_stream",
-            "clisup.client.following",
-            "clisup.client.session",
-            "clisup.client.sync",
-        ]
-    ),
-    frozenset(
-        [
             "clisup.daemon.app",
             "clisup.daemon.clients.handlers",
             "clisup.daemon.ops.metrics",
@@ -255,11 +244,7 @@ REPEATED_CLASSES = {
     "Answer",
     "Asked",
     "Budget",
-    "Calls",
-    "Client",
-    "Connection",
     "Conversation",
-    "Cursor",
     "Ending",
     "Envelope",
     "Facts",
@@ -278,8 +263,6 @@ REPEATED_CLASSES = {
     "Report",
     "Result",
     "Retracted",
-    "Session",
-    "Subscription",
     "TextBlock",
     "TextDelta",
     "ThinkingDelta",
@@ -295,7 +278,6 @@ REPEATED_CLASSES = {
 MAX_FILES = 20
 LARGE_FOLDERS = {
     # Today's folders with more files, and how many. The numbers may only go down.
-    "clisup/client": 23,
     "clisup/llm": 44,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clisup.client.sync import Client
+from clisup.client.raw import RawClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _PAGE = 1000
 
 
 def all_sessions(
-    client: Client, *, state: str | None = None, labels: dict[str, str] | None = None
+    client: RawClient, *, state: str | None = None, labels: dict[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Summaries by page, newest first, of those with all of `labels`. Without `state`, all that are not closed."""
     cursor: str | None = None
@@ -33,7 +33,7 @@ def all_sessions(
             return
 
 
-def find_session(client: Client, prefix: str) -> str:
+def find_session(client: RawClient, prefix: str) -> str:
     """The one session whose id begins with `prefix`, closed ones too. Raises `UsageError`: session_not_found, usage."""
     return pick(prefix, lambda: [*all_sessions(client), *all_sessions(client, state="closed")])
 

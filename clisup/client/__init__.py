@@ -1,5 +1,5 @@
 """Clients of the daemon: `clisup.client.sync` blocks, `clisup.client.aio` is for trio; docs/clients.md is the guide.
 
-`sync.Client` and `aio.open_client` are where to begin; `events` has what comes out of their iterators, `answers` what an approval is
-and is answered with. Importing this package loads nothing else, so that the light commands stay light.
+Begin with `sync.Client` or `aio.open_client`. `events` has the classes of events, `answers` those of approvals. Importing this package
+loads nothing else, so that commands start fast.
 """

@@ -4,99 +4,106 @@
         async for envelope in session.run("Say hello."):
             print(envelope.seq, envelope.event)
 
-`call`, `prompt` and `subscribe` give what is on the wire, as dicts; the named methods (`clisup.client.aio_calls`,
-`clisup.client.aio_session`) give what is typed.
+`call`, `prompt` and `subscribe` return dicts, as on the wire. The named methods return typed results.
 
-Waits have no time-out of their own here: put `trio.move_on_after` around what should end. Connecting is bounded, and so is
-coming back (`RECONNECT_S`).
+Waits have no time-out of their own: put `trio.move_on_after` around them. Connecting and reconnecting are bounded.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
 import trio
 
-from clisup.client.aio_calls import AsyncCalls
-from clisup.client.aio_following import Subscription, again_until
-from clisup.client.aio_tool_calls import ToolCalls
-from clisup.client.coming_back import RETRY_PAUSE_S, Repeats, may_come_back, new_key, stays_away
-from clisup.client.cursor import Cursor
+from clisup.client.aio_connection import AsyncConnection
+from clisup.client.aio_requests import AsyncFollower, again_until, call_surely
+from clisup.client.aio_tools import AsyncToolClient, ToolCalls
 from clisup.client.failures import ConnectionLost, hung_up, lost
-from clisup.client.frame_stream import FrameStream, dial, result_of
 from clisup.client.nurseries import check_trio, open_plain_nursery
-from clisup.client.transport import encode_request
-from clisup.errors import ClisupError, error_from_wire
+from clisup.client.options import SessionOptions
+from clisup.client.raw import Frame, encode_request, result_of, says_goodbye
+from clisup.client.reconnect import FollowCursor, new_key
+from clisup.errors import ClisupError
 from clisup.locations import socket_for_client
 
-__all__ = ["AsyncClient", "Subscription", "open_client"]
+if TYPE_CHECKING:
+    from clisup.client.aio_session import AsyncSession
+
+__all__ = ["AsyncClient", "AsyncFollower", "open_client"]
 
 _LAST_WORDS_S = 2.0
-"""What the daemon has said before it hung up lies in this machine's memory."""
+"""The daemon's last words before it ended the connection are in this machine's memory."""
 
 _SPARE_REQUESTS = 8
-"""Of those that the daemon runs at once for a connection, as many are left for calls that do not wait for the end of a turn: an
-interrupt, the answer to an approval, what a tool gives. Where all of them wait, nothing else of the connection is read."""
+"""The daemon runs a limited number of requests of a connection at once, and reads no more until one ends. Calls that wait for
+the end of a turn leave so many of them free: for interrupts, answers to approvals, and results of tools."""
+
 _MAX_REQUESTS = 64  # unless the daemon says otherwise
 
 
 @asynccontextmanager
 async def open_client(path: str | None = None, *, name: str = "clisup-client") -> AsyncIterator[AsyncClient]:
-    """A connected client; it hangs up, and ends its subscriptions, when the block ends."""
+    """Connect a client for the block. At the end the client closes its connection and its subscriptions."""
     check_trio()
     path = path or socket_for_client(os.environ, os.getuid())
-    lines, server = await dial(path, name)
+    connection = await AsyncConnection.connect(path, name=name)
     client = None
     try:
         async with open_plain_nursery() as nursery:
             client = AsyncClient(path, name, nursery)
-            client._take_up(lines, server)
+            client._take_up(connection)
             yield client
     finally:
         if client is not None:
             client._close()
 
 
-class AsyncClient(AsyncCalls):
-    """Made by `open_client`. `server` is what the daemon said of itself, at the last connection."""
+class AsyncClient(AsyncToolClient):
+    """Client of any number of tasks, made by `open_client`. `server` is the daemon's last answer to `initialize`."""
 
     def __init__(self, path: str, name: str, nursery: trio.Nursery) -> None:
         self._path, self._name, self._nursery = path, name, nursery
-        self._lines: FrameStream
+        self._connection: AsyncConnection
         self._last_id = 1
-        self._waiting: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
+        self._waiting: dict[int, trio.MemorySendChannel[Frame]] = {}
         self._turns_waited_for = trio.CapacityLimiter(_MAX_REQUESTS - _SPARE_REQUESTS)
         self._tool_calls = ToolCalls()
         self._gone = trio.Event()  # of this connection
         self._dialling = trio.Lock()
         self._ended: ClisupError | None = None
-        self._subscriptions: WeakSet[Subscription] = WeakSet()  # those that somebody still has
+        self._followers: WeakSet[AsyncFollower] = WeakSet()  # those that the caller still holds
         self._closed = False
-        self.server: dict[str, Any] = {}
+        self.server: Frame = {}
+
+    @asynccontextmanager
+    async def session(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
+        """`open` for an `async with` block: the session is closed at the end."""
+        async with await self.open(backend, cwd, **options) as session:
+            yield session
 
     async def call(self, method: str, /, **params: Any) -> Any:
-        """Send a request and give its result; raises what the daemon refused it with, by `kind`.
+        """Send a request and return its result. Raises the daemon's refusal, by `kind`.
 
-        When the daemon goes away, a call that was under way raises `ConnectionLost`: nobody knows whether it was heard. The
-        next call connects again, and waits for a daemon that is restarting. Cancelling a call ends the waiting; a turn that it
-        started goes on. Of those that wait for the end of a turn, only so many are sent at once that others come through.
+        When the daemon goes away, a call that was under way raises `ConnectionLost`: nobody knows whether the daemon received
+        it. The next call connects again, and waits for a daemon that is restarting. Cancelling a call ends the waiting; a
+        turn that it started goes on. Calls that wait for the end of a turn are limited, so that others come through.
         """
         if not params.get("wait"):
             return await self._asked(method, params)
         async with self._turns_waited_for:
             return await self._asked(method, params)
 
-    async def _asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def _asked(self, method: str, params: Mapping[str, Any]) -> Any:
         if self._closed:
             raise hung_up(method, "its block is over")
         await self._stand()
         self._last_id += 1
         id_ = self._last_id
-        send, receive = trio.open_memory_channel[dict[str, Any]](1)
+        send, receive = trio.open_memory_channel[Frame](1)
         self._waiting[id_] = send
         try:
             await self._send(encode_request(id_, method, params))
@@ -115,90 +122,96 @@ class AsyncClient(AsyncCalls):
         key: str | None = None,
         wait: bool = True,
         **options: Any,
-    ) -> dict[str, Any]:
-        """Send a prompt and give the turn's result, also across restarts of the daemon; without `wait`, its acceptance.
+    ) -> Frame:
+        """Send a prompt and return the turn's result, also across restarts of the daemon; without `wait`, the acceptance.
 
-        When the daemon goes away it is asked again by the same `key` (made here where none is given), which never prompts
-        twice. A result with `delivery: "uncertain"` says that nobody saw whether the CLI took the prompt, with the `evidence`:
-        to send it once more, under another key, is the caller's decision.
-        Raises what the daemon refuses it with, and `daemon_not_running` where it stays away for `RECONNECT_S`.
+        A lost request is repeated with the same `key`, which never prompts twice. A key is made if none is given. The result
+        `delivery: "uncertain"` means: nobody knows whether the CLI received the prompt. The `evidence` tells more. Only the
+        caller can decide to send the prompt again, with another key.
+        Raises the daemon's refusal, and `daemon_not_running` if the daemon stays away for `RECONNECT_S`.
         """
-        params = {"session_id": session_id, "prompt": prompt, "key": key or new_key(), "wait": wait, **options}
-        result: dict[str, Any] = await self._call_surely("session/prompt", **params)
-        return result
+        params = {"session_id": session_id, "prompt": prompt, "key": key, "wait": wait, **options}
+        return await self._call_by_key("session/prompt", params)
 
     def subscribe(
         self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Any
-    ) -> Subscription:
-        """An asynchronous iterator of the events of a session, or of all (`"*"`), each seq exactly once.
+    ) -> AsyncFollower:
+        """Iterate over the events of a session, or of all sessions (`"*"`), as dicts, each seq exactly once.
 
-        It has a connection of its own. `options` are those of `session/subscribe`: `types`, `deltas`, `raw`, `name`. With
-        `name` the place is durable: `ack` an event when you are done with it, and a later subscription of this name begins
-        after it, whatever `after_seq` says.
+        The iterator has a connection of its own. `options` are those of `session/subscribe`: `types`, `deltas`, `raw`, `name`.
+        With `name` the cursor is durable: `ack` an event when you are done with it, and a later subscription of this name
+        begins after it, whatever `after_seq` says.
         """
-        cursor = Cursor(session_id, after_seq)
-        subscription = Subscription(self._path, self._name, cursor, options, self._call_surely)
-        self._subscriptions.add(subscription)
-        return subscription
+        return self._follower(session_id, after_seq, options)
+
+    def _follower(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None,
+        options: Mapping[str, Any],
+        *,
+        on_lost: Callable[[], None] | None = None,
+        on_back: Callable[[], None] | None = None,
+        expected: bool = False,
+    ) -> AsyncFollower:
+        cursor = FollowCursor(session_id, after_seq)
+        follower = AsyncFollower(self._path, self._name, cursor, options, self._call_surely)
+        follower.on_lost, follower.on_back, follower.expected = on_lost, on_back, expected
+        self._followers.add(follower)
+        return follower
 
     async def _call_surely(self, method: str, /, **params: Any) -> Any:
-        """`call`, again after each restart: for what may be asked twice."""
-        repeats = Repeats()
-        while True:
-            repeats.begin()
-            try:
-                return await self.call(method, **params)
-            except ClisupError as error:
-                if stays_away(error) or not may_come_back(error) or repeats.spent(error, self.server):
-                    raise
-            await trio.sleep(RETRY_PAUSE_S)  # a daemon that is there and refuses is not asked in a spin
+        return await call_surely(self.call, lambda: self.server, method, params)
+
+    async def _call_by_key(self, method: str, params: dict[str, Any]) -> Frame:
+        result: Frame = await self._call_surely(method, **(params | {"key": params.get("key") or new_key()}))
+        return result
 
     async def _stand(self) -> None:
-        """See to it that there is a connection."""
+        """Connect again if the connection has ended."""
         async with self._dialling:
             if self._ended is not None:
-                self._lines.close()
-                self._take_up(*await again_until(lambda: dial(self._path, self._name), self._ended))
+                self._connection.close()
+                self._take_up(
+                    await again_until(lambda: AsyncConnection.connect(self._path, name=self._name), self._ended)
+                )
 
-    def _take_up(self, lines: FrameStream, server: dict[str, Any]) -> None:
-        self._lines, self.server, self._ended, self._gone = lines, server, None, trio.Event()
-        at_once = server.get("limits", {}).get("max_requests", _MAX_REQUESTS)
+    def _take_up(self, connection: AsyncConnection) -> None:
+        self._connection, self.server, self._ended = connection, connection.server, None
+        self._gone = trio.Event()
+        at_once = self.server.get("limits", {}).get("max_requests", _MAX_REQUESTS)
         self._turns_waited_for.total_tokens = max(1, at_once - _SPARE_REQUESTS)
-        self._nursery.start_soon(self._read_answers, lines)
+        self._nursery.start_soon(self._read_answers, connection)
 
     async def _send(self, line: bytes) -> None:
         if self._ended:
             raise self._ended
         gone = self._gone
         try:
-            await self._lines.send_whole(line)
+            await self._connection.send(line)
         except ConnectionLost as error:
             with trio.move_on_after(_LAST_WORDS_S):
-                await gone.wait()  # whoever reads comes to the end, too, and to what the daemon has said before it
+                await gone.wait()  # the reader finds the daemon's last words, which say why
             raise self._ended or error from None
 
-    async def _read_answers(self, lines: FrameStream) -> None:
+    async def _read_answers(self, connection: AsyncConnection) -> None:
         try:
             while True:
-                frame = await lines.next_frame()
+                frame = await connection.next_frame()
                 if "method" in frame:
-                    self._tool_calls.hear(frame, lines)
-                else:
-                    self._hand_over(frame)
+                    self._tool_calls.received(frame, connection)
+                elif says_goodbye(frame):
+                    result_of(frame)
+                elif waiting := self._waiting.get(frame.get("id", 0)):
+                    waiting.send_nowait(frame)
         except ClisupError as error:
             self._ended = error
             self._gone.set()
             for send in self._waiting.values():
                 send.close()
 
-    def _hand_over(self, frame: dict[str, Any]) -> None:
-        if frame.get("id") is None and "error" in frame:
-            raise error_from_wire(frame["error"])  # the daemon says why it hangs up
-        if waiting := self._waiting.get(frame.get("id", 0)):
-            waiting.send_nowait(frame)
-
     def _close(self) -> None:
         self._closed = True
-        for subscription in tuple(self._subscriptions):
-            subscription.close()
-        self._lines.close()
+        for follower in tuple(self._followers):
+            follower.close()
+        self._connection.close()

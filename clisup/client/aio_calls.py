@@ -1,58 +1,53 @@
-"""The named methods of the trio client: what `clisup.client.calls` is to the blocking one."""
+"""Named methods of the clients: one for each method of the protocol that no session has.
+
+`clisup.client.sync_calls` is generated from this file by `make client`. Typed results are loaded by the method that returns
+them, because commands that need dicts alone use the same client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Literal, Unpack
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from clisup.client.aio_event_stream import AsyncEventCalls
-from clisup.client.aio_session import AsyncSession
-from clisup.client.answers import read
-from clisup.client.coming_back import new_key
-from clisup.client.options import SessionOptions
-from clisup.wire.daemon_models import ReloadResult
-from clisup.wire.gc_models import GcResult
-from clisup.wire.models import (
-    BackendEnvResult,
-    BackendInfo,
-    BackendModelsResult,
-    CheckFinding,
-    RestartResult,
-    SessionListResult,
-    SessionSummary,
-)
-from clisup.wire.tool_models import ToolServeResult
+from clisup.client.aio_requests import AsyncRequests
+from clisup.client.options import EventOptions, SessionOptions, given
+from clisup.client.reconnect import new_key
+
+if TYPE_CHECKING:
+    from clisup.client.aio_session import AsyncApprovals, AsyncEvents, AsyncSession
+    from clisup.client.answers import Approval, Decision
+    from clisup.wire.daemon_models import ReloadResult
+    from clisup.wire.gc_models import GcResult
+    from clisup.wire.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
+    from clisup.wire.tool_models import ToolServeResult
 
 __all__ = ["AsyncCalls"]
 
 
-class AsyncCalls(AsyncEventCalls):
-    """What `clisup.client.aio.AsyncClient` can be asked, by name. What may be asked twice is asked again after a restart."""
+class AsyncCalls(AsyncRequests):
+    """Requests of a client, by name. Requests that may be sent twice are repeated after a restart of the daemon."""
 
     # -- sessions
 
-    @asynccontextmanager
-    async def session(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
-        """`open` for an `async with` block: the session is closed at the end of it."""
-        async with await self.open(backend, cwd, **options) as session:
-            yield session
-
     async def open(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> AsyncSession:
-        """Open a session of `backend` in the directory `cwd`.
+        """Open a session of `backend` in the directory `cwd`. In a `with` block the session is closed at the end.
 
-        Its id is made here where none is given, so that asking again after a restart opens no second one.
+        The client makes the session's id if none is given, so that a request repeated after a restart opens no second one.
         """
-        given = {"session_id": new_key()} | {name: value for name, value in options.items() if value is not None}
-        opened = await self._sure("session/new", backend=backend, cwd=cwd, **given)
+        params = {"session_id": new_key()} | given(options)
+        opened = await self._sure("session/new", backend=backend, cwd=cwd, **params)
         return self.attach(opened["session_id"], opened.get("native_session_id"))
 
     def attach(self, session_id: str, native_session_id: str | None = None) -> AsyncSession:
-        """A session that is there already, by its id. Asks nothing."""
+        """Return an existing session by its id. Nothing is sent."""
+        from clisup.client.aio_session import AsyncSession
+
         return AsyncSession(self, session_id, native_session_id)
 
     async def sessions(self, *, labels: dict[str, str] | None = None, state: str | None = None) -> list[SessionSummary]:
-        """All sessions with these labels, newest first; closed ones only for `state="closed"`."""
+        """Return all sessions with these labels, newest first; closed ones only for `state="closed"`."""
+        from clisup.wire.models import SessionListResult
+
         found: list[SessionSummary] = []
         cursor = None
         while True:
@@ -62,75 +57,141 @@ class AsyncCalls(AsyncEventCalls):
             if not (cursor := page.next_cursor):
                 return found
 
+    # -- events
+
+    def events(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None = None,
+        *,
+        on_lost: Callable[[], None] | None = None,
+        on_back: Callable[[], None] | None = None,
+        **options: Unpack[EventOptions],
+    ) -> AsyncEvents:
+        """Iterate over the `Envelope`s of a session, or of all sessions (`"*"`), each seq exactly once.
+
+        The iterator has a connection of its own and reconnects; `on_lost` and `on_back` report both. With `name` the cursor is
+        durable: `ack` an event when you are done with it, and a later iterator of this name begins after it. The trio
+        client subscribes at the first step, or by `open`.
+        """
+        from clisup.client.aio_session import AsyncEvents
+
+        follower = self._follower(session_id, after_seq, given(options), on_lost=on_lost, on_back=on_back)
+        return AsyncEvents(follower)
+
+    async def forget(self, name: str, session_id: str = "*") -> None:
+        """Remove the durable cursor of this name."""
+        await self._sure("session/unsubscribe", session_id=session_id, name=name)
+
+    # -- approvals
+
+    def approvals(self, session_id: str = "*") -> AsyncApprovals:
+        """Iterate without end over pending approvals: those that are open now, then each new one."""
+        from clisup.client.aio_session import AsyncApprovals
+
+        async def pending() -> list[Approval]:
+            return await self.open_approvals(None if session_id == "*" else session_id)
+
+        return AsyncApprovals(self.events(session_id, types=["approval_requested"]), pending)
+
+    async def answer_approvals(self, handler: Callable[[Approval], Awaitable[Decision]], session_id: str = "*") -> None:
+        """Ask `handler` about each pending approval, one after the other, and send its decision; without end.
+
+        An earlier answer by another client, or the end of the turn, is no error.
+        """
+        async for approval in self.approvals(session_id):
+            await self.settle(approval, await handler(approval))
+
     # -- tools
 
     async def serve_tool_calls(self, session_id: str) -> ToolServeResult:
-        """From now on the daemon asks this client for the session's tools. See `clisup.client.aio_tools` for what answers."""
+        """Send the session's tool calls to this client from now on.
+
+        With trio, `clisup.client.aio_tools` answers them. The blocking client gets them from `notifications`.
+        """
+        from clisup.wire.tool_models import ToolServeResult
+
         return await self._read(ToolServeResult, "tool/serve", session_id=session_id)
 
     async def answer_tool(
         self, session_id: str, call_id: str, content: str | list[dict[str, Any]], *, is_error: bool = False
     ) -> None:
-        """Answer a tool's call; the first answer wins. Raises `tool_call_not_found` where it is not open, or not any more."""
+        """Answer a tool call; the first answer wins. Raises `tool_call_not_found` for a call that is not open."""
         params = {"session_id": session_id, "call_id": call_id, "content": content, "is_error": is_error}
         await self.call("tool/result", **params)
 
     # -- backends
 
     async def backends(self) -> list[BackendInfo]:
-        """The configured backends, their versions, and why one is not available."""
+        """Return the configured backends, their versions, and why one is not available."""
+        from clisup.wire.models import BackendInfo
+
         return await self._read(list[BackendInfo], "backend/list")
 
     async def backend_env(self, name: str, env: dict[str, str] | None = None) -> BackendEnvResult:
-        """What a backend's environment keeps, drops and sets: names and rules, never values."""
+        """Return what a backend's environment keeps, drops and sets: names and rules, never values."""
+        from clisup.wire.models import BackendEnvResult
+
         return await self._read(BackendEnvResult, "backend/env", name=name, env=env)
 
     async def models(self, name: str) -> list[str]:
-        """The models that an API backend's provider offers."""
+        """Return the models that an API backend's provider offers."""
+        from clisup.wire.models import BackendModelsResult
+
         return list((await self._read(BackendModelsResult, "backend/models", name=name)).models)
 
     async def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
-        """What `clisup doctor` finds, of one backend or of all, and of the machine."""
+        """Return the findings of `clisup doctor`, for one backend or for all, and for the machine."""
+        from clisup.wire.models import CheckFinding
+
         return await self._read(list[CheckFinding], "backend/check", name=name, cwd=cwd)
 
     # -- the daemon
 
     async def ping(self) -> str:
-        """The daemon's time, RFC 3339."""
+        """Return the daemon's time, RFC 3339."""
         return str((await self._sure("ping"))["time"])
 
     async def discover(self) -> dict[str, Any]:
-        """The protocol as an OpenRPC document: every method with its params, result and errors."""
+        """Return the protocol as an OpenRPC document: every method with its params, result and errors."""
         document: dict[str, Any] = await self._sure("rpc.discover")
         return document
 
     async def status(self) -> dict[str, Any]:
-        """Everything that `clisup status --json` shows."""
+        """Return the data of `clisup status --json`."""
         status: dict[str, Any] = await self._sure("daemon/status")
         return status
 
     async def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
-        """The last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        """Return the last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
         log: dict[str, Any] = await self._sure("daemon/log", limit=limit, session_id=session_id)
         return log
 
     async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
-        """What the daemon counts, as text that Prometheus reads; docs/metrics.md has every metric."""
+        """Return the daemon's metrics as text for Prometheus. docs/metrics.md lists them."""
         return str((await self._sure("daemon/metrics", format=format))["text"])
 
     async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
-        """Have the configuration file read anew; what has changed. A `dry_run` only tells."""
+        """Reload the configuration file, and return the changes. With `dry_run` nothing is applied."""
+        from clisup.wire.daemon_models import ReloadResult
+
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
     async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
-        """Remove what is of no use any more, or with `dry_run` say what that is: `daemon/gc`. Closed sessions go from that age on."""
-        age = {} if older_than_s is None else {"older_than_s": older_than_s}
-        return read(GcResult, await self.call("daemon/gc", dry_run=dry_run, **age), "daemon/gc")
+        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them."""
+        from clisup.client.answers import read
+        from clisup.wire.gc_models import GcResult
+
+        params = given({"dry_run": dry_run, "older_than_s": older_than_s})
+        return read(GcResult, await self.call("daemon/gc", **params), "daemon/gc")
 
     async def restart_daemon(self) -> RestartResult:
-        """Start the daemon anew in place, with the code and configuration that are there now; turns go on."""
+        """Restart the daemon in place, with the present code and configuration. Turns go on."""
+        from clisup.client.answers import read
+        from clisup.wire.models import RestartResult
+
         return read(RestartResult, await self.call("daemon/restart"), "daemon/restart")
 
     async def stop_daemon(self, mode: Literal["drain", "detach", "kill"] = "drain") -> None:
-        """Stop the daemon: turns may end first, go on without it, or are ended."""
+        """Stop the daemon. Turns end first (`drain`), go on (`detach`), or are terminated (`kill`)."""
         await self.call("daemon/shutdown", mode=mode)

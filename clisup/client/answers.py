@@ -1,4 +1,4 @@
-"""What the daemon answers, typed; and what a client answers to an approval. Pure, but it loads pydantic."""
+"""Typed results of the daemon, and answers to approvals. Nothing here waits, but importing loads pydantic."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _T = TypeVar("_T")
 
 
 class Approval(BaseModel):
-    """A tool that waits for a yes or a no: `input` is what it would be run with, `suggestions` are the CLI's own.
+    """Tool that waits for permission to run with `input`. `suggestions` and `reason` are the CLI's own.
 
-    Where the input is too large for an event, it holds what is left of it and `blob` names the whole. `reason` is the CLI's
-    own, `seq` that of the `approval_requested`, `requested_at` RFC 3339.
+    If the input is too large for an event, `input` is shortened and `blob` names the whole. `seq` is that of the
+    `approval_requested`, `requested_at` is RFC 3339.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,8 +51,8 @@ class Approval(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with more to it than a word: `message` is told to the model on a deny, `updated_input` replaces the tool's
-    input on an allow, `remember` lets the CLI not ask for the like again."""
+    """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow.
+    With `remember` the CLI does not ask for similar calls again."""
 
     decision: Literal["allow", "deny"]
     message: str | None = None
@@ -60,17 +60,17 @@ class Answer:
     remember: bool | None = None
 
     def params(self) -> dict[str, Any]:
-        """The params of `approval/respond` that it stands for."""
+        """Return the params of `approval/respond`."""
         names = ("decision", "message", "updated_input", "remember")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 Decision = Answer | Literal["allow", "deny"] | None
-"""What a handler of approvals gives; None leaves the answer to somebody else."""
+"""Result of a handler of approvals. None leaves the answer to other clients."""
 
 
 def read(type_: type[_T], raw: Any, method: str) -> _T:
-    """The answer to `method` as `type_`, a model or a list of them. Raises `WorldError` where it is another shape."""
+    """Validate the answer to `method` as `type_`, a model or a list of models. Raise `WorldError` for another shape."""
     try:
         if isinstance(type_, type) and issubclass(type_, BaseModel):
             return type_.model_validate(raw)
@@ -84,17 +84,17 @@ def read(type_: type[_T], raw: Any, method: str) -> _T:
 
 
 def prompted(raw: dict[str, Any], *, wait: bool) -> TurnResult | PromptResult:
-    """The answer to a prompt: the turn's result where its end was waited for, else its acceptance."""
+    """Validate the answer to a prompt: the turn's result if the call waited for the end, otherwise the acceptance."""
     return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")
 
 
 def approvals_of(raw: dict[str, Any]) -> list[Approval]:
-    """The answer to `approval/list`."""
+    """Validate the answer to `approval/list`."""
     return read(list[Approval], raw["approvals"], "approval/list")
 
 
 def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:
-    """The params of `approval/respond`; None where there is nothing to say."""
+    """Return the params of `approval/respond`, or None for no answer."""
     if decision is None:
         return None
     answer = decision if isinstance(decision, Answer) else Answer(decision)
@@ -103,16 +103,16 @@ def answering(approval: Approval | str, decision: Decision, session_id: str | No
 
 
 def settled(error: ClisupError) -> bool:
-    """Was an answer to an approval refused because there is nothing to answer any more: somebody was first, or its turn ended?"""
+    """Tell whether an answer was refused because the approval is settled: another client was first, or the turn ended."""
     return error.data.get("kind_sent", error.kind) in ("approval_not_found", "approval_already_resolved")
 
 
 def of_turn(envelope: Envelope, turn_id: str) -> bool:
-    """Does it belong to the turn? A gap may hide what does."""
+    """Tell whether the event belongs to the turn. A gap counts, because it may hide such events."""
     return envelope.turn_id == turn_id or isinstance(envelope.event, Gap)
 
 
 def ends_turn(envelope: Envelope, turn_id: str) -> TurnCompleted | None:
-    """The end of the turn, where this is it."""
+    """Return the event if it ends the turn, otherwise None."""
     event = envelope.event
     return event if isinstance(event, TurnCompleted) and envelope.turn_id == turn_id else None

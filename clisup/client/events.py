@@ -6,8 +6,8 @@
         case TurnCompleted(outcome=outcome):
             print(outcome)
 
-A newer daemon may send what this version does not know: that is an `UnknownEvent` with its fields, never an exception. Events
-that are gone are told by a `Gap`. Pure, but it loads pydantic, so the light commands stay away from it.
+An unknown event of a newer daemon becomes an `UnknownEvent` with its fields, never an exception. A `Gap` reports removed events.
+Importing this module loads pydantic, so commands that must start fast do without.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENVELOPE = frozenset(["session_id", "seq", "ts", "turn_id", "source", "native",
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event of a type, or with a value, that this version of clisup does not know: its own fields as they came."""
+    """Event with a type or a value that this version of clisup does not know. `fields` are as received."""
 
     type: str
     fields: dict[str, Any]
@@ -37,7 +37,7 @@ class UnknownEvent:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The events `from_seq` to `to_seq` are gone. `reason` is `retention` or `damaged`."""
+    """Report that the events `from_seq` to `to_seq` are gone. `reason` is `retention` or `damaged`."""
 
     from_seq: int
     to_seq: int
@@ -50,11 +50,11 @@ AnyEvent = Event | UnknownEvent | Gap
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event with what surrounds it. A gap has the last seq that it swallowed as `seq`, and no `ts`.
+    """Event with its session, seq and time. The `seq` of a gap is its last one; a gap has no `ts`.
 
-    `seq` counts from 1 in each session: it is the `after_seq` to come back with. `ts` is RFC 3339 in UTC. `turn_id` is None
-    outside a turn. `source` is `backend` for what the CLI said, `daemon` for what clisup decided. `native` is the CLI's own
-    line, where `raw=True` was asked for.
+    `seq` counts from 1 in each session, and is the `after_seq` of the next subscription. `ts` is RFC 3339 in UTC. `turn_id`
+    is None outside a turn. `source` is `backend` for events of the CLI, `daemon` for clisup's own. `native` is the CLI's own
+    line, with `raw=True`.
     """
 
     session_id: str
@@ -67,7 +67,7 @@ class Envelope:
 
 
 def envelope_of(raw: Mapping[str, Any]) -> Envelope:
-    """The typed form of an event, or gap, as the wire clients give it."""
+    """Convert an event or a gap from its dict."""
     if raw["type"] == "gap":
         gap = Gap(raw["from_seq"], raw["to_seq"], str(raw.get("reason", "")))
         return Envelope(raw["session_id"], gap.to_seq, "", None, "daemon", gap)

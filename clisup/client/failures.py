@@ -1,7 +1,4 @@
-"""What a client says when it cannot talk to the daemon: missing, stale, forbidden, too slow, gone in the middle.
-
-Loaded only when something failed: the way of success does not pay for it.
-"""
+"""Errors of the clients: the daemon is missing, stale, forbidden, too slow, or gone during a call."""
 
 from __future__ import annotations
 
@@ -31,30 +28,30 @@ __all__ = [
 
 _START = "start it: clisup serve"
 OCCUPIED = "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
-"""What a daemon is that holds the state directory, and does not answer."""
+"""Explanation for a daemon that holds the state directory and does not answer."""
 
 
 class ConnectionLost(WorldError):
-    """The daemon was there and went away; with a cursor or a prompt's key, connecting again loses and repeats nothing."""
+    """The daemon went away. With a cursor or a key of a prompt, connecting again loses and repeats nothing."""
 
     kind = "daemon_not_running"
 
 
 class Unreachable(WorldError):
-    """Nothing answers at the socket, so far as the socket tells."""
+    """No process answers at the socket."""
 
     kind = "daemon_not_running"
 
 
 def lost(path: str, reason: str = "it closed the connection") -> ConnectionLost:
-    """The connection ended where an answer or an event was still to come."""
+    """Return the error for a connection that ended before an answer or an event."""
     return ConnectionLost(
         f"cannot hear the daemon at {path}, because {reason}", hint="see whether it runs: clisup status"
     )
 
 
 def hung_up(method: str, why: str) -> ClisupError:
-    """This client has ended its connection itself."""
+    """Return the error for a call of a closed client."""
     return UsageError(
         f"cannot call {method} with this client, because {why}",
         kind="usage",
@@ -63,7 +60,7 @@ def hung_up(method: str, why: str) -> ClisupError:
 
 
 def path_too_long(path: str) -> ClisupError:
-    """`sun_path` cannot hold it."""
+    """Return the error for a path that does not fit into `sun_path`."""
     size = len(os.fsencode(path))
     return UsageError(
         f"cannot use the socket path {path}, because it has {size} bytes and a Unix socket takes {SOCKET_PATH_LIMIT}",
@@ -73,7 +70,7 @@ def path_too_long(path: str) -> ClisupError:
 
 
 def too_slow(path: str, method: str, seconds: float) -> ClisupError:
-    """Connected, but no answer: a daemon that is stopped, paused or drowning."""
+    """Return the error for a daemon that accepts connections and does not answer: stopped, paused or overloaded."""
     return WorldError(
         f"cannot get an answer to {method} from the daemon at {path}, because none came within {seconds:g} s",
         kind="overloaded",
@@ -82,7 +79,7 @@ def too_slow(path: str, method: str, seconds: float) -> ClisupError:
 
 
 def not_json(path: str) -> ClisupError:
-    """Something else listens there."""
+    """Return the error for another program at the socket."""
     return WorldError(
         f"cannot understand what listens at {path}, because its answer is not JSON-RPC",
         hint="check CLISUP_SOCKET and daemon.socket in the configuration",
@@ -90,7 +87,7 @@ def not_json(path: str) -> ClisupError:
 
 
 def no_json(method: str, error: Exception) -> ClisupError:
-    """Params that cannot be told; `error` is `json`'s."""
+    """Return the error for params that are not JSON; `error` is raised by `json`."""
     why = {
         UnicodeEncodeError: "a text in them holds half of a surrogate pair",
         RecursionError: "they are nested too deeply",
@@ -102,7 +99,7 @@ def no_json(method: str, error: Exception) -> ClisupError:
 
 
 def too_large(limit: int) -> ClisupError:
-    """What the daemon says of such a frame, before it is sent: that would end the connection for the other calls on it, too."""
+    """Return the daemon's refusal of a large frame. Sending the frame would end the connection of other calls, too."""
     return UsageError(
         f"cannot read a frame of more than {limit} bytes",
         kind="invalid_request",
@@ -113,14 +110,14 @@ def too_large(limit: int) -> ClisupError:
 
 
 def refuse_flood(path: str, limit: int) -> NoReturn:
-    """More came than this client may hold in memory."""
+    """Raise the error for a line that is longer than this client may hold in memory."""
     raise WorldError(
         f"cannot hold more from the daemon at {path}, because {limit} bytes without a line end are the limit"
     )
 
 
 def cannot_connect(path: str, error: OSError) -> ClisupError:
-    """Tell a missing socket, a stale one and a forbidden one apart."""
+    """Return the error for a missing, a stale or a forbidden socket."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return _forbidden(path)
     if error.errno in (errno.EAGAIN, errno.ETIMEDOUT) or isinstance(error, TimeoutError):
@@ -147,7 +144,7 @@ def _forbidden(path: str) -> ClisupError:
 
 
 def foreign(path: str, uid: int) -> ClisupError:
-    """A process of another user listens there."""
+    """Return the error for a socket at which another user's process listens."""
     if os.geteuid() == 0:
         hint = f"if you mean that user's daemon, name it: CLISUP_SOCKET={path}"
     else:

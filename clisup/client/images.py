@@ -1,4 +1,4 @@
-"""Images for a prompt: a file's bytes as a block of `session/prompt`."""
+"""Images in prompts: the bytes of a file as a block of `session/prompt`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["image_block"]
 
 
 def image_block(data: bytes) -> dict[str, str]:
-    """The block for an image's file; its first bytes tell the media type.
+    """Return the block of an image. The first bytes decide the media type.
 
-    The daemon's limits (`max_image_bytes`, `max_images`, told by `initialize`) are its own to check. Raises `UsageError` for
-    what is no PNG, JPEG, GIF or WebP.
+    The daemon checks its own limits (`max_image_bytes`, `max_images`). Raise `UsageError` unless the image is PNG, JPEG, GIF or
+    WebP.
     """
     media_type = media_type_of(data)
     if media_type is None:

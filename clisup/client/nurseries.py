@@ -1,4 +1,4 @@
-"""A nursery for a context manager of ours: the caller's own exception comes out of it as it was, not in a group."""
+"""Nursery inside our context managers: the caller's exception leaves the block as it was, not in a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_trio", "open_plain_nursery"]
 
 
 def check_trio() -> None:
-    """Raises `UsageError` where no trio runs: asyncio's loop would say something else at each place."""
+    """Raise `UsageError` unless trio runs. Under asyncio, each place would fail in its own way."""
     if not trio.lowlevel.in_trio_run():
         raise UsageError(
             "cannot do this here, because it needs trio, and none runs",
@@ -24,7 +24,7 @@ def check_trio() -> None:
 
 @asynccontextmanager
 async def open_plain_nursery(*, cancel: bool = True) -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks are cancelled when the block ends; without `cancel`, they are waited for. `UsageError` outside of trio."""
+    """Open a nursery whose tasks are cancelled at the end of the block; without `cancel`, they are awaited."""
     check_trio()
     try:
         async with trio.open_nursery() as nursery:

@@ -1,15 +1,15 @@
-"""The options of the named methods, as the wire takes them: docs/protocol.md says what each means. None is "not given"."""
+"""Options of the named methods, with the names of the wire. docs/protocol.md describes each. None means "not given"."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-__all__ = ["EventOptions", "PromptOptions", "SessionOptions"]
+__all__ = ["EventOptions", "PromptOptions", "SessionOptions", "given"]
 
 
 class SessionOptions(TypedDict, total=False):
-    """Of `session/new`, besides `backend` and `cwd`."""
+    """Options of `session/new`, besides `backend` and `cwd`."""
 
     session_id: str | None
     model: str | None
@@ -30,7 +30,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class PromptOptions(TypedDict, total=False):
-    """Of `session/prompt`, besides `prompt` and `wait`."""
+    """Options of `session/prompt`, besides `prompt` and `wait`."""
 
     key: str | None
     when_busy: Literal["queue", "refuse", "steer"]
@@ -42,9 +42,14 @@ class PromptOptions(TypedDict, total=False):
 
 
 class EventOptions(TypedDict, total=False):
-    """Of `session/subscribe`, besides `session_id` and `after_seq`."""
+    """Options of `session/subscribe`, besides `session_id` and `after_seq`."""
 
     types: list[str] | None
     deltas: bool
     raw: bool
     name: str | None
+
+
+def given(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params that are not None."""
+    return {name: value for name, value in params.items() if value is not None}

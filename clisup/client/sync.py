@@ -4,96 +4,56 @@
         for envelope in session.run("Say hello."):
             print(envelope.seq, envelope.event)
 
-`call`, `prompt`, `follow` and `subscribe` give what is on the wire, as dicts, and need the standard library alone: `clisup
-status` stands on them. The named methods (`clisup.client.calls`, `clisup.client.session`) give what is typed, and load
+`call`, `prompt`, `follow` and `subscribe` return dicts, as on the wire. The named methods return typed results, and load
 pydantic when they are called.
 
-A client is one connection. Where a restart of the daemon ends it, the call that was under way raises `ConnectionLost`, unless
-it may be asked twice, and the next call connects again. `follow`, `events` and `prompt` have connections of their own and come
-back by themselves, so that nothing is lost or repeated.
-
-An answer is waited for `ANSWER_TIMEOUT_S`; where waiting is the point (events, the end of a turn) the wait has no end of its
-own, but after `QUIET_S` without a byte the daemon is asked whether it lives, and must answer.
+A client is one connection. After a restart of the daemon the next call connects again; the call that was under way raises
+`ConnectionLost`, unless it may be sent twice. `follow`, `events` and `prompt` have connections of their own and reconnect, so
+that nothing is lost or repeated.
 """
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from time import monotonic
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+from weakref import ref
 
-from clisup import __version__
-from clisup.client.calls import Calls
-from clisup.client.transport import Connection, decode, encode_request
-from clisup.locations import socket_for_client
+from clisup.client.failures import lost
+from clisup.client.options import SessionOptions
+from clisup.client.raw import Frame, RawClient
+from clisup.client.reconnect import FollowCursor, may_come_back, new_key
+from clisup.client.sync_calls import BlockingCalls
+from clisup.client.sync_requests import BlockingFollower, again_until, call_surely
+from clisup.errors import ClisupError
 
-TYPE_CHECKING = False  # `typing` itself costs as much as all the rest of a light command
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any, Self
+    from clisup.client.sync_session import BlockingSession
 
-__all__ = ["ANSWER_TIMEOUT_S", "QUIET_S", "Client"]
+__all__ = ["BlockingClient", "Client", "Follower", "RepeatingClient", "prompt_surely"]
 
-ANSWER_TIMEOUT_S = 60.0
-QUIET_S = 30.0
-NOTIFICATION_LIMIT = 100_000
-"""Events kept while the answer to a call is awaited on the same connection."""
-
-_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown", "daemon/gc")
-_PROTOCOL_VERSION = 1
+_Told = Callable[[], None] | None
 
 
-class Client(Calls):
-    """One connection. Not for several threads at once; open one client for each."""
+class BlockingClient(RawClient, BlockingCalls):
+    """One connection, for one thread at a time. Open a client for each thread. `Client` is the name to import."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
-        self._connection, self._name = connection, name
-        self._last_id = 0
-        self._closed = False
-        self._followers = []
-        self._notifications: deque[dict[str, Any]] = deque()
-        self.server: dict[str, Any] = {}
+    def __init__(self, path: str, name: str, *, on_lost: _Told = None, on_back: _Told = None) -> None:
+        super().__init__(path, name)
+        self._on_lost, self._on_back = on_lost, on_back
+        self._followers: list[ref[Follower]] = []  # those that the caller still holds
 
-    @classmethod
-    def connect(cls, path: str | None = None, *, name: str = "clisup-client") -> Client:
-        """Connect and introduce oneself; `path` defaults to where `clisup.locations` finds the socket.
-
-        Raises `ClisupError` of kind `daemon_not_running`, `permission_denied`, `configuration` or `overloaded`.
-        """
-        client = cls(Connection(path or socket_for_client(os.environ, os.getuid())), name)
-        client._introduce()
-        return client
-
-    @property
-    def path(self) -> str:
-        """The socket's path."""
-        return self._connection.path
-
-    @property
-    def lost(self) -> bool:
-        """Has the daemon gone away? The next call would connect again."""
-        return self._connection.lost
-
-    def call(self, method: str, /, **params: Any) -> Any:
-        """Send a request and give its result; raises what the daemon refused it with, by `kind`."""
-        return self._answer(self.post(method, **params), method)
+    def session(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> BlockingSession:
+        """`open`, by the name that the trio client has for a session in a block."""
+        return self.open(backend, cwd, **options)
 
     def post(self, method: str, /, **params: Any) -> int:
-        """Send a request without waiting for its answer, which is dropped when it comes. Gives the request's id."""
-        if self._closed:
-            from clisup.client.failures import hung_up
+        """Send a request without waiting for the answer, which is dropped later. Return the request's id.
 
-            raise hung_up(method, "it was closed")
-        if self._connection.lost:
-            self._connect_again()
-        self._last_id += 1
-        self._connection.send(encode_request(self._last_id, method, params))
-        return self._last_id
-
-    def notifications(self) -> Iterator[dict[str, Any]]:
-        """What the daemon sends by itself, as `{method, params}` frames, without end; `ConnectionLost` when it goes away."""
-        while True:
-            yield self._notification()
+        Connect again first if the daemon went away.
+        """
+        if not self._closed:
+            self._stand()
+        return super().post(method, **params)
 
     def prompt(
         self,
@@ -102,150 +62,166 @@ class Client(Calls):
         *,
         key: str | None = None,
         wait: bool = True,
-        on_lost: Callable[[], None] | None = None,
-        on_back: Callable[[], None] | None = None,
+        on_lost: _Told = None,
+        on_back: _Told = None,
         **options: Any,
-    ) -> dict[str, Any]:
-        """Send a prompt and give the turn's result, also across restarts of the daemon; without `wait`, its acceptance.
+    ) -> Frame:
+        """Send a prompt and return the turn's result, also across restarts of the daemon; without `wait`, the acceptance.
 
-        It has a connection of its own. When the daemon goes away it is asked again by the same `key` (made here where none is
-        given), which never prompts twice. A result with `delivery: "uncertain"` says that nobody saw whether the CLI took the
-        prompt, with the `evidence`: to send it once more, under another key, is the caller's decision.
-        Raises what the daemon refuses it with, and `daemon_not_running` where it stays away for `RECONNECT_S`.
+        The request has a connection of its own. A lost request is repeated with the same `key`, which never prompts twice. A
+        key is made if none is given. The result `delivery: "uncertain"` means: nobody knows whether the CLI received the
+        prompt. The `evidence` tells more. Only the caller can decide to send the prompt again, with another key.
+        Raises the daemon's refusal, and `daemon_not_running` if the daemon stays away for `RECONNECT_S`.
         """
-        from clisup.client.coming_back import prompt_surely
-
         params = {"session_id": session_id, "prompt": prompt, "key": key, "wait": wait, **options}
         return prompt_surely(self.path, params, name=self._name, on_lost=on_lost, on_back=on_back)
 
-    def subscribe(
-        self, session_id: str, after_seq: int | Mapping[str, int] | None = None, **options: Any
-    ) -> Iterator[dict[str, Any]]:
-        """Subscribe now, and iterate over the events of a session, or of all (`"*"`).
+    def follow(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None = None,
+        *,
+        on_lost: _Told = None,
+        on_back: _Told = None,
+        **options: Any,
+    ) -> Follower:
+        """Subscribe now, and iterate over the events of a session, or of all sessions (`"*"`), as dicts.
 
-        On this connection only: see `follow` for one that comes back. `options` are those of `session/subscribe`: `types`,
-        `deltas`, `raw`, `name`. History that is missing is told by one dict of type `gap`, the only one without a `seq`.
+        The follower has connections of its own. After a restart of the daemon it goes on after its cursor, each seq once.
+        With `name` the cursor is durable: `ack` an event when you are done with it, and a later follower of this name begins
+        after it, whatever `after_seq` says. `events` returns a typed iterator.
         """
-        cursor = {} if after_seq is None else {"after_seq": after_seq}
-        self.call("session/subscribe", session_id=session_id, **cursor, **options)
-        return iter(lambda: self.next_event(session_id), None)
-
-    @property
-    def at_hand(self) -> bool:
-        """Has something come that was not taken yet?"""
-        return bool(self._notifications) or self._connection.at_hand
-
-    def next_event(self, session_id: str) -> dict[str, Any]:
-        """Wait for the next event of a subscribed session, of any for `"*"`."""
-        while True:
-            frame = self._notification()
-            params: dict[str, Any] = frame.get("params", {})
-            if session_id not in ("*", params.get("session_id")):
-                continue
-            if frame["method"] == "session/event":
-                return params
-            if frame["method"] == "session/gap":
-                return {"type": "gap", **params}
+        return self._follower(session_id, after_seq, options, on_lost=on_lost, on_back=on_back)
 
     def close(self) -> None:
-        """Hang up, and end what it follows. A turn goes on without its client."""
+        """Close the connection and the followers. Turns go on."""
         for known in self._followers:
             if (follower := known()) is not None:
                 follower.close()
+        super().close()
+
+    def _follower(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None,
+        options: Mapping[str, Any],
+        *,
+        on_lost: _Told = None,
+        on_back: _Told = None,
+        expected: bool = False,
+    ) -> Follower:
+        follower = Follower(
+            self.path,
+            session_id,
+            after_seq,
+            on_lost=on_lost,
+            on_back=on_back,
+            options=options,
+            expected=expected,
+        )
+        open_ones = [known for known in self._followers if (item := known()) is not None and not item.closed]
+        self._followers = [*open_ones, ref(follower)]
+        return follower
+
+    def _stand(self) -> None:
+        """Connect if there is no connection, and retry until the daemon is back."""
+        if self._socket is not None and not self.lost:
+            return
+        error: ClisupError = lost(self.path)
+        if not self.lost:
+            try:
+                self._connect()
+                return
+            except ClisupError as refused:
+                if not may_come_back(refused):
+                    raise
+                error = refused
+        if self._on_lost:
+            self._on_lost()
+        again_until(self._connect, error)
+        if self._on_back:
+            self._on_back()
+
+    def _call_surely(self, method: str, /, **params: Any) -> Any:
+        return call_surely(self.call, lambda: self.server, method, params)
+
+    def _call_by_key(self, method: str, params: dict[str, Any]) -> Frame:
+        return prompt_surely(self.path, params, name=self._name, method=method)
+
+
+Client = BlockingClient
+
+
+class Follower(BlockingFollower):
+    """Follower that subscribes when it is made, and acknowledges on a connection of its own. `options` as in `session/subscribe`."""
+
+    def __init__(
+        self,
+        path: str,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None,
+        *,
+        on_lost: _Told = None,
+        on_back: _Told = None,
+        options: Mapping[str, Any] | None = None,
+        expected: bool = False,
+        name: str = "clisup-follow",
+    ) -> None:
+        self._acks = RepeatingClient(path, name=name)
+        super().__init__(path, name, FollowCursor(session_id, after_seq), options or {}, self._acks.call)
+        self.on_lost, self.on_back, self.expected = on_lost, on_back, expected
+        self.open()
+
+    def interrupt_reading(self) -> None:
+        """End the iteration of another thread."""
         self._closed = True
-        self._connection.close()
+        if (connection := self._connection) is not None:
+            connection.interrupt_reading()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-    def _introduce(self) -> None:
-        """Say who this is, on a new connection, and hear who serves."""
-        try:
-            self._connection.send(_initialize_line(self._name))
-            self._last_id = 1
-            self.server = self._answer(1, "initialize")
-            self._connection.limit = self.server.get("limits", {}).get("max_frame_bytes")
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def _connect_again(self) -> None:
-        from clisup.client.coming_back import again_until
-        from clisup.client.failures import lost
-
-        def connect() -> None:
-            self._connection = Connection(self.path)
-            self._introduce()
-
-        self._connection.close()
-        again_until(connect, lost(self.path))
-
-    def _answer(self, id_: int, method: str) -> Any:
-        until = monotonic() + ANSWER_TIMEOUT_S
-        while True:
-            frame = self._frame() if method in _LONG else self._frame_until(until, method)
-            if "method" in frame:
-                self._keep(frame)
-            elif frame.get("id") == id_ or ("error" in frame and frame.get("id") is None):
-                return _result(frame)
-
-    def _keep(self, frame: dict[str, Any]) -> None:
-        if len(self._notifications) >= NOTIFICATION_LIMIT:
-            from clisup.client.failures import lost
-
-            raise lost(self.path, "events came faster than they were taken; subscribe on a connection of its own")
-        self._notifications.append(frame)
-
-    def _notification(self) -> dict[str, Any]:
-        if self._notifications:
-            return self._notifications.popleft()
-        while True:
-            frame = self._frame()
-            if "method" in frame:
-                return frame
-            if "error" in frame and frame.get("id") is None:
-                _result(frame)  # the daemon says why it hangs up
-
-    def _frame_until(self, until: float, method: str) -> dict[str, Any]:
-        try:
-            return self._decoded(self._connection.read_line(max(until - monotonic(), 0.001)))
-        except TimeoutError:
-            from clisup.client.failures import too_slow
-
-            raise too_slow(self.path, method, ANSWER_TIMEOUT_S) from None
-
-    def _frame(self) -> dict[str, Any]:
-        """The next frame. Silence is allowed as long as the daemon answers a ping."""
-        try:
-            return self._decoded(self._connection.read_line(QUIET_S))
-        except TimeoutError:
-            self.post("ping")
-            return self._frame_until(monotonic() + ANSWER_TIMEOUT_S, "ping")
-
-    def _decoded(self, line: bytes) -> dict[str, Any]:
-        try:
-            return decode(line)
-        except ValueError:
-            from clisup.client.failures import not_json
-
-            raise not_json(self.path) from None
+    def close(self) -> None:
+        """End the subscription; the iteration stops. A durable cursor stays."""
+        super().close()
+        self._acks.close()
 
 
-def _initialize_line(name: str) -> bytes:
-    """Written by hand, as it is sent by commands that never load `json`; names hold nothing that JSON escapes."""
-    if not name.isprintable() or not name.isascii() or '"' in name or "\\" in name:
-        raise ValueError(f"a client's name is printable ASCII without quotes, not {name!r}")
-    client = b'{"name":"%s","version":"%s"}' % (name.encode(), __version__.encode())
-    params = b'{"protocol_version":%d,"client":%s}' % (_PROTOCOL_VERSION, client)
-    return b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":' + params + b"}\n"
+class RepeatingClient(BlockingClient):
+    """Client for requests that may be sent twice: `call` repeats them until the daemon answers.
+
+    The client connects at the first call. That connection, too, is retried until `RECONNECT_S` have passed, for callers that
+    have spoken with the daemon before. After `close` a later call connects again.
+    """
+
+    def __init__(self, path: str, *, name: str, on_lost: _Told = None, on_back: _Told = None) -> None:
+        super().__init__(path, name, on_lost=on_lost, on_back=on_back)
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        """Return the answer, however often the daemon goes away.
+
+        Raises `daemon_not_running` once the daemon stays away, and `ConnectionLost` or the refusal as `Repeats` says.
+        """
+        return call_surely(super().call, lambda: self.server, method, params)
+
+    def close(self) -> None:
+        """Close the connection."""
+        super().close()
+        self._closed, self._socket = False, None
 
 
-def _result(frame: dict[str, Any]) -> Any:
-    if "error" in frame:
-        from clisup.errors import error_from_wire
+def prompt_surely(
+    path: str,
+    params: dict[str, Any],
+    *,
+    name: str,
+    method: str = "session/prompt",
+    on_lost: _Told = None,
+    on_back: _Told = None,
+) -> Frame:
+    """Send `session/prompt`, or another `method` with a key, until the daemon answers. Make a key if `params` has none.
 
-        raise error_from_wire(frame["error"])
-    return frame.get("result")
+    The same key never prompts twice. An uncertain delivery is an answer, too: nothing here runs a turn a second time.
+    """
+    if params.get("key") is None:
+        params = params | {"key": new_key()}
+    with RepeatingClient(path, name=name, on_lost=on_lost, on_back=on_back) as client:
+        result: Frame = client.call(method, **params)
+        return result

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clisup.client.aio import AsyncClient
-from clisup.client.coming_back import new_key
+from clisup.client.reconnect import new_key
 from clisup.errors import UsageError
 from clisup.llm.chat import ChatOptions
 from clisup.llm.messages import Message

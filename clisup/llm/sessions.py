@@ -15,10 +15,10 @@ from typing import Any, Literal
 import trio
 
 from clisup.client.aio import AsyncClient, open_client
-from clisup.client.aio_event_stream import AsyncEvents, AsyncTurn
-from clisup.client.coming_back import RETRY_PAUSE_S, may_come_back, new_key
+from clisup.client.aio_session import AsyncEvents, AsyncTurn
 from clisup.client.events import Envelope, Gap
 from clisup.client.options import PromptOptions
+from clisup.client.reconnect import RETRY_PAUSE_S, may_come_back, new_key
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.caller_desk import CallerDesk
 from clisup.llm.chat import ChatOptions, Finished, StreamEvent
@@ -331,11 +331,7 @@ class SessionChat:
         """The rest of a turn that has waited for results."""
 
         async def begin() -> tuple[Any, AsyncEvents]:
-            events = self.session.events(stopped.seq, deltas=True)
-            events._subscription.expected = (
-                True  # as `AsyncSession.run`: the turn is there, also after a restart of the daemon
-            )
-            return stopped.accepted, events
+            return stopped.accepted, self.session.turn_events(stopped.seq)
 
         self._seq = stopped.seq
         turn = AsyncTurn(begin, self.session.interrupt)

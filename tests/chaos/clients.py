@@ -15,8 +15,8 @@ from typing import Any
 import trio
 
 from clisup.client.aio import open_client
-from clisup.client.following import may_come_back
-from clisup.client.transport import Connection, encode_request
+from clisup.client.raw import RawClient, encode_request
+from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError
 from clisup.model.journal import event_seq, event_type
 
@@ -140,7 +140,8 @@ class BlockingFollower:
         return self.heard.closed or bool(self.heard.refused) or self._stopped
 
     def _follow(self) -> None:
-        connection = Connection(self._path)
+        connection = RawClient(self._path, "chaos")
+        connection.dial()
         try:
             connection.send(_subscribe(self._session_id, self.heard.last))
             while not self._over:

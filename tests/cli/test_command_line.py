@@ -19,7 +19,7 @@ from clisup.cli.command_group import SHORT_HELP, CommandGroup
 from clisup.cli.root import ELSEWHERE, GROUPS, Commands, root
 
 COMMANDS = [name for names in GROUPS.values() for name in names]
-HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "re", "subprocess", "typing", "enum", "json", "structlog")
+HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "subprocess", "structlog")
 Run = Callable[..., Any]
 
 

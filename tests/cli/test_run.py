@@ -17,7 +17,8 @@ from typing import Any, TextIO
 import pytest
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import coming_back, following
+from clisup.client import sync_requests
+from clisup.client.sync import Follower
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -537,10 +538,10 @@ def test_a_restart_in_the_middle_is_survived_and_told(
     def scene(daemon: FakeDaemon) -> None:
         daemon.emit("notice", code="go", message="")
 
-    real = following.Follower._come_back
+    real = Follower._come_back
 
     def lost(follower: Any, error: Any) -> None:
-        monkeypatch.setattr(coming_back.time, "sleep", once)
+        monkeypatch.setattr(sync_requests.time, "sleep", once)
         real(follower, error)
 
     def note(screen: Any, text: str) -> None:
@@ -548,7 +549,7 @@ def test_a_restart_in_the_middle_is_survived_and_told(
         if text.startswith("notice: go"):
             daemon.stop()
 
-    monkeypatch.setattr(following.Follower, "_come_back", lost)
+    monkeypatch.setattr(Follower, "_come_back", lost)
     monkeypatch.setattr("clisup.cli.running.turn.Screen.note", note)
     plays(daemon, scene)
     ran = clisup("run", "-b", "demo", "hi")

@@ -180,7 +180,7 @@ def test_without_why_a_session_is_shown_as_ever(clisup: Run, daemon: FakeDaemon)
 
 def test_it_loads_no_heavy_module(daemon: FakeDaemon) -> None:
     answer(daemon, WATCH)
-    heavy = ("click", "rich", "trio", "pydantic", "argparse", "subprocess", "typing", "structlog", "datetime")
+    heavy = ("click", "rich", "trio", "pydantic", "argparse", "subprocess", "structlog", "datetime")
     code = (
         "import sys; before = set(sys.modules)\n"
         "from clisup.cli.main import main; assert main(['status', '--why', '3f2a']) == 0\n"

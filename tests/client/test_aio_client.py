@@ -12,16 +12,16 @@ import trio
 import trio.testing
 from fake_daemon import SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import aio, aio_following
-from clisup.client.aio import open_client
+from clisup.client import reconnect
+from clisup.client.aio import AsyncFollower, open_client
+from clisup.client.aio_connection import AsyncConnection
 from clisup.client.failures import ConnectionLost, lost
-from clisup.client.frame_stream import FrameStream
 from clisup.errors import ClisupError, UsageError
 
 BOUND_S = 20.0
 
 
-async def take(events: aio.Subscription, count: int) -> list[int]:
+async def take(events: AsyncFollower, count: int) -> list[int]:
     with trio.fail_after(BOUND_S):
         return [(await anext(events))["seq"] for _ in range(count)]
 
@@ -67,15 +67,15 @@ async def test_a_daemon_that_hung_up_before_it_was_spoken_to_is_heard_all_the_sa
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(tmp_path / "s.sock"))
         door.listen()
-        lines = await FrameStream.connect(str(tmp_path / "s.sock"))
+        connection = await AsyncConnection.dial(str(tmp_path / "s.sock"))
         with door.accept()[0] as peer:
             error = UsageError("cannot serve uid 7", kind="permission_denied").to_wire()
             peer.sendall(json.dumps({"id": None, "error": error}).encode() + b"\n")
         with trio.fail_after(BOUND_S), pytest.raises(ClisupError, match="uid 7"):
-            await lines.ask(1, b"x\n")
+            await connection.call("ping")
         with trio.fail_after(BOUND_S), pytest.raises(ConnectionLost):
-            await lines.ask(1, b"x\n")
-        lines.close()
+            await connection.call("ping")
+        connection.close()
 
 
 async def test_what_the_daemon_says_of_a_frame_that_it_did_not_take_is_waited_for(
@@ -89,7 +89,7 @@ async def test_what_the_daemon_says_of_a_frame_that_it_did_not_take_is_waited_fo
                 daemon.peers[-1].send({"jsonrpc": "2.0", "id": None, "error": error})
                 raise lost(daemon.path)
 
-            monkeypatch.setattr(client._lines, "send_whole", send_half)
+            monkeypatch.setattr(client._connection, "send", send_half)
             with pytest.raises(ClisupError, match="cannot read so much"):
                 await client.call("ping")
 
@@ -150,8 +150,8 @@ async def test_a_cancelled_step_loses_nothing(daemon: FakeDaemon) -> None:
 async def test_a_subscription_gives_up_when_the_daemon_stays_away(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio_following, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(aio_following, "RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr(reconnect, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(reconnect, "RETRY_PAUSE_S", 0.01)
     daemon.emit("notice", code="a", message="")
     async with open_client(daemon.path) as client:
         events = client.subscribe(SESSION, 0)
@@ -177,7 +177,7 @@ async def test_a_subscription_that_another_task_closes_ends_its_iteration(daemon
     seen: list[int] = []
     began = trio.Event()
 
-    async def iterate(events: aio.Subscription) -> None:
+    async def iterate(events: AsyncFollower) -> None:
         async for event in events:
             began.set()
             seen.append(event["seq"])

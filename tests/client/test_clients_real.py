@@ -145,7 +145,7 @@ def test_stopping_the_daemon_is_a_word_of_the_client(serve: Callable[..., Harnes
 def test_a_blocking_client_hears_why_the_daemon_hung_up_in_the_middle_of_a_frame(serve: Callable[..., Harness]) -> None:
     daemon = serve(daemon={"max_frame_bytes": 4096})
     with Client.connect(daemon.socket) as client:
-        client._connection.limit = None  # as if it had not been told
+        client.server["limits"] = {}  # as if the daemon had not told its limit
         with pytest.raises(ClisupError, match="cannot read a frame of more than 4096 bytes") as caught:
             client.call("ping", text="x" * 3_000_000)
         assert caught.value.kind == "invalid_request"
@@ -158,7 +158,7 @@ async def test_a_trio_client_hears_why_the_daemon_hung_up_in_the_middle_of_a_fra
     daemon = serve(daemon={"max_frame_bytes": 4096})
     with trio.fail_after(BOUND_S):
         async with open_client(daemon.socket) as client:
-            client._lines.limit = None
+            client.server["limits"] = {}
             with pytest.raises(ClisupError, match="cannot read a frame of more than 4096 bytes") as caught:
                 await client.call("ping", text="x" * 3_000_000)
             assert caught.value.kind == "invalid_request"

@@ -10,12 +10,11 @@ import pytest
 import trio
 from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.client import coming_back
+from clisup.client import reconnect
 from clisup.client.aio import open_client
-from clisup.client.coming_back import HANG_UPS
 from clisup.client.failures import ConnectionLost
-from clisup.client.following import Follower
-from clisup.client.sync import Client
+from clisup.client.reconnect import HANG_UPS
+from clisup.client.sync import Client, Follower
 from clisup.errors import ClisupError, UsageError, WorldError
 
 BOUND_S = 20.0
@@ -273,7 +272,7 @@ def test_a_daemon_that_refuses_a_prompt_all_the_time_is_not_asked_without_end(
             return {"turn_id": "t1"}
         raise WorldError("cannot take it now", kind="overloaded")
 
-    monkeypatch.setattr(coming_back, "RECONNECT_S", 0.2)
+    monkeypatch.setattr(reconnect, "RECONNECT_S", 0.2)
     daemon.handlers["session/prompt"] = refuse
     with pytest.raises(ClisupError) as caught:
         prompt(SESSION, "hi")
@@ -344,9 +343,8 @@ def test_a_daemon_that_stays_away_is_told_in_the_end(
         daemon.stop()
         return SILENCE
 
-    for module in (coming_back, "clisup.client.aio_following"):
-        monkeypatch.setattr(f"{getattr(module, '__name__', module)}.RECONNECT_S", 0.05)
-        monkeypatch.setattr(f"{getattr(module, '__name__', module)}.RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr(reconnect, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(reconnect, "RETRY_PAUSE_S", 0.01)
     daemon.handlers["session/prompt"] = vanish
     with pytest.raises(ClisupError, match="did not come back within") as caught:
         prompt(SESSION, "hi")

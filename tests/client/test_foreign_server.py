@@ -27,21 +27,19 @@ client.settimeout(60)
 print(client.recv(65536), flush=True)
 """
 CLIENT = """
-import asyncio, os, sys, trio
-import clisup.cli.top.link, clisup.client.failures, clisup.client.frame_stream, clisup.client.sync
+import os, sys, trio
+import clisup.client.aio_connection, clisup.client.raw
 from clisup.bridge.bridge import Bridge
 from clisup.errors import ClisupError
 kind, path, uid = sys.argv[1], sys.argv[2], int(sys.argv[3])
 os.setgid(uid), os.setuid(uid)
 try:
     if kind == "blocking":
-        clisup.client.sync.Connection(path)
+        clisup.client.raw.RawClient(path, "test").dial()
     elif kind == "computed":
-        clisup.client.sync.Client.connect()
+        clisup.client.raw.RawClient.connect()
     elif kind == "trio":
-        trio.run(clisup.client.frame_stream.FrameStream.connect, path)
-    elif kind == "top":
-        asyncio.run(clisup.cli.top.link._Link.open(path))
+        trio.run(clisup.client.aio_connection.AsyncConnection.dial, path)
     else:
         bridge = Bridge(path, "the token", lambda _line: None)
         bridge.daemon.connect(1.0)
@@ -94,7 +92,7 @@ def received(server: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.fault(42)
-@pytest.mark.parametrize("kind", ["blocking", "trio", "top", "bridge"])
+@pytest.mark.parametrize("kind", ["blocking", "trio", "bridge"])
 def test_no_client_sends_a_byte_to_another_users_program(place: Path, listen: Listen, kind: str) -> None:
     server = listen(STRANGER)
     said = client(kind, place / "clisup.sock", VICTIM)
@@ -104,14 +102,14 @@ def test_no_client_sends_a_byte_to_another_users_program(place: Path, listen: Li
     assert received(server) == "b''"
 
 
-@pytest.mark.parametrize("kind", ["blocking", "trio", "top", "bridge"])
+@pytest.mark.parametrize("kind", ["blocking", "trio", "bridge"])
 def test_a_daemon_of_ones_own_and_what_root_listens_at_are_served(place: Path, listen: Listen, kind: str) -> None:
     """For a unit of the system's it is systemd, which is root, that listens."""
     listen(0)
     assert client(kind, place / "clisup.sock", VICTIM) == "connected"
 
 
-@pytest.mark.parametrize("kind", ["blocking", "trio", "top"])
+@pytest.mark.parametrize("kind", ["blocking", "trio"])
 def test_root_reaches_the_daemon_of_a_user_by_its_name(place: Path, listen: Listen, kind: str) -> None:
     listen(VICTIM)
     path = place / "clisup.sock"

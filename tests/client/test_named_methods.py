@@ -194,13 +194,13 @@ def test_what_one_client_is_called_the_other_is_called_too(name: str) -> None:
 
 def test_both_kinds_of_session_have_the_same_methods_with_the_same_params() -> None:
     from clisup.client.aio_session import AsyncSession
-    from clisup.client.session import Session
+    from clisup.client.sync_session import BlockingSession
 
     def signatures(of: type) -> dict[str, list[str]]:
         found = inspect.getmembers(of, inspect.isfunction)
         return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
 
-    assert signatures(Session) == signatures(AsyncSession)
+    assert signatures(BlockingSession) == signatures(AsyncSession)
 
 
 def test_an_answer_of_another_shape_is_told_with_the_field(daemon: FakeDaemon) -> None:

@@ -14,7 +14,7 @@ from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.fork import ClaudeFork
 from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.recording import parse_recording, play
-from clisup.client.transport import decode
+from clisup.client.raw import decode
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
 from clisup.model.journal import Record, read_lines, whole_lines

@@ -275,7 +275,7 @@ def open_calls(daemon: Harness, on: Bench) -> list[str]:
 async def test_of_a_result_that_was_forgotten_the_call_is_not_run_again(
     daemon: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clisup.client.aio_tool_calls.KEPT_RESULTS", 1)
+    monkeypatch.setattr("clisup.client.aio_tools.KEPT_RESULTS", 1)
     calls: list[dict[str, Any]] = []
     tool = counting(calls)
     async with bench(daemon, tool) as on, serving(on.client, on.id, [tool]):

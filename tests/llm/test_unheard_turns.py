@@ -61,7 +61,7 @@ async def test_a_client_does_not_repeat_a_prompt_whose_turn_goes_on(daemon: Harn
 async def test_a_daemon_that_stays_away_while_a_tool_runs_tells_of_the_tool(
     daemon: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clisup.client.aio_following.RECONNECT_S", 0.3)
+    monkeypatch.setattr("clisup.client.reconnect.RECONNECT_S", 0.3)
     monkeypatch.setattr("clisup.llm.sessions.CLOSING_S", 0.2)
     began = trio.Event()
 

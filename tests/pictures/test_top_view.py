@@ -249,17 +249,17 @@ def test_the_keys_that_look_choose_sort_filter_and_help(scene: Scene) -> None:
     play(scene, look)
 
 
-def test_it_takes_two_connections_at_most_and_asks_about_once_a_second(scene: Scene) -> None:
+def test_it_takes_a_connection_for_its_calls_and_one_for_each_thing_it_follows(scene: Scene) -> None:
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         scene.open("one", f"@wait-file {scene.go}")
         await see(pilot, "t1")
         await pilot.press("f")
         await see(pilot, "turn_started")
         names = [c["name"] for c in scene.status()["clients"]]
-        assert names.count("clisup-top") == 2
+        assert names.count("clisup-top") == 3
         await pilot.press("f")
         await until(
-            pilot, lambda: [c["name"] for c in scene.status()["clients"]].count("clisup-top") == 1, "one is left"
+            pilot, lambda: [c["name"] for c in scene.status()["clients"]].count("clisup-top") == 2, "two are left"
         )
 
     play(scene, look)

@@ -22,9 +22,7 @@ from clisup.cli.views.approval_words import question_lines
 from clisup.cli.views.event_lines import words
 from clisup.cli.views.terminal import clip
 from clisup.cli.views.turn_view import Showing
-from clisup.client.coming_back import RepeatingClient, prompt_surely
-from clisup.client.following import Follower
-from clisup.client.sync import Client
+from clisup.client.sync import Client, Follower, RepeatingClient, prompt_surely
 from clisup.errors import ClisupError
 
 __all__ = ["Attached"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from clisup.cli.views.approval_words import question_lines
 from clisup.cli.views.terminal import clip, plain
-from clisup.client.coming_back import RepeatingClient
+from clisup.client.sync import RepeatingClient
 from clisup.errors import ClisupError
 
 __all__ = ["ANSWERS", "CHOICES", "Asker", "terminal_of_own"]

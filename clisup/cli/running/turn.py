@@ -13,9 +13,8 @@ from clisup.cli.running.interrupting import Interrupting
 from clisup.cli.views.event_lines import error_words, evidence_words
 from clisup.cli.views.terminal import clip
 from clisup.cli.views.turn_view import Screen, Showing
-from clisup.client.coming_back import RECONNECT_S, prompt_surely
-from clisup.client.following import Follower
-from clisup.client.sync import Client
+from clisup.client.reconnect import RECONNECT_S
+from clisup.client.sync import Client, Follower, prompt_surely
 from clisup.errors import (
     EXIT_DENIED,
     EXIT_INTERRUPTED,

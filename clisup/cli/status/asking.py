@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clisup.cli.views.terminal import plain
-from clisup.client.sync import Client
+from clisup.client.raw import RawClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _ABSENT = ("not_running", "unreachable")
 def ask() -> dict[str, Any]:
     """What the daemon says; where none answers, what its files say."""
     try:
-        with Client.connect(name="clisup-status") as client:
+        with RawClient.connect(name="clisup-status") as client:
             status: dict[str, Any] = client.call("daemon/status")
             return status
     except Exception as error:

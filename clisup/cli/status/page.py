@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from clisup.cli.status.asking import absent_daemon
 from clisup.cli.status.columns import chosen, fitting, limited_accounts, session_rows, tinted
 from clisup.cli.status.totals import total_lines
 from clisup.cli.views.terminal import Ink, clip, cut, duration, plain, size, table
-from clisup.client.transport import write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int | None) -> str:
     """The output in the form that is wanted, with its last line end."""
     if wanted.json:
-        return write_json(status) + "\n"
+        return json.dumps(status, ensure_ascii=False) + "\n"
     if wanted.quiet:
         return "".join(f"{s['session_id']}\n" for s in status["sessions"])
     if wanted.columns is not None:

@@ -13,7 +13,7 @@ from clisup.cli.status.columns import outcome
 from clisup.cli.status.page import render
 from clisup.cli.views.event_lines import event_line
 from clisup.cli.views.terminal import Ink, cost, cut, duration, plain, size, tokens, width_of
-from clisup.client.sync import Client
+from clisup.client.raw import RawClient
 from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["show_session"]
@@ -22,7 +22,7 @@ __all__ = ["show_session"]
 def show_session(wanted: StatusArguments) -> int:
     """Print `session/get`, for people or as it is; without a daemon what the files say, and exit code 3."""
     try:
-        with Client.connect(name="clisup-status") as client:
+        with RawClient.connect(name="clisup-status") as client:
             detail, code = client.call("session/get", session_id=find_session(client, str(wanted.session))), EXIT_OK
     except ClisupError as error:
         if error.kind != "daemon_not_running":

@@ -11,7 +11,7 @@ from clisup.cli.status.asking import absent_daemon, ask, told_absent
 from clisup.cli.status.columns import chosen
 from clisup.cli.status.page import render
 from clisup.cli.views.terminal import Ink, width_of
-from clisup.client.sync import Client
+from clisup.client.raw import RawClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def show_status(wanted: StatusArguments) -> int:
 
         return watch(wanted)
     if wanted.session is not None and wanted.why:
-        with Client.connect(name="clisup-status") as client:
+        with RawClient.connect(name="clisup-status") as client:
             from clisup.cli.status.why import show_why
 
             return show_why(client, wanted.session, wanted.json)

@@ -8,7 +8,7 @@ import time
 from clisup.cli.lookup import find_session
 from clisup.cli.status.budget_words import budget_words, used_up_words
 from clisup.cli.views.terminal import Ink, plain, size
-from clisup.client.sync import Client
+from clisup.client.raw import RawClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _TO = {"INT": "to the CLI", "TERM": "to the whole tree", "KILL": "for what is le
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-def show_why(client: Client, prefix: str, as_json: bool) -> int:
+def show_why(client: RawClient, prefix: str, as_json: bool) -> int:
     """Print the `watch` of `session/get`, for people or as it is (`null` where nothing runs)."""
     detail = client.call("session/get", session_id=find_session(client, prefix))
     watch = detail.get("watch")

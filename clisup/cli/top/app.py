@@ -18,7 +18,7 @@ from textual.worker import Worker
 from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
 from clisup.cli.top.following import start_after
 from clisup.cli.top.head import Span, head_lines
-from clisup.cli.top.link import Feed
+from clisup.cli.top.link import EventFeed
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
 from clisup.cli.top.rows import table
@@ -65,7 +65,7 @@ class Top(App[int]):
         super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no greys in place of colours: none
         self.board = Board()
         self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
-        self._feed = Feed(path, "*", None, on_event=self._on_event, on_state=self._on_state)
+        self._feed = EventFeed(path, "*", None, on_event=self._on_event, on_state=self._on_state)
         self._look = asyncio.Event()
         self._pinned: tuple[str, str] | None = None
         self._pinned_at = 0.0
@@ -305,13 +305,13 @@ class Top(App[int]):
             return
         self.rows.selected = session_id
         self.pane.begin(f"{session_id[:8]} {session['backend']}")
-        feed = Feed(
+        feed = EventFeed(
             self._path, session_id, start_after(session),
             on_event=self.pane.take, on_state=self._on_followed, deltas=True,
         )  # fmt: skip
         self._followed = session_id, self.run_worker(self._follow_until_gone(feed), group="follow")
 
-    async def _follow_until_gone(self, feed: Feed) -> None:
+    async def _follow_until_gone(self, feed: EventFeed) -> None:
         try:
             await feed.run()
         except ClisupError as error:  # it was deleted

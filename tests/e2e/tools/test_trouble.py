@@ -86,8 +86,8 @@ def test_a_call_names_the_tool_use_that_events_name(stage: Start, kind: str) -> 
     async def play() -> str:
         async with open_client(here.lab.socket) as client:
             session = await here.open(client, [ADD])
-            hear = client._tool_calls.hear
-            client._tool_calls.hear = lambda frame, lines: (told.append(frame), hear(frame, lines))[1]  # type: ignore[method-assign]
+            received = client._tool_calls.received
+            client._tool_calls.received = lambda frame, connection: (told.append(frame), received(frame, connection))[1]  # type: ignore[method-assign]
             async with serving(client, session, [ADD]):
                 await client.call("session/prompt", session_id=session, prompt=here.prompt, wait=True)
             return session

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import click
 
+from clisup.client.raw import RawClient
 from clisup.client.sync import Client
-from clisup.client.transport import Connection
 from clisup.errors import ClisupError, WorldError
 
 __all__ = ["command"]
@@ -92,10 +92,12 @@ def _wait_until(gone: Callable[[], bool], client: Client, running: int | None) -
 
 
 def _nobody_listens(path: str) -> bool:
+    client = RawClient(path, "clisup-stop")
     try:
-        Connection(path).close()
+        client.dial()
     except ClisupError as error:
         return error.kind == "daemon_not_running"
+    client.close()
     return False
 
 
@@ -109,6 +111,7 @@ def _hung_up(client: Client) -> bool:
         if error.kind not in ("daemon_not_running", "overloaded", "shutting_down"):
             raise
         return error.kind == "daemon_not_running"
+    client.close()
     return False
 
 

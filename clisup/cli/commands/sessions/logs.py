@@ -15,8 +15,7 @@ from clisup.cli.running.turn import json_line, print_line
 from clisup.cli.views.event_lines import event_line
 from clisup.cli.views.event_pages import stored, stored_of_all
 from clisup.cli.views.terminal import Ink, plain
-from clisup.client.following import Follower
-from clisup.client.sync import Client
+from clisup.client.sync import Client, Follower
 from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["ACK_EVERY", "SHORT_ID", "command"]

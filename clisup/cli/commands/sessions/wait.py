@@ -18,9 +18,7 @@ from clisup.cli.running.turn import exit_code_of_turn
 from clisup.cli.status.columns import short_ids
 from clisup.cli.views.event_lines import words
 from clisup.cli.views.terminal import plain
-from clisup.client.coming_back import RepeatingClient
-from clisup.client.following import Follower
-from clisup.client.sync import Client
+from clisup.client.sync import Client, Follower, RepeatingClient
 from clisup.errors import EXIT_OK, EXIT_TIMED_OUT, ClisupError, UsageError
 
 __all__ = ["command"]

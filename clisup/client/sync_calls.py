@@ -1,0 +1,197 @@
+"""Named methods of the clients: one for each method of the protocol that no session has.
+
+Generated from `clisup/client/aio_calls.py` by `make client`: change that file. Typed results are loaded by the method that returns
+them, because commands that need dicts alone use the same client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from clisup.client.options import EventOptions, SessionOptions, given
+from clisup.client.reconnect import new_key
+from clisup.client.sync_requests import BlockingRequests
+
+if TYPE_CHECKING:
+    from clisup.client.answers import Approval, Decision
+    from clisup.client.sync_session import BlockingApprovals, BlockingEvents, BlockingSession
+    from clisup.wire.daemon_models import ReloadResult
+    from clisup.wire.gc_models import GcResult
+    from clisup.wire.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
+    from clisup.wire.tool_models import ToolServeResult
+
+__all__ = ["BlockingCalls"]
+
+
+class BlockingCalls(BlockingRequests):
+    """Requests of a client, by name. Requests that may be sent twice are repeated after a restart of the daemon."""
+
+    # -- sessions
+
+    def open(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> BlockingSession:
+        """Open a session of `backend` in the directory `cwd`. In a `with` block the session is closed at the end.
+
+        The client makes the session's id if none is given, so that a request repeated after a restart opens no second one.
+        """
+        params = {"session_id": new_key()} | given(options)
+        opened = self._sure("session/new", backend=backend, cwd=cwd, **params)
+        return self.attach(opened["session_id"], opened.get("native_session_id"))
+
+    def attach(self, session_id: str, native_session_id: str | None = None) -> BlockingSession:
+        """Return an existing session by its id. Nothing is sent."""
+        from clisup.client.sync_session import BlockingSession
+
+        return BlockingSession(self, session_id, native_session_id)
+
+    def sessions(self, *, labels: dict[str, str] | None = None, state: str | None = None) -> list[SessionSummary]:
+        """Return all sessions with these labels, newest first; closed ones only for `state="closed"`."""
+        from clisup.wire.models import SessionListResult
+
+        found: list[SessionSummary] = []
+        cursor = None
+        while True:
+            params = {"labels": labels, "state": state, "limit": 1000, "cursor": cursor}
+            page = self._read(SessionListResult, "session/list", **params)
+            found += page.sessions
+            if not (cursor := page.next_cursor):
+                return found
+
+    # -- events
+
+    def events(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None = None,
+        *,
+        on_lost: Callable[[], None] | None = None,
+        on_back: Callable[[], None] | None = None,
+        **options: Unpack[EventOptions],
+    ) -> BlockingEvents:
+        """Iterate over the `Envelope`s of a session, or of all sessions (`"*"`), each seq exactly once.
+
+        The iterator has a connection of its own and reconnects; `on_lost` and `on_back` report both. With `name` the cursor is
+        durable: `ack` an event when you are done with it, and a later iterator of this name begins after it. The trio
+        client subscribes at the first step, or by `open`.
+        """
+        from clisup.client.sync_session import BlockingEvents
+
+        follower = self._follower(session_id, after_seq, given(options), on_lost=on_lost, on_back=on_back)
+        return BlockingEvents(follower)
+
+    def forget(self, name: str, session_id: str = "*") -> None:
+        """Remove the durable cursor of this name."""
+        self._sure("session/unsubscribe", session_id=session_id, name=name)
+
+    # -- approvals
+
+    def approvals(self, session_id: str = "*") -> BlockingApprovals:
+        """Iterate without end over pending approvals: those that are open now, then each new one."""
+        from clisup.client.sync_session import BlockingApprovals
+
+        def pending() -> list[Approval]:
+            return self.open_approvals(None if session_id == "*" else session_id)
+
+        return BlockingApprovals(self.events(session_id, types=["approval_requested"]), pending)
+
+    def answer_approvals(self, handler: Callable[[Approval], Decision], session_id: str = "*") -> None:
+        """Ask `handler` about each pending approval, one after the other, and send its decision; without end.
+
+        An earlier answer by another client, or the end of the turn, is no error.
+        """
+        for approval in self.approvals(session_id):
+            self.settle(approval, handler(approval))
+
+    # -- tools
+
+    def serve_tool_calls(self, session_id: str) -> ToolServeResult:
+        """Send the session's tool calls to this client from now on.
+
+        With trio, `clisup.client.aio_tools` answers them. The blocking client gets them from `notifications`.
+        """
+        from clisup.wire.tool_models import ToolServeResult
+
+        return self._read(ToolServeResult, "tool/serve", session_id=session_id)
+
+    def answer_tool(
+        self, session_id: str, call_id: str, content: str | list[dict[str, Any]], *, is_error: bool = False
+    ) -> None:
+        """Answer a tool call; the first answer wins. Raises `tool_call_not_found` for a call that is not open."""
+        params = {"session_id": session_id, "call_id": call_id, "content": content, "is_error": is_error}
+        self.call("tool/result", **params)
+
+    # -- backends
+
+    def backends(self) -> list[BackendInfo]:
+        """Return the configured backends, their versions, and why one is not available."""
+        from clisup.wire.models import BackendInfo
+
+        return self._read(list[BackendInfo], "backend/list")
+
+    def backend_env(self, name: str, env: dict[str, str] | None = None) -> BackendEnvResult:
+        """Return what a backend's environment keeps, drops and sets: names and rules, never values."""
+        from clisup.wire.models import BackendEnvResult
+
+        return self._read(BackendEnvResult, "backend/env", name=name, env=env)
+
+    def models(self, name: str) -> list[str]:
+        """Return the models that an API backend's provider offers."""
+        from clisup.wire.models import BackendModelsResult
+
+        return list((self._read(BackendModelsResult, "backend/models", name=name)).models)
+
+    def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
+        """Return the findings of `clisup doctor`, for one backend or for all, and for the machine."""
+        from clisup.wire.models import CheckFinding
+
+        return self._read(list[CheckFinding], "backend/check", name=name, cwd=cwd)
+
+    # -- the daemon
+
+    def ping(self) -> str:
+        """Return the daemon's time, RFC 3339."""
+        return str((self._sure("ping"))["time"])
+
+    def discover(self) -> dict[str, Any]:
+        """Return the protocol as an OpenRPC document: every method with its params, result and errors."""
+        document: dict[str, Any] = self._sure("rpc.discover")
+        return document
+
+    def status(self) -> dict[str, Any]:
+        """Return the data of `clisup status --json`."""
+        status: dict[str, Any] = self._sure("daemon/status")
+        return status
+
+    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+        """Return the last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
+        log: dict[str, Any] = self._sure("daemon/log", limit=limit, session_id=session_id)
+        return log
+
+    def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
+        """Return the daemon's metrics as text for Prometheus. docs/metrics.md lists them."""
+        return str((self._sure("daemon/metrics", format=format))["text"])
+
+    def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
+        """Reload the configuration file, and return the changes. With `dry_run` nothing is applied."""
+        from clisup.wire.daemon_models import ReloadResult
+
+        return self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
+
+    def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
+        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them."""
+        from clisup.client.answers import read
+        from clisup.wire.gc_models import GcResult
+
+        params = given({"dry_run": dry_run, "older_than_s": older_than_s})
+        return read(GcResult, self.call("daemon/gc", **params), "daemon/gc")
+
+    def restart_daemon(self) -> RestartResult:
+        """Restart the daemon in place, with the present code and configuration. Turns go on."""
+        from clisup.client.answers import read
+        from clisup.wire.models import RestartResult
+
+        return read(RestartResult, self.call("daemon/restart"), "daemon/restart")
+
+    def stop_daemon(self, mode: Literal["drain", "detach", "kill"] = "drain") -> None:
+        """Stop the daemon. Turns end first (`drain`), go on (`detach`), or are terminated (`kill`)."""
+        self.call("daemon/shutdown", mode=mode)

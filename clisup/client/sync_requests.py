@@ -1,0 +1,275 @@
+"""Requests that survive a restart of the daemon: retried calls, and followers that give each event once.
+
+Generated from `clisup/client/aio_requests.py` by `make client`: change that file.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from clisup.client import reconnect
+from clisup.client.raw import RawClient
+from clisup.client.reconnect import FollowCursor, Repeats, ack_params, gone, may_come_back, stays_away
+from clisup.errors import ClisupError
+
+if TYPE_CHECKING:
+    from clisup.client.answers import Approval, Decision
+
+__all__ = ["BlockingClosable", "BlockingFollower", "BlockingRequests", "again_until", "call_surely"]
+
+_T = TypeVar("_T")
+_Told = Callable[[], None] | None
+
+
+def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
+    """Repeat `action` until the daemon is back. Raise a refusal after `RECONNECT_S`, any other error at once."""
+    last, until = first, time.monotonic() + reconnect.RECONNECT_S
+    with nullcontext():
+        while True:
+            try:
+                return action()
+            except ClisupError as error:
+                if not may_come_back(error):
+                    raise
+                last = error
+            if time.monotonic() > until:
+                break
+            time.sleep(reconnect.RETRY_PAUSE_S)
+    raise gone(last, first)
+
+
+def call_surely(
+    call: Callable[..., Any], server: Callable[[], dict[str, Any]], method: str, params: Mapping[str, Any]
+) -> Any:
+    """Call `method`, and call it again after each restart of the daemon. For requests that may be sent twice.
+
+    `call` reconnects; `server` returns how the daemon introduced itself. Raises what `Repeats` says.
+    """
+    repeats = Repeats()
+    while True:
+        repeats.begin()
+        try:
+            return call(method, **params)
+        except ClisupError as error:
+            if stays_away(error) or not may_come_back(error) or repeats.spent(error, server()):
+                raise
+        time.sleep(reconnect.RETRY_PAUSE_S)  # a daemon that refuses is not asked in a busy loop
+
+
+class BlockingClosable:
+    """Base of the iterators. In an `with` block the iterator is closed at the end."""
+
+    def close(self) -> None:
+        """Stop listening; the iteration ends."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class BlockingFollower(BlockingClosable):
+    """Iterator over the events of one session, or of all sessions (`"*"`), as dicts.
+
+    The iterator subscribes at the first step, or by `open`. After a restart of the daemon it goes on after its cursor: each
+    seq of each session once and in order, and new sessions from their first event. Missing history is reported by a dict
+    of type `gap`, without a `seq`. `on_lost` and `on_back` are called when the connection breaks and when it stands again.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        cursor: FollowCursor,
+        options: Mapping[str, Any],
+        call: Callable[..., Any],
+    ) -> None:
+        """`call` sends a request on another connection, and again after a restart."""
+        self._path, self._name, self._cursor, self._options, self._call = path, name, cursor, options, call
+        self._connection: RawClient | None = None
+        self._closed = False
+        self.expected = False
+        """Tell whether the session is known to exist. Then the first connection is retried, too."""
+        self.on_lost: _Told = None
+        self.on_back: _Told = None
+
+    @property
+    def cursor(self) -> int | dict[str, int] | None:
+        """The last seq given, or a map of them for all sessions. Another iterator accepts the value as `after_seq`."""
+        return self._cursor.value
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether `close` was called."""
+        return self._closed
+
+    @property
+    def at_hand(self) -> bool:
+        """Tell whether an event was received and not given yet. Then the next step does not wait, unless it is a duplicate."""
+        return self._connection is not None and self._connection.at_hand
+
+    def open(self) -> Self:
+        """Subscribe now. Without `after_seq`, "from now on" is this moment and not that of the first step."""
+        if self._connection is None and not self._closed:
+            try:
+                self._subscribed()
+            except ClisupError as error:
+                if not self.expected or not may_come_back(error):
+                    raise
+                again_until(self._subscribed, error)
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        while not self._closed:
+            try:
+                connection = self._connection or self._subscribed()
+                event = connection.next_event(self._cursor.session_id)
+            except ClisupError as error:
+                if self._closed:  # by another task
+                    break
+                if not self.expected or not may_come_back(error):
+                    raise
+                self._come_back(error)
+                continue
+            if self._cursor.advance(event):
+                return event
+        raise StopIteration
+
+    def ack(self, event: Mapping[str, Any]) -> None:
+        """Acknowledge all events of the session up to this one: a later iterator of this `name` begins after it.
+
+        The cursor is stored when this returns. The request is repeated after a restart. Raises `invalid_params` without a
+        `name`, and `storage_failed`. A deleted session is no error.
+        """
+        params = ack_params(self._options.get("name"), event)
+        try:
+            self._call("session/ack", **params)
+        except ClisupError as error:
+            if error.kind != "session_not_found":
+                raise
+
+    def close(self) -> None:
+        """End the subscription; the iteration stops. A durable cursor stays."""
+        self._closed = True
+        self._hang_up()
+
+    def __del__(self) -> None:
+        """Close the connection of an iterator that nobody holds any longer, as after `break` in a loop over a turn."""
+        if hasattr(self, "_connection"):
+            self.close()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _subscribed(self) -> RawClient:
+        """Connect and subscribe. The answer comes before the first event."""
+        connection = RawClient.connect(self._path, name=self._name)
+        try:
+            params = self._cursor.params() | dict(self._options)
+            self._cursor.opened(connection.call("session/subscribe", **params))
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self.expected = connection, True
+        if self._closed:  # meanwhile
+            self._hang_up()
+        return connection
+
+    def _come_back(self, first: ClisupError) -> None:
+        self._hang_up()
+        if self.on_lost:
+            self.on_lost()
+        again_until(self._subscribed, first)
+        if self.on_back:
+            self.on_back()
+
+
+class BlockingRequests(ABC):
+    """Requests that sessions and clients share. The client implements the abstract methods."""
+
+    @abstractmethod
+    def call(self, method: str, /, **params: Any) -> Any:
+        """Send any request of the protocol, as it is on the wire, and return the result."""
+
+    @abstractmethod
+    def _call_surely(self, method: str, /, **params: Any) -> Any:
+        """`call`, repeated after each restart: for requests that may be sent twice."""
+
+    @abstractmethod
+    def _call_by_key(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a prompt-like request, which has a key, until the daemon answers it. Make a key if `params` has none."""
+
+    @abstractmethod
+    def _follower(
+        self,
+        session_id: str,
+        after_seq: int | Mapping[str, int] | None,
+        options: Mapping[str, Any],
+        *,
+        on_lost: _Told = None,
+        on_back: _Told = None,
+        expected: bool = False,
+    ) -> BlockingFollower:
+        """Make a follower, which ends with the client."""
+
+    def blob(self, session_id: str, blob: str) -> bytes:
+        """Return the whole of a payload that was too large for its event."""
+        from base64 import b64decode
+
+        pages: list[bytes] = []
+        offset = 0
+        while True:
+            page = self._sure("session/blob", session_id=session_id, blob=blob, offset=offset)
+            pages.append(b64decode(page["data_base64"]))
+            offset += len(pages[-1])
+            if page["eof"] or not pages[-1]:
+                return b"".join(pages)
+
+    def open_approvals(self, session_id: str | None = None) -> list[Approval]:
+        """Return the pending approvals of a session, or of all sessions."""
+        from clisup.client.answers import approvals_of
+
+        return approvals_of(self._sure("approval/list", session_id=session_id))
+
+    def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
+        """Answer an approval; the first answer wins. With an id alone, `session_id` names the session; otherwise all are searched.
+
+        Raises `approval_already_resolved` and `approval_not_found`. The decision None sends nothing.
+        """
+        from clisup.client.answers import answering
+
+        if (params := answering(approval, decision, session_id)) is not None:
+            self.call("approval/respond", **params)
+
+    def settle(self, approval: Approval, decision: Decision) -> None:
+        """Answer an approval, also across a restart. An earlier answer by another client is no error."""
+        from clisup.client.answers import answering, settled
+
+        if (params := answering(approval, decision)) is None:
+            return
+        try:
+            self._sure("approval/respond", **params)
+        except ClisupError as error:
+            if not settled(error):
+                raise
+
+    def _sure(self, method: str, /, **params: Any) -> Any:
+        """`_call_surely` without the params that are None."""
+        return self._call_surely(method, **{name: value for name, value in params.items() if value is not None})
+
+    def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
+        """Return the result as `type_`, a model or a list of models."""
+        from clisup.client.answers import read
+
+        return read(type_, self._sure(method, **params), method)
