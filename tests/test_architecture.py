@@ -110,7 +110,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.host.process.lean_imports": {"pydantic"},  # which loads all of it that a start needs
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
-    "clisup.daemon.ops.metrics": {"prometheus_client"},
+    "clisup.daemon.ops.exposition": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},
@@ -177,9 +177,9 @@ CLOCKS = {
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
     "clisup.host.process.executables",
-    "clisup.host.systemd.journal_tail",
+    "clisup.host.systemd.journal",
     "clisup.host.process.keepers",
-    "clisup.host.systemd.service_manager",
+    "clisup.host.systemd.units",
     "clisup.host.systemd.service",
     "clisup.host.process.trial",
 }
@@ -246,7 +246,7 @@ CIRCLES: set[frozenset[str]] = {
         [
             "clisup.daemon.app",
             "clisup.daemon.clients.handlers",
-            "clisup.daemon.ops.metrics",
+            "clisup.daemon.ops.exposition",
             "clisup.daemon.reload",
         ]
     ),
@@ -262,11 +262,9 @@ REPEATED_CLASSES = {
     "Client",
     "Connection",
     "Conversation",
-    "Cursor",
     "Daemon",
     "Ending",
     "Envelope",
-    "Facts",
     "Feed",
     "Gap",
     "Garbage",

@@ -22,9 +22,8 @@ from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.config_file import read_config
-from clisup.host.systemd.journal_tail import journal_tail
-from clisup.policy.secrets.redact import Redactor, redacted
-from clisup.policy.secrets.secret_arguments import secret_arguments
+from clisup.host.systemd.journal import journal_tail
+from clisup.policy.secrets.redact import Redactor, redacted, secret_arguments
 from clisup.recordings.taking import find_session
 from clisup.store.session_dir import SessionDir, list_sessions
 from clisup.store.state_listing import state_listing

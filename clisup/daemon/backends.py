@@ -18,8 +18,7 @@ from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
-from clisup.config.api_settings import API_KEYS, API_KINDS
-from clisup.config.model import BackendConfig, Config
+from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.log import LOG
 from clisup.host.process.executables import (

@@ -10,7 +10,7 @@ import stat
 
 from clisup.host.mounts import mounts
 from clisup.host.safe_paths import problem_of
-from clisup.ops.doctor_machine import NEEDED_KERNEL, DirectoryFacts
+from clisup.ops.doctor import NEEDED_KERNEL, DirectoryFacts
 
 __all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
 

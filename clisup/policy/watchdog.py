@@ -29,11 +29,15 @@ __all__ = [
     "LATE_TICK_S",
     "PHASE_LIFE",
     "PHASE_LIMITS",
+    "Ladder",
+    "LadderKind",
     "Phase",
     "PhaseTracker",
     "Timeouts",
     "Verdict",
     "Watchdog",
+    "is_polite",
+    "ladder_for",
     "only_heartbeats",
 ]
 
@@ -303,3 +307,22 @@ class Watchdog:
     def _turn_timer(self) -> tuple[str, float, float] | None:
         limit = 0 if self._phase in _NO_TURN else self._timeouts.turn
         return ("turn", self._turn_start, limit) if limit > 0 else None
+
+
+Ladder = list[tuple[str, float]]
+LadderKind = Literal["graceful", "term", "kill"]
+
+
+def ladder_for(kind: LadderKind, timeouts: Timeouts) -> Ladder:
+    """Return the steps: `graceful` is SIGINT, then SIGTERM; `term` only SIGTERM; `kill` goes to SIGKILL at once."""
+    steps: dict[LadderKind, Ladder] = {
+        "graceful": [("INT", timeouts.int_grace), ("TERM", timeouts.term_grace)],
+        "term": [("TERM", timeouts.term_grace)],
+        "kill": [],
+    }
+    return steps[kind]
+
+
+def is_polite(ladder: Ladder) -> bool:
+    """Tell whether the ladder first lets the CLI end its turn in its own way."""
+    return bool(ladder) and ladder[0][0] == "INT"

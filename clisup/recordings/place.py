@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from clisup.config.model import Config
 from clisup.daemon.start import Flags, config_path, place_of
-from clisup.host.config_file import read_config
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import read_config, with_credentials
 from clisup.recordings.taking import Machine
 
 __all__ = ["state_dir_of", "this_machine"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon
 
-from clisup.ops.doctor_machine import MACHINE_CHECKS
+from clisup.ops.doctor import MACHINE_CHECKS
 
 Run = Callable[..., Any]
 FINDINGS = [

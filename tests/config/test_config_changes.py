@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from clisup.config.changes import changes, flat, kept_back
+from clisup.config.keys import changes, flat, kept_back
 from clisup.config.model import Config, parse_config
 
 

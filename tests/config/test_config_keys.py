@@ -11,8 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clisup.config.changes import flat
-from clisup.config.keys import EFFECTS, KEYS, key_of
+from clisup.config.keys import EFFECTS, KEYS, flat, key_of
 from clisup.config.model import parse_config
 from clisup.config.schema import DRAFT, config_schema
 from clisup.errors import ConfigurationError

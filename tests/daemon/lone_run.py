@@ -25,9 +25,8 @@ from clisup.model.journal import read_lines
 from clisup.model.sessions.ledger import Turn
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
-from clisup.policy.ladder import ladder_for
 from clisup.policy.secrets.redact import Redactor
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import Timeouts, ladder_for
 from clisup.store.drift_store import known_fields
 from clisup.store.session_dir import RunDir
 

@@ -15,8 +15,7 @@ from clisup.daemon.runs.watchdog import Guard
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence
 from clisup.model.events import EventBase, ToolResult, ToolUse, WatchdogNotice
-from clisup.policy.ladder import Ladder
-from clisup.policy.watchdog import PhaseTracker, Timeouts
+from clisup.policy.watchdog import Ladder, PhaseTracker, Timeouts
 
 LIMIT_S = 20.0
 

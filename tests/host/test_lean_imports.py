@@ -13,15 +13,14 @@ from clisup.host.process.carrying import clean_environment
 LATER = ("rich", "psutil", "click", "textual", "prometheus_client", "opentelemetry", "jsonschema")
 OWN_LATER = (
     "clisup.daemon.ops.doctor",
-    "clisup.daemon.ops.metrics",
+    "clisup.daemon.ops.exposition",
     "clisup.daemon.ops.tracing",
     "clisup.wire.openrpc",
-    "clisup.ops.env_names",
 )
 STDLIB_LATER = ("asyncio", "ssl", "_ssl", "_hashlib", "importlib.metadata", "email", "zipfile", "difflib")
 LEAN = "import sys\nfrom clisup.host.process.lean_imports import import_lean\nimport_lean()\n"
 START = f"""{LEAN}
-import clisup.daemon.app, clisup.daemon.backends, clisup.host.config_file, clisup.host.credentials
+import clisup.daemon.app, clisup.daemon.backends, clisup.host.config_file, clisup.host.config_file
 from clisup.config.model import parse_config
 clisup.daemon.backends.Backends(parse_config({{}}), {{}})
 """

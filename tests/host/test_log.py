@@ -19,9 +19,17 @@ from fake_journal import FakeJournal
 
 from clisup.errors import ConfigurationError
 from clisup.host import log
-from clisup.host.log import LOG, MAX_LINES, MAX_LINES_BYTES, Log, LogForm, configure_logging
-from clisup.host.log_outlet import Outlet, StderrSender
-from clisup.host.systemd.journald import JournalSocket
+from clisup.host.log import (
+    LOG,
+    MAX_LINES,
+    MAX_LINES_BYTES,
+    Log,
+    LogForm,
+    Outlet,
+    StderrSender,
+    configure_logging,
+)
+from clisup.host.systemd.journal import JournalSocket
 from clisup.policy.secrets import redact
 from clisup.policy.secrets.redact import MASK, Redactor
 

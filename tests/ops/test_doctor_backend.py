@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from clisup.ops.doctor_backend import BACKEND_CHECKS, BackendFacts, check_backend
+from clisup.ops.doctor import BACKEND_CHECKS, BackendFacts, Finding, check_backend
 from clisup.ops.drift import DriftEntry
-from clisup.ops.finding import Finding
 from clisup.policy.environment.scrub import EnvReport, Pair, Stamp
 
 PAIR = Pair("API_URL", ("API_KEY", "API_TOKEN"), "x", 1, "why", "where")

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clisup.ops.doctor_machine import (
+from clisup.ops.doctor import (
     LOW_DISK_BYTES,
     MACHINE_CHECKS,
     DirectoryFacts,
+    Finding,
     MachineFacts,
     ServiceFacts,
     check_machine,
 )
-from clisup.ops.finding import Finding
 
 PRIVATE = DirectoryFacts("/d", mode=0o700, readable=True, writable=True, free_bytes=2**40, file_system="ext4")
 OPEN = ("others may write to /d (mode 777)", "chmod go-w /d")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.ops.env_names import MAX_CHECKS, NameCheck, Scan, compare, looks_secret, remember, restored
+from clisup.ops.drift import MAX_CHECKS, NameCheck, Scan, compare, looks_secret, remember, restored
 
 
 def names_in(*pieces: str | bytes, known: str = "") -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from clisup.model.events import EVENT_TYPES, EventBase
 from clisup.ops.event_outline import outline
-from clisup.policy.secrets.secret_arguments import secret_arguments
+from clisup.policy.secrets.redact import secret_arguments
 
 CANARY = "canary words"
 ENVELOPE = {"session_id": "s", "seq": 3, "ts": "t", "turn_id": "t1", "source": "backend"}

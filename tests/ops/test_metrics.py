@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.ops.figures import Figures, Meter
-from clisup.ops.metrics import METRICS, SINCE, UNITS, Metric, unit_of
+from clisup.daemon.ops.metrics import METRICS, SINCE, UNITS, Metric, unit_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 FORBIDDEN = {"session", "session_id", "turn", "turn_id", "model", "path", "pid", "uid", "client", "account", "tool"}
@@ -44,7 +43,8 @@ def test_a_label_has_a_plain_name_and_names_nobody(metric: Metric) -> None:
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in metric.labels)
     assert not FORBIDDEN & set(metric.labels)
     assert "le" not in metric.labels
-    assert (metric.of is not None) <= (metric.labels[:1] == ("backend",))
+    assert "backend" not in metric.labels[1:]
+    assert (metric.type == "histogram") == bool(metric.bounds)
 
 
 def test_a_name_stands_once() -> None:
@@ -76,10 +76,3 @@ def test_the_example_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
 def test_every_name_on_the_page_is_a_metric() -> None:
     known = {*IDS, *(f"{m.name}_bucket" for m in METRICS if m.type == "histogram")}
     assert set(re.findall(r"\bclisup_\w+", PAGE)) <= known
-
-
-def test_sums_of_a_backend_are_read_whatever_they_hold() -> None:
-    tally = Meter(Figures(), "demo").tally
-    for metric in METRICS:
-        for labels, _ in metric.of(tally) if metric.of else ():
-            assert len(labels) == len(metric.labels) - 1, metric.name

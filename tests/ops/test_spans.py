@@ -11,7 +11,17 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 
 from clisup.model.events import EVENT_TYPES
-from clisup.ops.spans import MAX_CONTENT, MAX_NAME, MAX_TOOLS, TRACED, Facts, SessionTrace, Span, span_id, trace_id
+from clisup.ops.spans import (
+    MAX_CONTENT,
+    MAX_NAME,
+    MAX_TOOLS,
+    TRACED,
+    SessionTrace,
+    Span,
+    TracedSession,
+    span_id,
+    trace_id,
+)
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 KNOWN = {
@@ -23,7 +33,7 @@ class Stream:
     """Events one after the other, a millisecond apart."""
 
     def __init__(self, kind: str = "claude", **options: Any) -> None:
-        self.trace = SessionTrace(Facts(SESSION, "mine", kind, "asked-for"), **options)
+        self.trace = SessionTrace(TracedSession(SESSION, "mine", kind, "asked-for"), **options)
         self.seq = 0
 
     def say(self, type_: str, turn_id: str | None = "t1", **fields: Any) -> list[Span]:

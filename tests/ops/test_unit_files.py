@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.ops.unit_files import standing_of, unit_text, unit_word
+from clisup.host.systemd.units import standing_of, unit_text, unit_word
 
 SHIPPED = {file.name: file.read_text() for file in (Path(__file__).resolve().parents[2] / "systemd").iterdir()}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.policy.cursors import begin_after, encode_head, encode_move, read_cursors
+from clisup.store.cursor_store import begin_after, encode_head, encode_move, read_cursors
 
 A, B, C = (f"0d9c1c1e-0000-4000-8000-00000000000{n}" for n in "abc")
 ENDS = {A: 10, B: 20}

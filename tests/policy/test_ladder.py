@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clisup.policy.ladder import ladder_for
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import Timeouts, ladder_for
 
 TIMEOUTS = Timeouts(int_grace=2, term_grace=7)
 

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.ops.drift import DriftBook, FrameSample
-from clisup.ops.env_names import NameCheck
-from clisup.store.drift_store import drift_file, known_fields, load_drift, save_drift
-from clisup.store.env_name_store import last_check, load_checks, save_checks
+from clisup.ops.drift import DriftBook, FrameSample, NameCheck
+from clisup.store.drift_store import (
+    drift_file,
+    known_fields,
+    last_check,
+    load_checks,
+    load_drift,
+    save_checks,
+    save_drift,
+)
 
 
 def book() -> DriftBook:

@@ -10,7 +10,7 @@ import pytest
 
 from clisup.errors import UsageError, WorldError
 from clisup.store.session_dir import SessionDir
-from clisup.store.transcript_copies import CopyInProgress, parts_of, read_lines, write_new, write_session
+from clisup.store.transcripts import CopyInProgress, parts_of, read_lines, write_new, write_session
 
 ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 

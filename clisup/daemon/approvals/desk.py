@@ -22,7 +22,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.real_paths import real_paths
+from clisup.host.safe_paths import real_paths
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
 from clisup.model.sessions.ledger import Turn
 from clisup.policy.approval_rules import Asked, Judgement, judge, paths_of

@@ -19,13 +19,13 @@ from clisup.daemon.clients.buffer_budget import Holding
 from clisup.daemon.clients.fair_share import LONG_FRAME, Turn
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import Subscription
+from clisup.daemon.ops.metrics import OTHER, Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
 from clisup.model.refusing import wrong_field
-from clisup.ops.figures import OTHER, Figures
 from clisup.wire.jsonrpc import (
     Answer,
     FrameReader,
@@ -60,7 +60,7 @@ class Connection:
     """Serves one stream until its end. A handler raises `ClisupError`; here is the one place where that becomes an answer."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, turn: Turn, holding: Holding,
-                 max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, figures: Figures,
+                 max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, metrics: Metrics,
                  below: bool = False) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
@@ -75,7 +75,7 @@ class Connection:
         self.turn = turn
         self._handlers = handlers
         self._holding = holding
-        self._figures = figures
+        self._metrics = metrics
         self._half = 0  # bytes of a half frame that are counted as held
         self._pages = trio.Lock()
         self._unsent = 0  # answers that wait for the client to read
@@ -176,7 +176,7 @@ class Connection:
 
     async def _take(self, item: Request | Answer | Refusal) -> None:
         if isinstance(item, Refusal):
-            self._figures.refused_frames += 1
+            self._metrics.count("clisup_refused_frames_total")
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
@@ -219,7 +219,7 @@ class Connection:
                 opened, self._opened = self._opened, None  # nothing awaits between its handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
-                self._figures.requested(_known(request.method), error.kind)
+                self._metrics.requested(_known(request.method), error.kind)
                 answer = encode_error(request.id, error)
             del self._requests[request.id]
             self._unsent += not paged
@@ -254,7 +254,7 @@ class Connection:
                 )
             handler = self._handlers[request.method]
             answer = encode_result(request.id, await handler(self, _checked(method.params, request)))
-            self._figures.requested(request.method, None)
+            self._metrics.requested(request.method, None)
             return answer
         except ClisupError as error:
             return self._failed(request, error)
@@ -267,7 +267,7 @@ class Connection:
         _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
         hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
         error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
-        self._figures.requested(_known(request.method), error.kind)
+        self._metrics.requested(_known(request.method), error.kind)
         return encode_error(request.id, error)
 
     async def _send(self, frame: bytes) -> None:
@@ -327,7 +327,7 @@ class Connection:
 
 
 def _known(method: str) -> str:
-    """For the figures, where no client may make up names."""
+    """Return the label of a method: no client may invent names."""
     return method if method in METHODS else OTHER
 
 

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from clisup.config.changes import SECRET, flat
-from clisup.config.keys import Effect, key_of, parts_of
+from clisup.config.keys import SECRET, Effect, flat, key_of, parts_of
 from clisup.config.model import Config
 from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
-from clisup.host.config_file import ConfigFile
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import ConfigFile, with_credentials
 from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
 from clisup.locations import SOCKET_PATH_LIMIT

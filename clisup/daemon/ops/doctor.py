@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import LaunchRequest
-from clisup.config.api_settings import API_KINDS
+from clisup.config.model import API_KINDS
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
@@ -20,11 +20,9 @@ from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
 from clisup.host.process.executables import ask
 from clisup.host.systemd.service import service_facts
-from clisup.ops.doctor_backend import BackendFacts, check_backend
-from clisup.ops.doctor_machine import DirectoryFacts, MachineFacts, check_machine
+from clisup.ops.doctor import BackendFacts, DirectoryFacts, Finding, MachineFacts, check_backend, check_machine
 from clisup.ops.drift import DriftEntry
-from clisup.ops.finding import Finding
-from clisup.store.env_name_store import last_check
+from clisup.store.drift_store import last_check
 
 __all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
 

@@ -44,10 +44,9 @@ from clisup.model.sessions.ledger import Turn
 from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.verdict import ExitRecord
 from clisup.ops.drift import FrameSample
-from clisup.policy.ladder import Ladder, ladder_for
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
-from clisup.policy.watchdog import PhaseTracker, Timeouts, only_heartbeats
+from clisup.policy.watchdog import Ladder, PhaseTracker, Timeouts, ladder_for, only_heartbeats
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import spool_size
 

@@ -10,8 +10,7 @@ from clisup.daemon.runs.keeper_link import Leash
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
 from clisup.model.sessions.ledger import Turn
-from clisup.policy.ladder import Ladder, is_polite, ladder_for
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import Ladder, Timeouts, is_polite, ladder_for
 
 __all__ = ["Ended", "Ending"]
 

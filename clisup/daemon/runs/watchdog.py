@@ -15,8 +15,16 @@ from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, Leash
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence, look
 from clisup.model.events import EventBase, WatchdogNotice
-from clisup.policy.ladder import Ladder, ladder_for
-from clisup.policy.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, Timeouts, Verdict, Watchdog
+from clisup.policy.watchdog import (
+    LATE_TICK_S,
+    PHASE_LIFE,
+    Ladder,
+    PhaseTracker,
+    Timeouts,
+    Verdict,
+    Watchdog,
+    ladder_for,
+)
 
 __all__ = ["Guard", "Guarded"]
 
