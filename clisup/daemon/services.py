@@ -19,7 +19,7 @@ from clisup.daemon.sessions.live import LivePool
 from clisup.daemon.sessions.open_sessions import OpenSessions
 from clisup.daemon.sessions.recorder import Watcher, Watchers
 from clisup.daemon.storage import Storage
-from clisup.host.price_list import built_in_prices
+from clisup.host.config_file import built_in_prices
 from clisup.host.process.cgroups import CgroupHome
 from clisup.policy.prices import PriceTable
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
+from clisup.host.machine import check_system
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
 from clisup.host.process.hardening import harden
 from clisup.host.process.lean_imports import import_lean
 from clisup.host.sockets.listener import ACTIVATED, activated_descriptors, activated_path, without_activation
-from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]

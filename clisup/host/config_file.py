@@ -1,12 +1,19 @@
-"""Reader of the configuration file."""
+"""Reader of the configuration file, of values in files of their own, and of the built-in prices.
+
+Values are `env_files` of a backend, and credentials that systemd passes. systemd removes `$CREDENTIALS_DIRECTORY` with
+the service (systemd.exec(5), `LoadCredential=`). So the daemon reads the directory once, at the start, and a restart in
+place hands its contents on in memory.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from clisup.config.model import BackendConfig, Config, parse_config, problems_of, refusal, with_env
@@ -14,9 +21,19 @@ from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
 from clisup.locations import in_home
+from clisup.policy import prices
 from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
+from clisup.policy.prices import Price
 
-__all__ = ["MAX_CONFIG_BYTES", "ConfigFile", "read_config", "read_credentials", "with_credentials"]
+__all__ = [
+    "MAX_CONFIG_BYTES",
+    "PRICE_LIST",
+    "ConfigFile",
+    "built_in_prices",
+    "read_config",
+    "read_credentials",
+    "with_credentials",
+]
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 """Limit of the file's size. A thousand backends with every key take a quarter of it."""
@@ -231,3 +248,16 @@ def _read(path: str, limit: int) -> bytes:
     """Return up to one byte more than the limit: the caller refuses a value that is too long."""
     with open(path, "rb") as file:
         return file.read(limit + 1)
+
+
+PRICE_LIST = Path(prices.__file__).with_name("prices.toml")
+
+
+@functools.cache
+def built_in_prices() -> Mapping[str, Price]:
+    """Return the prices by pattern.
+
+    The file is part of the package. An error in it is a fault of clisup itself and is raised unchanged.
+    """
+    raw = tomllib.loads(PRICE_LIST.read_text(encoding="utf-8"))
+    return {pattern: Price.model_validate(price) for pattern, price in raw.items()}

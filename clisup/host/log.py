@@ -1,6 +1,7 @@
-"""Outlet of log lines: the journal or stderr. A reader that takes no lines blocks nobody.
+"""Logging: structlog to the journal or to stderr, one line for each change of state. Lines are redacted and bounded.
 
-Lines that were not taken are counted and reported later.
+`configure_logging` sets the log up once in a process. `LOG.recent` keeps the last lines in memory for `daemon/log` and
+`clisup debug bundle`. A reader that takes no lines blocks nobody: such lines are counted and reported later.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
     "MAX_LINES_BYTES",
     "Log",
     "LogForm",
-    "Outlet",
+    "LogOutput",
     "Sender",
     "StderrSender",
     "configure_logging",
@@ -101,7 +102,7 @@ def _of_our_own(fd: int) -> int:
     return fd
 
 
-class Outlet:
+class LogOutput:
     """Logger for structlog: the method of every level takes the record."""
 
     def __init__(self, sender: Sender, render: Callable[[Record], bytes]) -> None:
@@ -148,7 +149,7 @@ class Log:
         self._size = 0
         self.rate = LogRate()
         self.level = logging.INFO
-        self.outlet: Outlet | None = None
+        self.outlet: LogOutput | None = None
         self.form: LogForm = "auto"
 
     # -- secrets
@@ -283,15 +284,17 @@ def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:
     return "console" if sys.stderr.isatty() else "json"
 
 
-def _outlet(form: LogForm, env: Mapping[str, str]) -> Outlet:
+def _outlet(form: LogForm, env: Mapping[str, str]) -> LogOutput:
     if form == "journald":
-        return Outlet(JournalSocket(), lambda record: encode_entry(entry_of(record)))
+        return LogOutput(JournalSocket(), lambda record: encode_entry(entry_of(record)))
     if form == "console":
         console = structlog.dev.ConsoleRenderer(
             colors=_coloured(env), exception_formatter=structlog.dev.plain_traceback
         )
-        return Outlet(StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace"))
-    return Outlet(StderrSender(), _as_json)
+        return LogOutput(
+            StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace")
+        )
+    return LogOutput(StderrSender(), _as_json)
 
 
 def _coloured(env: Mapping[str, str]) -> bool:

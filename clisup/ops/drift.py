@@ -1,8 +1,9 @@
-"""Drift: frames and fields of a CLI that this clisup does not know, counted by kind and version of the CLI. Pure.
+"""Drift: what a CLI sends or reads that this clisup does not know. Pure.
 
 Unknown frames are those that the decoder returns as `unparsed`. Unknown fields are found in a sample: the first lines
 of each kind of event in a run are compared with the fields of all recordings of that CLI
-(`clisup/backends/known_fields/`).
+(`clisup/backends/known_fields/`). Both are counted by kind and version of the CLI. Environment variables are found in
+the files of a program, and compared with the scrub lists.
 """
 
 from __future__ import annotations
@@ -282,7 +283,12 @@ def looks_secret(name: str) -> bool:
 
 
 class Scan:
-    """Scan of a program's files, piece by piece. `known` tells whether a scrub list decides about a name."""
+    """Scan of a program's files, piece by piece. `known` tells whether a scrub list decides about a name.
+
+    A name counts if the program reads it (`process.env.NAME`, `os.environ.get("NAME")`), or if it stands in a row of
+    names of which the lists know many: bundlers make tables of a program's variables, and a linker puts strings side by
+    side. Other words in capitals are mostly constants: of 10,500 in claude 2.1.329 a few hundred are variables.
+    """
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         self._known = known

@@ -1,4 +1,4 @@
-"""Cleaning of log records: bounded, without secrets, and with exceptions without their texts. Pure.
+"""Cleaning of log records: bounded, rate-limited, without secrets, and with exceptions without their texts. Pure.
 
 The text of an exception may hold anything: a prompt that did not parse, a model's output, a value. So the log shows its
 class and its place. Its text is logged only for clisup's own errors, for the system's text of an errno, and at level

@@ -1,4 +1,4 @@
-"""Watchdog rules: when a silent turn is ended. Phases come from events, the time comes from the caller. Pure.
+"""Watchdog rules: when a silent turn is ended, and by which signals. Phases come from events, times from the caller. Pure.
 
 The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
 stream, in the tool phase a long tool. After the last frame it is a process that does not exit, or background work that
@@ -33,7 +33,7 @@ __all__ = [
     "LadderKind",
     "Phase",
     "PhaseTracker",
-    "Timeouts",
+    "TurnTimeouts",
     "Verdict",
     "Watchdog",
     "is_polite",
@@ -50,7 +50,7 @@ evidence, so the watchdog grants a new window."""
 _WARN_AT = 0.8
 
 
-class Timeouts(Struct, frozen=True):
+class TurnTimeouts(Struct, frozen=True):
     """Limits in seconds; 0 means never.
 
     `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the time that a
@@ -192,7 +192,7 @@ class Watchdog:
 
     __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
 
-    def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
+    def __init__(self, timeouts: TurnTimeouts, *, now: float, phase: Phase = "startup") -> None:
         self._timeouts = timeouts
         self._turn_start = self._entered = self._life = now
         self._phase: Phase = phase
@@ -223,7 +223,7 @@ class Watchdog:
         """Return the time of the last sign of life."""
         return self._life
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Set new limits from now on. The time that has passed still counts."""
         self._timeouts = timeouts
         self._warned = self._turn_warned = False
@@ -313,8 +313,9 @@ Ladder = list[tuple[str, float]]
 LadderKind = Literal["graceful", "term", "kill"]
 
 
-def ladder_for(kind: LadderKind, timeouts: Timeouts) -> Ladder:
+def ladder_for(kind: LadderKind, timeouts: TurnTimeouts) -> Ladder:
     """Return the steps: `graceful` is SIGINT, then SIGTERM; `term` only SIGTERM; `kill` goes to SIGKILL at once."""
+    # SIGINT goes to the CLI alone: claude 2.1.329 then keeps the partial text and exits with 0. SIGTERM goes to the tree.
     steps: dict[LadderKind, Ladder] = {
         "graceful": [("INT", timeouts.int_grace), ("TERM", timeouts.term_grace)],
         "term": [("TERM", timeouts.term_grace)],

@@ -1,7 +1,7 @@
 """Durable cursors by name: `<state_dir>/cursors/<name>.jsonl`, a head and one short line for each acknowledgement.
 
-An acknowledgement survives a `kill -9` at once. The file is not synced: after a power loss a cursor may be an older
-one. The daemon then sends again the events acknowledged since.
+A cursor is the last seq that a client has finished with. An acknowledgement survives a `kill -9` at once. The file is
+not synced: after a power loss a cursor may be an older one, and the daemon sends later events again.
 """
 
 from __future__ import annotations

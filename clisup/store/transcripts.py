@@ -1,4 +1,4 @@
-"""Transcript of a session, written by the CLI: existence, size and appended bytes. clisup only reads the file."""
+"""Transcripts of sessions: the CLI's own, which clisup only reads, and those that clisup writes for a fork or a history."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from clisup.config.model import (
 )
 from clisup.config.session_spec import SessionSpec, params_digest
 from clisup.errors import ConfigurationError
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 
 MIB = 1024 * 1024
 DEFAULTS = {
@@ -214,9 +214,11 @@ def spec(**fields: Any) -> SessionSpec:
 
 
 def test_the_watchdogs_timeouts_are_those_of_the_configuration() -> None:
-    assert set(TimeoutsConfig.model_fields) | {"resting"} == set(Timeouts.__struct_fields__)  # that one is live.idle_s
-    assert Timeouts().resting == LiveConfig().idle_s
-    assert Timeouts(**TimeoutsConfig().model_dump()) == Timeouts()
+    assert set(TimeoutsConfig.model_fields) | {"resting"} == set(
+        TurnTimeouts.__struct_fields__
+    )  # that one is live.idle_s
+    assert TurnTimeouts().resting == LiveConfig().idle_s
+    assert TurnTimeouts(**TimeoutsConfig().model_dump()) == TurnTimeouts()
 
 
 def test_a_sessions_own_timeouts_come_before_those_of_its_backend() -> None:

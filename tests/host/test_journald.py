@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
 
-from clisup.host.log import Outlet
+from clisup.host.log import LogOutput
 from clisup.host.systemd.journal import MAX_ENTRY, JournalSocket, encode_entry, entry_of, is_journal_stream
 from clisup.ops.log_events import LOG_EVENTS, MESSAGE_IDS
 
@@ -34,8 +34,8 @@ def sender(journal: FakeJournal) -> Iterator[JournalSocket]:
     sender.close()
 
 
-def outlet_to(sender: JournalSocket) -> Outlet:
-    return Outlet(sender, lambda record: encode_entry(entry_of(record)))
+def outlet_to(sender: JournalSocket) -> LogOutput:
+    return LogOutput(sender, lambda record: encode_entry(entry_of(record)))
 
 
 def test_an_entry_arrives_as_it_was_sent(journal: FakeJournal, sender: JournalSocket) -> None:

@@ -103,7 +103,7 @@ def test_a_daemon_s_socket_goes_only_where_nobody_listens_and_no_daemon_is_there
 
 
 def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
-    assert garbage.remove(garbage.Garbage("trash", "/proc/self/comm", 0, "")) is not None
+    assert garbage.remove(garbage.Removable("trash", "/proc/self/comm", 0, "")) is not None
     assert garbage.size_of(str(tmp_path / "none")) == 0
 
 
@@ -125,7 +125,7 @@ def test_a_run_that_has_begun_since_it_was_found_stays(tmp_path: Path) -> None:
     run.create({}, {})
     (found,) = garbage.of_runs(directory)
     Path(run.path, "start.json").write_text("{}")
-    assert garbage.remove(found) == "a process has been started in it meanwhile" and os.path.isdir(run.path)
+    assert garbage.remove(found) == "a process was started in it meanwhile" and os.path.isdir(run.path)
 
 
 def test_a_segment_that_goes_while_sizes_are_taken_is_not_there(tmp_path: Path) -> None:

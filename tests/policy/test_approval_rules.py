@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clisup.policy.approval_rules import ApprovalRule, Asked, Judgement, commands_of, judge, lexical, paths_of
+from clisup.policy.approval_rules import ApprovalRule, Judgement, ToolQuestion, commands_of, judge, lexical, paths_of
 
 CWD = "/home/me/app"
 
@@ -20,23 +20,23 @@ def rule(decision: str, tool: str = "*", **more: Any) -> ApprovalRule:
 
 
 def word(given: dict[str, Any], *rules: ApprovalRule, tool: str = "Bash", **more: Any) -> str:
-    return judge(Asked(tool, given, CWD, **more), rules, ()).decision
+    return judge(ToolQuestion(tool, given, CWD, **more), rules, ()).decision
 
 
 def test_without_a_rule_that_matches_a_person_is_asked() -> None:
-    assert judge(Asked("Bash", {}, CWD), (), ()) == Judgement("ask")
-    assert judge(Asked("Bash", {}, CWD), (rule("allow", "Read"),), ()) == Judgement("ask")
+    assert judge(ToolQuestion("Bash", {}, CWD), (), ()) == Judgement("ask")
+    assert judge(ToolQuestion("Bash", {}, CWD), (rule("allow", "Read"),), ()) == Judgement("ask")
 
 
 def test_the_first_rule_that_matches_wins_the_sessions_before_the_backends_and_is_named() -> None:
-    asked = Asked("Bash", {"command": "ls"}, CWD)
+    asked = ToolQuestion("Bash", {"command": "ls"}, CWD)
     assert judge(asked, (rule("ask"), rule("allow")), (rule("allow"),)) == Judgement("ask", "session 1")
     assert judge(asked, (rule("ask", "Read"),), (rule("ask", "Read"), rule("allow"))) == Judgement("allow", "backend 2")
     assert judge(asked, (rule("allow", name="mine"),), (rule("ask"),)) == Judgement("allow", "mine")
 
 
 def test_a_deny_wins_wherever_it_stands_so_that_a_session_cannot_loosen_its_operators() -> None:
-    asked = Asked("Bash", {"command": "ls"}, CWD)
+    asked = ToolQuestion("Bash", {"command": "ls"}, CWD)
     assert judge(asked, (rule("allow"),), (rule("allow"), rule("deny"))) == Judgement("deny", "backend 2")
     assert judge(asked, (rule("allow"), rule("deny")), (rule("allow"),)) == Judgement("deny", "session 2")
 
@@ -213,7 +213,7 @@ def test_a_request_that_breaks_the_judge_is_denied() -> None:
         def get(self, *_: Any) -> Any:
             raise RuntimeError("a fault")
 
-    said = judge(Asked("Bash", Bad(), CWD), (rule("allow", command="*"),), ())
+    said = judge(ToolQuestion("Bash", Bad(), CWD), (rule("allow", command="*"),), ())
     assert said.decision == "deny" and "could not be judged" in str(said.rule)
 
 
@@ -270,7 +270,7 @@ RULES = st.lists(
 def test_a_sessions_rules_never_loosen_a_deny_of_the_operator(
     tool: str, arguments: dict[str, Any], session: list[ApprovalRule], backend: list[ApprovalRule]
 ) -> None:
-    asked = Asked(tool, arguments, CWD)
+    asked = ToolQuestion(tool, arguments, CWD)
     if judge(asked, (), backend).decision == "deny":
         assert judge(asked, session, backend).decision == "deny"
 
@@ -279,7 +279,7 @@ def test_a_sessions_rules_never_loosen_a_deny_of_the_operator(
 def test_a_rule_that_is_stricter_never_makes_more_allowed(
     tool: str, arguments: dict[str, Any], rules: list[ApprovalRule]
 ) -> None:
-    asked = Asked(tool, arguments, CWD)
+    asked = ToolQuestion(tool, arguments, CWD)
     without = [one for one in rules if one.decision != "deny"]
     if judge(asked, rules, ()).decision == "allow":
         assert judge(asked, without, ()).decision == "allow"

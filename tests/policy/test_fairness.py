@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.policy.fair_queue import MAX_QUOTA, SLOW_ROUND_S, Account, Line, Share
+from clisup.policy.fair_queue import MAX_QUOTA, SLOW_ROUND_S, FairQueue, Share, TokenBucket
 
 SHARE = Share(burst=10, rate=5)
 
 
-def greedy(now: float = 0.0) -> Account:
+def greedy(now: float = 0.0) -> TokenBucket:
     """Over its share."""
-    return Account(SHARE.burst, now)
+    return TokenBucket(SHARE.burst, now)
 
 
-def waiting(line: Line[str], names: str, now: float = 0.0) -> dict[str, Account]:
+def waiting(line: FairQueue[str], names: str, now: float = 0.0) -> dict[str, TokenBucket]:
     accounts = {name: greedy(now) for name in names}
     for name, account in accounts.items():
         line.join(account, 1, name, now)
     return accounts
 
 
-def rounds(line: Line[str], accounts: dict[str, Account], count: int, units: dict[str, float]) -> Counter[str]:
+def rounds(line: FairQueue[str], accounts: dict[str, TokenBucket], count: int, units: dict[str, float]) -> Counter[str]:
     """Everybody stands in line again as soon as it was let in: how often was that?"""
     served: Counter[str] = Counter()
     for _ in range(count):
@@ -37,13 +37,13 @@ def rounds(line: Line[str], accounts: dict[str, Account], count: int, units: dic
 
 
 def test_within_its_share_a_lone_connection_passes_at_once() -> None:
-    line, account = Line[str](SHARE), Account()
+    line, account = FairQueue[str](SHARE), TokenBucket()
     assert all(line.pass_by(account, 1, 0) for _ in range(int(SHARE.burst)))
     assert account.debt == SHARE.burst
 
 
 def test_a_lone_connection_over_its_share_has_all_of_each_round() -> None:
-    line, account = Line[str](SHARE), greedy()
+    line, account = FairQueue[str](SHARE), greedy()
     for _ in range(5):
         line.begin_round(0)
         taken = 0
@@ -54,28 +54,28 @@ def test_a_lone_connection_over_its_share_has_all_of_each_round() -> None:
 
 @pytest.mark.fault(47)
 def test_who_asked_for_less_goes_before_all_who_are_over_their_share() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     waiting(line, "abcdefghijklmnopqrstuvwxyz")
-    line.join(Account(3), 1, "good", 0)
-    line.join(Account(1), 1, "better", 0)
+    line.join(TokenBucket(3), 1, "good", 0)
+    line.join(TokenBucket(1), 1, "better", 0)
     line.begin_round(0)
     assert line.admit(0)[:3] == ["better", "good", "a"]
 
 
 @pytest.mark.fault(47)
 def test_who_is_within_its_share_need_not_stand_in_line_at_all() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     waiting(line, "abcdefghijklmnopqrstuvwxyz")
     line.begin_round(0)
     line.admit(0)
-    assert line.pass_by(Account(2), 1, 0)
+    assert line.pass_by(TokenBucket(2), 1, 0)
     assert not line.pass_by(greedy(), 1, 0)
 
 
 def test_a_round_takes_up_a_bounded_amount_of_work_whoever_asks() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     line.begin_round(0)
-    fresh = [Account() for _ in range(1000)]
+    fresh = [TokenBucket() for _ in range(1000)]
     assert sum(line.pass_by(account, 1, 0) for account in fresh) == 2 * MAX_QUOTA
     for number, account in enumerate(fresh):
         line.join(account, 1, str(number), 0)
@@ -86,7 +86,7 @@ def test_a_round_takes_up_a_bounded_amount_of_work_whoever_asks() -> None:
 
 @pytest.mark.fault(47)
 def test_slow_rounds_and_dear_work_leave_room_for_those_within_their_share() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     for _ in range(10):
         line.begin_round(1.0)
     waiting(line, "abc")
@@ -94,12 +94,12 @@ def test_slow_rounds_and_dear_work_leave_room_for_those_within_their_share() -> 
     for _ in range(50):
         line.begin_round(1.0)
         line.admit(0)
-        assert line.pass_by(Account(1), 1, 0)
+        assert line.pass_by(TokenBucket(1), 1, 0)
 
 
 @pytest.mark.fault(47)
 def test_those_over_their_share_are_served_round_robin() -> None:
-    line, names = Line[str](SHARE), "abcdefghijklmnopqrstuvwxyz"
+    line, names = FairQueue[str](SHARE), "abcdefghijklmnopqrstuvwxyz"
     accounts = waiting(line, names)
     served = rounds(line, accounts, 500, dict.fromkeys(names, 1))
     assert max(served.values()) - min(served.values()) <= 1
@@ -107,7 +107,7 @@ def test_those_over_their_share_are_served_round_robin() -> None:
 
 
 def test_dear_work_is_served_as_much_less_often_as_it_costs_more() -> None:
-    line, names = Line[str](SHARE), "abcd"
+    line, names = FairQueue[str](SHARE), "abcd"
     accounts = waiting(line, names)
     served = rounds(line, accounts, 4000, {"a": 1, "b": 1, "c": 4, "d": 4})
     assert served["a"] == pytest.approx(4 * served["c"], rel=0.05)
@@ -115,7 +115,7 @@ def test_dear_work_is_served_as_much_less_often_as_it_costs_more() -> None:
 
 
 def test_a_debt_shrinks_with_time_but_not_while_standing_in_line() -> None:
-    line, account = Line[str](SHARE), Account(8, 100.0)
+    line, account = FairQueue[str](SHARE), TokenBucket(8, 100.0)
     assert line.reckon(account, 101.0) == 3
     line.join(account, 1, "x", 101.0)
     assert line.reckon(account, 1000.0) == 3
@@ -126,7 +126,7 @@ def test_a_debt_shrinks_with_time_but_not_while_standing_in_line() -> None:
 
 
 def test_a_debt_shrinks_only_while_the_daemon_waits_for_the_client() -> None:
-    line, account = Line[str](SHARE), Account(8, 0.0)
+    line, account = FairQueue[str](SHARE), TokenBucket(8, 0.0)
     line.rest(account, False, 1.0)
     assert line.reckon(account, 50.0) == 3
     line.rest(account, True, 50.0)
@@ -134,7 +134,7 @@ def test_a_debt_shrinks_only_while_the_daemon_waits_for_the_client() -> None:
 
 
 def test_a_flood_that_never_pauses_never_gets_below_its_share() -> None:
-    line, flood = Line[str](SHARE), greedy(1)
+    line, flood = FairQueue[str](SHARE), greedy(1)
     for second in range(1, 50):
         line.join(flood, 1, "x", second)  # it waits a second each time, and asks again at once
         line.begin_round(0)
@@ -143,7 +143,7 @@ def test_a_flood_that_never_pauses_never_gets_below_its_share() -> None:
 
 
 def test_who_leaves_the_line_is_not_served_and_may_come_again() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     accounts = waiting(line, "abc")
     line.leave("b", 0)
     line.leave("nobody", 0)
@@ -155,7 +155,7 @@ def test_who_leaves_the_line_is_not_served_and_may_come_again() -> None:
 
 @pytest.mark.fault(47)
 def test_to_connect_again_and_again_brings_no_fresh_share() -> None:
-    line, process = Line[str](SHARE), Account()
+    line, process = FairQueue[str](SHARE), TokenBucket()
     assert line.newcomer(process, 0) == 0
     assert [line.newcomer(process, 0) for _ in range(5)] == [SHARE.burst] * 5
     assert line.newcomer(process, 1) == SHARE.burst - SHARE.rate
@@ -163,7 +163,7 @@ def test_to_connect_again_and_again_brings_no_fresh_share() -> None:
 
 
 def test_slow_rounds_make_the_next_ones_small_and_quick_ones_bring_them_back() -> None:
-    line = Line[str](SHARE)
+    line = FairQueue[str](SHARE)
     for _ in range(20):
         line.begin_round(SLOW_ROUND_S * 2)
     assert line.quota == 1
@@ -174,11 +174,11 @@ def test_slow_rounds_make_the_next_ones_small_and_quick_ones_bring_them_back() -
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from([0.05, 1.0, 4.0, 8.0])), max_size=200))
 def test_everybody_in_line_is_served_in_the_end(asked: list[tuple[str, float]]) -> None:
-    line, now = Line[str](SHARE), 0.0
-    accounts: dict[str, Account] = {}
+    line, now = FairQueue[str](SHARE), 0.0
+    accounts: dict[str, TokenBucket] = {}
     standing: set[str] = set()
     for name, units in asked:
-        account = accounts.setdefault(name, Account())
+        account = accounts.setdefault(name, TokenBucket())
         now += 0.01
         if name not in standing and not line.pass_by(account, units, now):
             line.join(account, units, name, now)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clisup.policy.watchdog import Timeouts, ladder_for
+from clisup.policy.watchdog import TurnTimeouts, ladder_for
 
-TIMEOUTS = Timeouts(int_grace=2, term_grace=7)
+TIMEOUTS = TurnTimeouts(int_grace=2, term_grace=7)
 
 
 def test_an_ending_is_gentle_first() -> None:

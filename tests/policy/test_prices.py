@@ -8,7 +8,7 @@ import pytest
 
 from clisup.config.model import parse_config
 from clisup.errors import ConfigurationError
-from clisup.host.price_list import PRICE_LIST, built_in_prices
+from clisup.host.config_file import PRICE_LIST, built_in_prices
 from clisup.model.usage import Usage
 from clisup.policy.prices import Price, PriceTable, plain_name
 

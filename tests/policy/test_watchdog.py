@@ -20,12 +20,12 @@ from clisup.model.events import (
     ToolResult,
     ToolUse,
 )
-from clisup.policy.watchdog import PHASE_LIMITS, Phase, PhaseTracker, Timeouts, Watchdog
+from clisup.policy.watchdog import PHASE_LIMITS, Phase, PhaseTracker, TurnTimeouts, Watchdog
 
-LIMITS = Timeouts(
+LIMITS = TurnTimeouts(
     startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, resting=600, turn=0
 )
-NEVER = Timeouts(startup=0, model_idle=0, tool_idle=0, approval=0, background=0, linger=0, resting=0, turn=0)
+NEVER = TurnTimeouts(startup=0, model_idle=0, tool_idle=0, approval=0, background=0, linger=0, resting=0, turn=0)
 LIMITED = [phase for phase in get_args(Phase) if phase != "blocked"]
 WARNED = [phase for phase in LIMITED if phase not in ("startup", "linger", "resting")]
 
@@ -34,7 +34,7 @@ def limit_of(phase: str) -> float:
     return float(getattr(LIMITS, PHASE_LIMITS[phase] or ""))
 
 
-def watching(phase: Phase, timeouts: Timeouts = LIMITS, now: float = 1000.0) -> Watchdog:
+def watching(phase: Phase, timeouts: TurnTimeouts = LIMITS, now: float = 1000.0) -> Watchdog:
     return Watchdog(timeouts, now=now, phase=phase)
 
 
@@ -316,7 +316,7 @@ def test_other_limits_hold_from_now_on_and_what_has_passed_counts() -> None:
 
 @pytest.mark.parametrize("phase", ["model", "tool", "background"])
 def test_a_cli_that_waits_for_a_clients_tool_is_not_silent(phase: Phase) -> None:
-    dog = Watchdog(Timeouts(model_idle=10, tool_idle=10, background=10), now=0, phase=phase)
+    dog = Watchdog(TurnTimeouts(model_idle=10, tool_idle=10, background=10), now=0, phase=phase)
     dog.hold(held=True, now=1)
     assert dog.poll(1000).action == "wait" and dog.timers(1000) == []
     dog.hold(held=False, now=1000)
@@ -325,12 +325,12 @@ def test_a_cli_that_waits_for_a_clients_tool_is_not_silent(phase: Phase) -> None
 
 
 def test_the_time_of_the_whole_turn_goes_on_while_a_clients_tool_runs() -> None:
-    dog = Watchdog(Timeouts(tool_idle=10, turn=100), now=0, phase="tool")
+    dog = Watchdog(TurnTimeouts(tool_idle=10, turn=100), now=0, phase="tool")
     dog.hold(held=True, now=0)
     assert dog.poll(100).phase == "turn" and dog.poll(100).action == "fire"
 
 
 def test_a_process_that_does_not_leave_is_ended_also_where_a_call_is_open() -> None:
-    dog = Watchdog(Timeouts(linger=5), now=0, phase="linger")
+    dog = Watchdog(TurnTimeouts(linger=5), now=0, phase="linger")
     dog.hold(held=True, now=0)
     assert dog.poll(5).action == "fire"

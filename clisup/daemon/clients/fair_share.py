@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from clisup.policy.fair_queue import Account, Line, Share
+from clisup.policy.fair_queue import FairQueue, Share, TokenBucket
 
 __all__ = ["AT_ONCE", "LONG_FRAME", "PIECE", "TAIL", "Turn", "Turnstile"]
 
@@ -24,9 +24,9 @@ class Turnstile:
     """Lets work in by the round. `run` it for as long as there are connections."""
 
     def __init__(self, share: Share, *, patience_s: float) -> None:
-        self._line: Line[trio.Event] = Line(share)
+        self._line: FairQueue[trio.Event] = FairQueue(share)
         self._patience_s = patience_s
-        self._processes: dict[int, Account] = {}
+        self._processes: dict[int, TokenBucket] = {}
         self._wanted = trio.Event()
 
     def renew(self, share: Share, *, patience_s: float) -> None:
@@ -50,22 +50,22 @@ class Turnstile:
     def turn(self, pid: int) -> Turn:
         """A new connection's, of this process. To connect again and again brings no fresh share each time."""
         now = trio.current_time()
-        process = self._processes.setdefault(pid, Account(at=now))
-        account = Account(self._line.newcomer(process, now), now)
+        process = self._processes.setdefault(pid, TokenBucket(at=now))
+        account = TokenBucket(self._line.newcomer(process, now), now)
         if len(self._processes) > PROCESSES:
             owing = {pid: each for pid, each in self._processes.items() if self._line.reckon(each, now)}
             self._processes = owing if len(owing) < PROCESSES else {}
         return Turn(self, account)
 
-    def pass_by(self, account: Account, units: float) -> bool:
+    def pass_by(self, account: TokenBucket, units: float) -> bool:
         """At once, where nobody waits."""
         return self._line.pass_by(account, units, trio.current_time())
 
-    def rest(self, account: Account, resting: bool) -> None:
+    def rest(self, account: TokenBucket, resting: bool) -> None:
         """From now on it rests, or does no more."""
         self._line.rest(account, resting, trio.current_time())
 
-    async def stand(self, account: Account, units: float, patience_s: float) -> bool:
+    async def stand(self, account: TokenBucket, units: float, patience_s: float) -> bool:
         """Wait in line; False where that took longer than `patience_s`, and nothing was let in."""
         ticket = trio.Event()
         self._line.join(account, units, ticket, trio.current_time())
@@ -78,7 +78,7 @@ class Turnstile:
                 self._line.leave(ticket, trio.current_time())
         return ticket.is_set()
 
-    def patience_of(self, account: Account) -> float:
+    def patience_of(self, account: TokenBucket) -> float:
         """How long a request of this one may wait for its turn. Who is within its share waits for a round or two, as long as they take."""
         return self._patience_s if self._line.over(account, trio.current_time()) else float("inf")
 
@@ -86,7 +86,7 @@ class Turnstile:
 class _Resting:
     """`with turn.resting:` while the daemon waits for this client's bytes: only then it gets its share back."""
 
-    def __init__(self, turnstile: Turnstile, account: Account) -> None:
+    def __init__(self, turnstile: Turnstile, account: TokenBucket) -> None:
         self._turnstile = turnstile
         self._account = account
 
@@ -100,7 +100,7 @@ class _Resting:
 class Turn:
     """One connection's way through. Its tasks stand in line one after the other, never side by side."""
 
-    def __init__(self, turnstile: Turnstile, account: Account) -> None:
+    def __init__(self, turnstile: Turnstile, account: TokenBucket) -> None:
         self._turnstile = turnstile
         self._account = account
         self.resting = _Resting(turnstile, account)

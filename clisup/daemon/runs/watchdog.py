@@ -20,7 +20,7 @@ from clisup.policy.watchdog import (
     PHASE_LIFE,
     Ladder,
     PhaseTracker,
-    Timeouts,
+    TurnTimeouts,
     Verdict,
     Watchdog,
     ladder_for,
@@ -63,7 +63,7 @@ class Guard:
     """The timers of one run. `alive`, `phase_changed` and `new_turn` are told by the run; `watch` and `weigh` are its tasks."""
 
     def __init__(
-        self, run: Guarded, leash: Leash, tracker: PhaseTracker, timeouts: Timeouts, limits: LimitsConfig
+        self, run: Guarded, leash: Leash, tracker: PhaseTracker, timeouts: TurnTimeouts, limits: LimitsConfig
     ) -> None:
         self._run = run
         self._leash = leash
@@ -98,7 +98,7 @@ class Guard:
             self._dog.enter(self._tracker.phase, clock.monotonic())
             self._rearm.set()
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Other limits, from now on."""
         self.timeouts = timeouts
         self._dog.renew(timeouts)

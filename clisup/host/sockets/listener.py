@@ -1,4 +1,7 @@
-"""The daemon's socket: in a private directory, 0600 from its first moment, one daemon for each socket."""
+"""The daemon's socket: in a private directory, 0600 from its first moment, one daemon for each socket.
+
+systemd may hold the listening socket instead (socket activation, sd_listen_fds(3)).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Units as `clisup install` writes them: the shipped text with the path of this clisup, and a sum that shows later
-edits.
+"""Units of systemd: shipped unit files, files that a manager reads, and commands to a manager through `systemctl`.
 
-Pure.
+`clisup install` writes the shipped text with the path of this clisup, and a sum that shows later edits. Commands run
+one at a time, each with a time limit, and get only the environment that leads to the manager.
 """
 
 from __future__ import annotations

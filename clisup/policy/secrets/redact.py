@@ -1,4 +1,4 @@
-"""Redaction of secrets in text that a CLI wrote: known values first, then well-known shapes. Pure."""
+"""Redaction of secrets in text: known values first, then well-known shapes, and values after a secret's name. Pure."""
 
 from __future__ import annotations
 
