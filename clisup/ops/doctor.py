@@ -162,15 +162,17 @@ def _cwd(facts: MachineFacts) -> Verdict | None:
         return None
     if cwd.mode is None:
         return fail(
-            f"{cwd.path} is no directory, or its file system does not answer", "give one that is there: --cwd DIR"
+            f"{cwd.path} is not a directory, or its file system does not answer",
+            "name an existing directory: --cwd DIR",
         )
     if not cwd.readable:
         return fail(
-            f"{cwd.path} cannot be read by the daemon's user", "give it read and execute permission, or take another"
+            f"{cwd.path} cannot be read by the daemon's user",
+            "grant read and execute permission, or use another directory",
         )
     if cwd.mode & stat.S_IWOTH:
-        fix = f"take the right away (chmod o-w {cwd.path}) or work in a directory of your own"
-        return warn(f"{cwd.path} can be written by everybody: anybody can put instructions and settings there", fix)
+        fix = f"run chmod o-w {cwd.path}, or work in a directory of your own"
+        return warn(f"{cwd.path} is writable by everybody: others can put instructions and settings there", fix)
     return ok(f"{cwd.path}, {'writable' if cwd.writable else 'read-only'}")
 
 
@@ -179,22 +181,25 @@ def _state(facts: MachineFacts) -> Verdict:
     if state.problem is not None:
         return fail(f"{state.path} is open to others: {state.problem[0]}", state.problem[1])
     if state.mode is None:
-        return ok(f"{state.path} is not there yet: the daemon makes it")
+        return ok(f"{state.path} does not exist yet: the daemon creates it")
     if facts.storage is not None and facts.storage[0] != "ok":
         return fail(
-            f"{state.path}: {facts.storage[0]}: {facts.storage[1]}", "make room, or mend the disk; nothing is lost"
+            f"{state.path}: {facts.storage[0]}: {facts.storage[1]}",
+            "free disk space, or repair the disk; nothing is lost",
         )
     if not (state.readable and state.writable):
-        return fail(f"{state.path} cannot be written by the daemon's user", "give it to that user: chown, chmod 700")
+        return fail(
+            f"{state.path} cannot be written by the daemon's user", "change its owner and mode: chown, chmod 700"
+        )
     if state.mode & 0o077:
         fix = f"chmod 700 {state.path}, owned by the daemon's user"
         return fail(f"{state.path} is open to others (mode {stat.S_IMODE(state.mode):o})", fix)
     if state.file_system in NETWORK_FILE_SYSTEMS:
-        fix = "put it on a local disk: daemon.state_dir"
-        return warn(f"{state.path} is on {state.file_system}: locks and syncs may not mean there what they say", fix)
+        fix = "use a local disk: daemon.state_dir"
+        return warn(f"{state.path} is on {state.file_system}: locks and syncs may not work there", fix)
     if state.free_bytes is not None and state.free_bytes < LOW_DISK_BYTES:
-        fix = "make room, or lower daemon.retention and limits.spool_bytes"
-        return warn(f"{state.path}: {state.free_bytes // 2**20} MiB are free", fix)
+        fix = "free disk space, or lower daemon.retention and limits.spool_bytes"
+        return warn(f"{state.path}: only {state.free_bytes // 2**20} MiB free", fix)
     free = "" if state.free_bytes is None else f", {state.free_bytes / 2**30:.1f} GiB free"
     return ok(f"{state.path} ({state.file_system or 'unknown file system'}{free})")
 
@@ -206,9 +211,9 @@ def _socket(facts: MachineFacts) -> Verdict:
     directory = facts.socket_directory
     if directory.problem is not None:
         what, fix = directory.problem
-        return fail(f"{directory.path} is open to others, who could put a socket of theirs in place: {what}", fix)
+        return fail(f"{directory.path} is open to others, who could replace the socket: {what}", fix)
     if directory.mode is None:
-        return ok(f"{facts.socket}; its directory is not there yet: the daemon makes it")
+        return ok(f"{facts.socket}; its directory does not exist yet: the daemon creates it")
     if not directory.writable:
         return fail(f"{directory.path} cannot be written by this user", "set daemon.socket to a directory of your own")
     return ok(facts.socket)
@@ -216,30 +221,26 @@ def _socket(facts: MachineFacts) -> Verdict:
 
 def _daemon(facts: MachineFacts) -> Verdict:
     if facts.daemon is None and facts.holder is not None:
-        fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start it: turns go on"
-        return fail(f"process {facts.holder} holds {facts.state.path}, and none answers at {facts.socket}", fix)
+        fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start the daemon: turns go on"
+        return fail(f"process {facts.holder} holds {facts.state.path}, and no daemon answers at {facts.socket}", fix)
     if facts.daemon is None and facts.stale:
-        fix = "start it: clisup serve (it takes that place)"
-        return warn(f"none answers at {facts.socket}: what lies there is left of one that is gone", fix)
+        fix = "start the daemon: clisup serve (it replaces the socket)"
+        return warn(f"no daemon answers at {facts.socket}: the socket is left from a dead daemon", fix)
     if facts.daemon is None:
-        return warn(
-            f"none answers at {facts.socket}: what follows is as this command sees it", "start it: clisup serve"
-        )
+        return warn(f"no daemon answers at {facts.socket}: this command checks in its place", "start it: clisup serve")
     return ok(f"clisup {facts.daemon['version']}, pid {facts.daemon['pid']}, {facts.daemon['state']}")
 
 
 def _log(facts: MachineFacts) -> Verdict:
     if facts.log is None:
-        return ok("no daemon runs here that could have one")
+        return ok("no daemon is running")
     form, dropped = facts.log
     if dropped:
-        fix = "see whether the journal, or whoever reads the daemon's stderr, is there and keeps up"
-        return warn(f"{dropped} lines were lost: nobody took them", fix)
+        fix = "check that the journal, or the reader of the daemon's stderr, runs and keeps up"
+        return warn(f"{dropped} lines were lost, because no reader took them", fix)
     if facts.service.unit is not None and form != "journald":
-        fix = (
-            f"take --log-format out of ExecStart of {facts.service.unit}: then journalctl CLISUP_SESSION=... finds them"
-        )
-        return warn(f"as {form} on stderr, under systemd: the journal knows no field of it", fix)
+        fix = f"remove --log-format from ExecStart of {facts.service.unit}: journalctl CLISUP_SESSION=... then finds the lines"
+        return warn(f"as {form} on stderr, under systemd: the journal has no fields", fix)
     return ok(
         "to the journal: journalctl -t clisup" if form == "journald" else f"as {form} on stderr: clisup daemon log"
     )
@@ -248,26 +249,27 @@ def _log(facts: MachineFacts) -> Verdict:
 def _cgroup(facts: MachineFacts) -> Verdict:
     if facts.cgroup is not None:
         return ok(f"one for each run, below {facts.cgroup}")
-    fix = "run it as a systemd service with Delegate=yes (clisup install --user); without, clisup finds processes by /proc"
+    fix = "run the daemon as a systemd service with Delegate=yes (clisup install --user)"
     return warn(
-        "none can be made: what a tool leaves behind is found by its marker, and memory limits do not count", fix
+        "cgroups are not available: leftover processes are found by their marker in /proc, and memory limits do not apply",
+        fix,
     )
 
 
 def _systemd(facts: MachineFacts) -> Verdict:
     service = facts.service
     if service.unit is None:
-        there = "not started by it" if service.booted else "not there"
-        return ok(f"{there}: after a crash or a reboot nobody starts the daemon but you")
+        there = "not started by systemd" if service.booted else "no systemd"
+        return ok(f"{there}: after a crash or a reboot you have to start the daemon yourself")
     mode = service.properties.get("KillMode")
     if mode is None:
         return ok(f"{service.unit}; the manager does not answer")
     if mode != "process":
-        fix = f"KillMode=process in {service.unit} (the one of clisup install has it)"
+        fix = f"set KillMode=process in {service.unit} (the unit of clisup install has it)"
         return fail(f"{service.unit} has KillMode={mode}: systemd ends every turn when the daemon restarts", fix)
     if service.user and not service.lingers:
         return warn(
-            f"{service.unit} ends with your last logout", "loginctl enable-linger, where it must go on without you"
+            f"{service.unit} ends with your last logout", "run loginctl enable-linger, if the daemon has to stay"
         )
     return ok(f"{service.unit}, KillMode=process")
 
@@ -275,18 +277,18 @@ def _systemd(facts: MachineFacts) -> Verdict:
 def _kernel(facts: MachineFacts) -> Verdict:
     release = ".".join(map(str, facts.kernel))
     if facts.missing:
-        fix = "a Linux kernel of 5.10 or newer, and a sandbox (seccomp) that does not forbid them"
+        fix = "use a Linux kernel of 5.10 or newer, and a sandbox (seccomp) that allows these calls"
         return fail(f"{release} lacks {', '.join(facts.missing)}", fix)
     if facts.kernel < CGROUP_KILL_SINCE:
-        return warn(f"{release} has no cgroup.kill", "5.14 or newer: then a whole tree can be ended in one step")
+        return warn(f"{release} has no cgroup.kill", "use 5.14 or newer: it ends a whole tree in one step")
     return ok(f"{release}: pidfd, memory files, /proc")
 
 
 def _processes(facts: MachineFacts) -> Verdict:
     if not facts.hidden:
         return ok("/proc shows every process")
-    fix = "add the daemon's user to the group of the mount's gid= option; in a unit, take out ProtectProc="
-    lost = "a tool that makes itself undumpable counts in no memory limit and in no look for work"
+    fix = "add the daemon's user to the group of the mount's gid= option; in a unit, remove ProtectProc="
+    lost = "memory limits and checks for activity miss tools that make themselves undumpable"
     return warn(f"/proc hides processes (hidepid=, ProtectProc=): {lost}", fix)
 
 
@@ -297,10 +299,10 @@ def _clock(facts: MachineFacts) -> Verdict:
         now = datetime.min.replace(tzinfo=UTC)
     shown = f"{now:%Y-%m-%d %H:%M:%S} UTC"
     if now < EARLIEST:
-        return fail(f"it is {shown}, says the clock: certificates will not be valid", "set the clock")
+        return fail(f"the clock says {shown}: certificates will be invalid", "set the clock")
     if facts.synchronised is False:
-        return warn(f"{shown}, and nothing keeps it right", "switch time synchronisation on: timedatectl set-ntp true")
-    return ok(f"{shown}{'' if facts.synchronised is None else ', kept right by a time service'}")
+        return warn(f"{shown}, not synchronised", "enable time synchronisation: timedatectl set-ntp true")
+    return ok(f"{shown}{'' if facts.synchronised is None else ', synchronised'}")
 
 
 MACHINE_CHECKS: Checks = (
@@ -378,24 +380,22 @@ def _executable(facts: BackendFacts) -> Verdict:
 def _version(facts: BackendFacts) -> Verdict:
     if problem := facts.problem.get("version"):
         return fail(*problem)
-    return ok(f"{facts.version or 'cannot tell: this kind has no way to ask'} (supported: {facts.supported or 'any'})")
+    return ok(f"{facts.version or 'cannot tell: this kind cannot be asked'} (supported: {facts.supported or 'any'})")
 
 
 def _login(facts: BackendFacts) -> Verdict:
     if facts.key_env is not None:
         return _api_key(facts, facts.key_env)
     if facts.login is None:
-        return ok(
-            "cannot tell: " + (f"{facts.login_asked} says nothing that is known" if facts.login_asked else _NO_WAY)
-        )
+        return ok("cannot tell: " + (f"{facts.login_asked} gives no known answer" if facts.login_asked else _NO_WAY))
     if facts.login:
-        return ok(f"logged in, says {facts.login_asked}; whether the API takes it shows with the first prompt")
+        return ok(f"logged in, says {facts.login_asked}; the first prompt shows whether the API accepts the login")
     held = _held_keys(facts)
     own = f"log in as the daemon's user, with {facts.path}, or set a key in [backends.{facts.name}.env]"
-    passed = f"; {_list(held)} is in the daemon's environment and held back: pass_env lets it through" if held else ""
+    passed = f"; {_list(held)} is in the daemon's environment, but held back: name it in pass_env" if held else ""
     if facts.login_elsewhere:
         return warn(
-            f"not logged in, says {facts.login_asked}; it does not know of {facts.login_elsewhere}", own + passed
+            f"not logged in, says {facts.login_asked}; the command ignores {facts.login_elsewhere}", own + passed
         )
     return fail(f"not logged in, says {facts.login_asked}", own + passed)
 
@@ -404,14 +404,12 @@ def _api_key(facts: BackendFacts, name: str) -> Verdict:
     if not name:
         return ok("this backend sends no key")
     if facts.login:
-        return ok(f"the key is in {name}; whether the API takes it shows with the first prompt")
-    fix = (
-        f'set {name} for the daemon, or name a file with it (0600): [backends.{facts.name}.env_files] {name} = "~/key"'
-    )
+        return ok(f"the key is in {name}; the first prompt shows whether the API accepts the key")
+    fix = f'set {name} for the daemon, or name a file with the key (0600): [backends.{facts.name}.env_files] {name} = "~/key"'
     return (warn if facts.optional else fail)(f"no key: the variable {name} is not set", fix)
 
 
-_NO_WAY = "this CLI has no command that says it without a request to its API"
+_NO_WAY = "this CLI has no such command without a request to its API"
 
 
 def _argv(facts: BackendFacts) -> Verdict:
@@ -428,14 +426,14 @@ def _environment(facts: BackendFacts) -> Verdict:
     there = {name for name, how in (*report.kept, *report.set) if how not in ADAPTERS}
     lonely = [pair.endpoint for pair in facts.pairs if pair.endpoint in there and not there & set(pair.credentials)]
     if lonely:
-        detail = f"{counts}; {_list(lonely)} goes in without a key: the CLI would send its own login there"
-        return warn(detail, f"set the key beside it in [backends.{facts.name}.env], unless that is what you want")
+        detail = f"{counts}; {_list(lonely)} is passed without a key: the CLI would send its own login there"
+        return warn(detail, f"set the key in [backends.{facts.name}.env] as well, unless this is intended")
     absent = [name for name in facts.pass_env if not name.endswith("*") and name not in facts.inherited]
     if absent:
-        detail = f"{counts}; pass_env names {_list(absent)}, and the daemon's own environment has no such variable"
-        return warn(detail, "start the daemon with it, or take it out of pass_env")
+        detail = f"{counts}; pass_env names {_list(absent)}, but the daemon's environment has no such variable"
+        return warn(detail, "start the daemon with the variable, or remove it from pass_env")
     held = _held_keys(facts)
-    note = f"; held back, as long as pass_env does not name it: {_list(held)}" if held else ""
+    note = f"; held back unless pass_env names it: {_list(held)}" if held else ""
     return ok(f"{counts}{note}")
 
 
@@ -447,7 +445,7 @@ def _root(facts: BackendFacts) -> Verdict:
     if not facts.root:
         return ok("not root")
     if not facts.refused_as_root:
-        return ok("root, and this CLI refuses nothing because of it")
+        return ok("root, and this CLI has no restriction for root")
     refused = [word for word in facts.refused_as_root if word in facts.args]
     fix = "run the daemon as an ordinary user (docs/doctor.md names the exception)"
     if refused:
@@ -460,20 +458,20 @@ def _lists(facts: BackendFacts) -> Verdict:
     said = "checked with " + "; ".join(dict.fromkeys(f"{stamp.source}, {stamp.date}" for stamp in facts.stamps))
     if not facts.stamps:
         fix = "add a line such as `# checked: claude 2.1.329, 2026-11-20` to each list (docs/environment.md)"
-        return warn("the lists do not say what they were checked with", fix)
+        return warn("the lists have no record of their last check", fix)
     newest = max(map(version_key, versions), default=None)
     newer = facts.version is not None and newest is not None and version_key(facts.version) > newest
     if newer and facts.names_checked != facts.version:
-        fix = f"see which names are new: clisup doctor --drift {facts.name}"
-        return warn(f"{said}, and {facts.version} is installed: it may read variables that no list knows", fix)
+        fix = f"list the new names: clisup doctor --drift {facts.name}"
+        return warn(f"{said}, but {facts.version} is installed, which may read variables that no list knows", fix)
     return ok(said)
 
 
 def _drift(facts: BackendFacts) -> Verdict:
     if not facts.drift:
-        return ok("nothing unknown was seen in what it says")
+        return ok("no unknown output")
     words = "; ".join(f"{entry.version}: {_unknown(entry)}" for entry in facts.drift)
-    fix = "nothing is lost: `unparsed` events hold such frames whole; update clisup, else report it with a recording (clisup record)"
+    fix = "nothing is lost: `unparsed` events hold the whole frames; update clisup, or report them with a recording (clisup record)"
     return warn(f"unknown to this clisup, by version of the CLI: {words}", fix)
 
 

@@ -58,7 +58,7 @@ def test_a_missing_login_names_the_key_that_is_there_and_held_back() -> None:
     held = EnvReport((), (("API_KEY", "x.scrub:API_KEY"), ("UNHEARD_OF", "unlisted")), ())
     found = finding("login", login=False, environment=held)
     assert found.status == "fail"
-    assert "API_KEY is in the daemon's environment and held back: pass_env" in found.fix
+    assert "API_KEY is in the daemon's environment, but held back" in found.fix
     assert "UNHEARD_OF" not in found.fix
 
 

@@ -202,7 +202,7 @@ def size_of_file(path: str) -> int:
 
 
 def _is_dead(path: str) -> bool:
-    """Is it a socket of ours that refuses: bound once, and listened at by nobody?"""
+    """Tell whether the path is a socket of this user at which no process listens."""
     info = _lstat(path)
     if info is None or not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.geteuid():
         return False
