@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import asdict
 
 from clisup.model.events import EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
@@ -62,6 +64,7 @@ _NAMING = ("method", "type", "subtype", "sessionUpdate")
 _CONTAINERS = frozenset({
     "delta", "content_block", "error", "event", "item", "message", "params", "rate_limit_info", "result", "turn", "update", "usage",
 })  # fmt: skip
+Row = TypeVar("Row")
 _DEPTH = 4
 _NAMELESS = "?"
 
@@ -199,10 +202,8 @@ class DriftBook:
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
         """Restore a book from `stored`, the result of an earlier `dump`. Unreadable parts are left out."""
         self._entries: dict[tuple[str, str], DriftEntry] = {}
-        rows = (stored or {}).get("entries")
-        for row in rows if isinstance(rows, list) else []:
-            if (entry := _restored(row)) is not None:
-                self._entries[entry.kind, entry.version] = entry
+        for entry in _stored_rows(stored, "entries", DriftEntry):
+            self._entries[entry.kind, entry.version] = entry
 
     def add(self, kind: str, version: str | None, sample: FrameSample, *, ts: str) -> bool:
         """Add a run's sample. Return False if it held nothing unknown."""
@@ -227,31 +228,17 @@ class DriftBook:
 
     def dump(self) -> dict[str, Any]:
         """Return all entries, for a file."""
-        names = DriftEntry.__struct_fields__
-        return {"v": 1, "entries": [{name: getattr(entry, name) for name in names} for entry in self]}
+        return {"v": 1, "entries": [asdict(entry) for entry in self]}
 
 
-def _restored(row: Any) -> DriftEntry | None:
-    texts = ("kind", "version", "first_seen", "last_seen")
-    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in texts):
-        return None
-    more = row.get("more")
-    kind, version, first_seen, last_seen = (row[name] for name in texts)
-    return DriftEntry(
-        kind,
-        version,
-        first_seen,
-        last_seen,
-        frames=_counts(row.get("frames")),
-        fields=_counts(row.get("fields")),
-        more=more if isinstance(more, int) else 0,
-    )
-
-
-def _counts(value: Any) -> dict[str, int]:
-    pairs = value.items() if isinstance(value, dict) else []
-    good = [(str(name)[:MAX_NAME], times) for name, times in pairs if isinstance(times, int)]
-    return dict(good[:MAX_NAMES])
+def _stored_rows(stored: Mapping[str, Any] | None, key: str, kind: type[Row]) -> list[Row]:
+    """Return the rows of a stored list. Invalid rows are left out."""
+    found: list[Row] = []
+    rows = (stored or {}).get(key)
+    for row in rows if isinstance(rows, list) else []:
+        with suppress(ValidationError):
+            found.append(convert(row, kind))
+    return found
 
 
 OVERLAP = 64 * 1024
@@ -308,8 +295,7 @@ class Scan:
             self.names.add(name)
 
 
-@dataclass(frozen=True, slots=True)
-class NameCheck:
+class NameCheck(Struct, frozen=True):
     """Names in the files of one version, and the date of the check."""
 
     version: str
@@ -348,17 +334,7 @@ def remember(before: Sequence[NameCheck], check: NameCheck) -> list[NameCheck]:
 
 def restored(stored: Mapping[str, Any] | None) -> list[NameCheck]:
     """Return the stored checks. Invalid rows are left out."""
-    rows = (stored or {}).get("checks")
-    return [check for row in (rows if isinstance(rows, list) else []) if (check := _check(row)) is not None]
-
-
-def _check(row: Any) -> NameCheck | None:
-    if not isinstance(row, dict) or not isinstance(row.get("names"), list):
-        return None
-    version, date = row.get("version"), row.get("date")
-    if not isinstance(version, str) or not isinstance(date, str):
-        return None
-    return NameCheck(version, date, tuple(name for name in row["names"] if isinstance(name, str)))
+    return _stored_rows(stored, "checks", NameCheck)
 
 
 def _names_read(piece: bytes) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from clisup.errors import WorldError
 from clisup.host.files import make_private_dir, read_json, write_json
@@ -71,7 +72,7 @@ def save_checks(state_dir: str, kind: str, checks: Sequence[NameCheck]) -> None:
     """
     make_safe_dir(state_dir, "keep state in")
     make_private_dir(os.path.dirname(_file(state_dir, kind)))
-    write_json(_file(state_dir, kind), {"checks": [dataclasses.asdict(check) for check in checks]})
+    write_json(_file(state_dir, kind), {"checks": [asdict(check) for check in checks]})
 
 
 def last_check(state_dir: str, kind: str) -> str | None:
