@@ -24,8 +24,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import Path
 from clisup.model.stretch import NO_STRETCH, Stretch
 from clisup.model.terminal import Terminal
-from clisup.policy.presence import PresenceRules
-from clisup.policy.stale_lock import StaleLock
+from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [
     "END_OF_INPUT",

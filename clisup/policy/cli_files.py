@@ -1,11 +1,13 @@
-"""Native sessions that processes of a CLI report as open. Pure."""
+"""Files by which CLIs report an open session, and locks that they leave behind. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Presence", "PresenceRules"]
+from msgspec import Struct
+
+__all__ = ["Presence", "PresenceRules", "StaleLock"]
 
 
 class Presence(NamedTuple):
@@ -31,3 +33,15 @@ class PresenceRules(Protocol):
 
         Used for processes without a file.
         """
+
+
+class StaleLock(Struct, frozen=True):
+    """Lock that a CLI may leave behind at its end and that its next start would wait for: an empty directory.
+
+    The lock lies at `path` under the value of the first variable of `homes` that the CLI has. Its holder can only be a
+    living process of the same user that runs `program` and has the same home.
+    """
+
+    program: str
+    homes: tuple[str, ...]
+    path: str
