@@ -68,7 +68,7 @@ client: $(READY)  ## generate the blocking client from the trio client
 
 docs: client  ## make the tables, diagrams and schemas of docs/ anew from the code
 	$(BIN)/python -m tests.docs.generate
-	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/rpc/test_openrpc.py tests/core/test_config_keys.py tests/backends/test_tables.py
+	CLISUP_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -n0 tests/wire/test_openrpc.py tests/config/test_config_keys.py tests/backends/test_tables.py
 
 man: $(READY)  ## write the manual pages in man/ anew, from the command tree
 	$(BIN)/clisup man --directory man

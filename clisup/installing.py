@@ -13,10 +13,18 @@ from typing import Any
 from clisup import __version__
 from clisup.errors import ClisupError, UsageError
 from clisup.host.locks import lock_holder
-from clisup.host.systemd.service_manager import ServiceManager
-from clisup.host.systemd.unit_store import SYSTEM_UNITS, read_unit, remove_unit, shipped_unit, user_units, write_unit
+from clisup.host.systemd.units import (
+    SYSTEM_UNITS,
+    ServiceManager,
+    read_unit,
+    remove_unit,
+    shipped_unit,
+    standing_of,
+    unit_text,
+    user_units,
+    write_unit,
+)
 from clisup.locations import default_socket, home_dir
-from clisup.ops.unit_files import standing_of, unit_text
 
 __all__ = ["Plan", "Target", "plan_install", "plan_uninstall", "target_of"]
 

@@ -14,7 +14,7 @@ settings.register_profile("clisup", deadline=None, suppress_health_check=[Health
 settings.load_profile("clisup")
 
 HERE = Path(__file__).parent
-FIRST = ("chaos", "daemon", "client", "cli", "soak", "systemd", "zoo", "fuzz", "keeper", "demo", "host")
+FIRST = ("chaos", "daemon", "client", "cli", "soak", "systemd", "zoo", "fuzz", "keeper", "demo", "host", "store")
 """Directories. Workers take whole files, in this order (`--no-loadscope-reorder`)."""
 
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from clisup.cli.status.columns import COLUMNS, DEFAULT, GO_FIRST
-from clisup.config.changes import flat
-from clisup.config.keys import EFFECTS, KEYS
+from clisup.config.keys import EFFECTS, KEYS, flat
 from clisup.config.model import BackendConfig, DaemonConfig, TracingConfig, parse_config
 from clisup.errors import KINDS
 from clisup.model import events

@@ -9,8 +9,7 @@ import pytest
 from clisup.errors import KINDS
 from clisup.explained import ERRORS, TURN_ERRORS, Explained, doctor_hint
 from clisup.model.events import TurnErrorKind
-from clisup.ops.doctor_backend import BACKEND_CHECKS
-from clisup.ops.doctor_machine import MACHINE_CHECKS
+from clisup.ops.doctor import BACKEND_CHECKS, MACHINE_CHECKS
 
 MACHINE, BACKEND = dict(MACHINE_CHECKS), dict(BACKEND_CHECKS)
 CALLERS = {  # whoever asked has to ask otherwise: nothing of the machine is wrong

@@ -50,7 +50,7 @@ def test_a_wheel_brings_the_keeper_the_demo_and_the_units(unpacked: Path) -> Non
 
 
 def test_an_installed_clisup_finds_its_units(unpacked: Path, tmp_path: Path) -> None:
-    find = "from clisup.host.systemd.unit_store import shipped_unit; print(shipped_unit('clisup@.service'), end='')"
+    find = "from clisup.host.systemd.units import shipped_unit; print(shipped_unit('clisup@.service'), end='')"
     assert _python(find, unpacked, tmp_path) == (ROOT / "systemd" / "clisup@.service").read_text().strip()
     assert _python(find, ROOT, tmp_path) == (ROOT / "systemd" / "clisup@.service").read_text().strip()
 

@@ -22,7 +22,7 @@ from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.claude.input import user_message
 from clisup.backends.endings import crashed, last_words
 from clisup.backends.taxonomy import ErrorRule
-from clisup.config.api_settings import ApiSettings
+from clisup.config.model import ApiSettings
 from clisup.errors import UsageError
 from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER

@@ -18,14 +18,13 @@ from clisup.backends.forks import ForkPlan, ForkRules
 from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpec, RunEnd, background_of
 from clisup.backends.seeds import SeedRules
 from clisup.backends.taxonomy import ErrorRule
-from clisup.config.api_settings import ApiSettings
+from clisup.config.model import ApiSettings
 from clisup.model.events import EventBase, TurnError
 from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import Path
 from clisup.model.stretch import NO_STRETCH, Stretch
 from clisup.model.terminal import Terminal
-from clisup.policy.presence import PresenceRules
-from clisup.policy.stale_lock import StaleLock
+from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [
     "END_OF_INPUT",

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from clisup.config.api_settings import NO_API, ApiSettings
+from clisup.config.model import NO_API, ApiSettings
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
-from clisup.policy.stale_lock import StaleLock
+from clisup.policy.cli_files import StaleLock
 
 __all__ = ["Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "background_of"]
 

@@ -13,7 +13,7 @@ from clisup.errors import ClisupError, WorldError
 from clisup.model.refusing import wrong_field
 from clisup.model.sessions.budget import Budget
 from clisup.policy.approval_rules import ApprovalRule
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 
 __all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
 
@@ -95,9 +95,9 @@ class SessionSpec(BaseModel):
         """Tell whether a transcript was written for the session at its opening."""
         return self.forked_from is not None or self.seeded is not None
 
-    def merged_timeouts(self, configured: TimeoutsConfig) -> Timeouts:
+    def merged_timeouts(self, configured: TimeoutsConfig) -> TurnTimeouts:
         """Return the backend's timeouts, overridden by the session's."""
-        return Timeouts(**{**configured.model_dump(), **self.timeouts})
+        return TurnTimeouts(**{**configured.model_dump(), **self.timeouts})
 
 
 def params_digest(session_id: str, params: dict[str, Any]) -> str:

@@ -14,12 +14,12 @@ import structlog
 import trio
 
 from clisup import __version__
-from clisup.config.changes import Change
+from clisup.config.keys import Change
 from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.clients.handlers import make_handlers
 from clisup.daemon.clients.server import Server
-from clisup.daemon.ops.lag import watch_lag
+from clisup.daemon.ops.metrics import watch_lag
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.ops.status import summaries_of
 from clisup.daemon.reexec import Succession
@@ -33,10 +33,9 @@ from clisup.host.locks import FileLock
 from clisup.host.log import LOG
 from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
-from clisup.host.sockets.activation import ACTIVATED
-from clisup.host.sockets.listener import bind_listener, claim_socket, take_lock
+from clisup.host.sockets.listener import ACTIVATED, bind_listener, claim_socket, take_lock
 from clisup.host.systemd.notify import Notifier
-from clisup.ops.finding import Finding
+from clisup.ops.doctor import Finding
 from clisup.wire.status_models import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -180,14 +179,14 @@ class Daemon:
             nursery.start_soon(self._vitals.keep, "zombies", self.manager.services.orphans.reap)
             await self.manager.load()
             self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
-                                 self.manager.services.figures, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
+                                 self.manager.services.metrics, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
             held = self.succession.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
             nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
             nursery.start_soon(self._hangups.heed)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
-            nursery.start_soon(watch_lag, self.manager.services.figures)
+            nursery.start_soon(watch_lag, self.manager.services.metrics)
             nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
@@ -213,6 +212,11 @@ class Daemon:
     def _log_ready(self) -> None:
         _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
                   state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
+
+    @property
+    def spans_queued(self) -> int:
+        """Return the number of spans that wait to be sent."""
+        return 0 if self._tracing is None else self._tracing.spans_queued
 
     def trace(self) -> None:
         """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""

@@ -18,8 +18,7 @@ from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
-from clisup.config.api_settings import API_KEYS, API_KINDS
-from clisup.config.model import BackendConfig, Config
+from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.log import LOG
 from clisup.host.process.executables import (
@@ -35,7 +34,7 @@ from clisup.locations import in_home
 from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.versions import in_range
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
 
@@ -265,9 +264,9 @@ class Backend:
         return self.redactor()
 
     @cached_property
-    def timeouts(self) -> Timeouts:
+    def timeouts(self) -> TurnTimeouts:
         """The timers of all sessions that asked for no others."""
-        return Timeouts(**self.config.timeouts.model_dump(), resting=self.config.live.idle_s)
+        return TurnTimeouts(**self.config.timeouts.model_dump(), resting=self.config.live.idle_s)
 
     def private(self) -> Redactor:
         """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""

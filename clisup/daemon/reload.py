@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from clisup.config.changes import Change, changes, kept_back
+from clisup.config.keys import Change, changes, kept_back
 from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.sessions.registry import Manager
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import with_credentials
 from clisup.host.log import LOG
 from clisup.host.otlp import check_installed
 from clisup.model.lifecycle import SessionState

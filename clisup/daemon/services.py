@@ -10,6 +10,7 @@ from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import Slots
 from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.memory import MemoryLook
+from clisup.daemon.ops.metrics import Metrics
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.runs.pace import Pace
@@ -18,9 +19,8 @@ from clisup.daemon.sessions.live import LivePool
 from clisup.daemon.sessions.open_sessions import OpenSessions
 from clisup.daemon.sessions.recorder import Watcher, Watchers
 from clisup.daemon.storage import Storage
-from clisup.host.price_list import built_in_prices
+from clisup.host.config_file import built_in_prices
 from clisup.host.process.cgroups import CgroupHome
-from clisup.ops.figures import Figures
 from clisup.policy.prices import PriceTable
 
 __all__ = ["Services"]
@@ -45,7 +45,7 @@ class Services:
     opened: OpenSessions = field(default_factory=OpenSessions)
     everywhere: Watchers = field(default_factory=dict)  # who follows all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # who is told of ended turns, and counts as nobody's follower
-    figures: Figures = field(default_factory=Figures)
+    metrics: Metrics = field(default_factory=Metrics)
     shelf: Shelf = field(default_factory=Shelf)
     own: set[int] = field(default_factory=set)  # pids of the keepers that are held, and of their CLIs
     pace: Pace = field(default_factory=Pace)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
+from clisup.host.machine import check_system
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
 from clisup.host.process.own_process import harden
-from clisup.host.sockets.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
-from clisup.host.system_check import check_system
+from clisup.host.sockets.listener import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
@@ -46,8 +46,7 @@ def serve(flags: Flags) -> int:
     from clisup.daemon.app import Daemon, run_daemon
     from clisup.daemon.backends import Backends
     from clisup.daemon.reexec import Succession
-    from clisup.host.config_file import ConfigFile
-    from clisup.host.credentials import read_credentials, with_credentials
+    from clisup.host.config_file import ConfigFile, read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
     from clisup.host.otlp import check_installed

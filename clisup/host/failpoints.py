@@ -34,7 +34,7 @@ FAILPOINTS: dict[str, str] = {
     "handover.after": "when it has its launch spec and has said its first word",
     "journal.before": "before each journal write",
     "journal.torn": "in the middle of each journal write, which is cut in two for that",
-    "journal.after": "after each journal write, before anybody is told",
+    "journal.after": "after each journal write, before anybody hears of it",
     "journal.mend": "before what a failed journal write has left is taken back",
     "journal.read": "before each read of the journal for a client",
     "segment.before": "before a new journal segment is made",
@@ -42,7 +42,7 @@ FAILPOINTS: dict[str, str] = {
     "segment.mend": "before what a failed segment has left is removed",
     "sync.before": "before the journal is synced",
     "spool.read": "before each read of a spool",
-    "spool.range": "before each read of a part of it, for who wants the CLI's own lines or a blob",
+    "spool.range": "before each read of a part of a spool, for a line of the CLI or a blob",
     "send.before": "before each frame to a client",
     "send.torn": "in the middle of each frame to a client, which is cut in two for that",
     "send.after": "after each frame to a client",
@@ -68,7 +68,7 @@ FAILPOINTS: dict[str, str] = {
     "cursor.after": "when it is stored",
     "retention.before": "before each removal by retention",
     "retention.after": "after each removal by retention",
-    "restart.before": "before a restart in place executes the daemon anew",
+    "restart.before": "before a restart in place executes the daemon again",
 }  # fmt: skip
 _RULE = re.compile(r"([a-z.]+)=(kill|E[A-Z]+)(?:@(\d+)(-(\d*))?)?")
 

@@ -1,7 +1,7 @@
 """Logging: structlog to the journal or to stderr, one line for each change of state. Lines are redacted and bounded.
 
-`configure_logging` sets the log up once in a process. `LOG.recent` keeps the last lines in memory, as all others get
-them, for `daemon/log` and `clisup debug bundle`.
+`configure_logging` sets the log up once in a process. `LOG.recent` keeps the last lines in memory for `daemon/log` and
+`clisup debug bundle`. A reader that takes no lines blocks nobody: such lines are counted and reported later.
 """
 
 from __future__ import annotations
@@ -9,27 +9,125 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
+import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import structlog
 from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
 from clisup.errors import ConfigurationError
 from clisup.host import clock
-from clisup.host.log_outlet import Outlet, Record, StderrSender
-from clisup.host.systemd.journald import JOURNAL_SOCKET, JournalSocket, is_journal_stream
-from clisup.ops.journald_entry import encode_entry, entry_of
+from clisup.host.systemd.journal import JOURNAL_SOCKET, JournalSocket, encode_entry, entry_of, is_journal_stream
 from clisup.ops.log_events import LOG_EVENTS
-from clisup.ops.log_rate import LogRate
-from clisup.ops.log_record import cleaned, traceback_text
+from clisup.ops.log_record import LogRate, cleaned, traceback_text
 from clisup.policy.secrets.plain_text import plain
 from clisup.policy.secrets.redact import Redactor, redacted
 
-__all__ = ["LOG", "MAX_LINES", "MAX_LINES_BYTES", "Log", "LogForm", "configure_logging"]
+__all__ = [
+    "LINE_PAUSE_S",
+    "LOG",
+    "MAX_LINES",
+    "MAX_LINES_BYTES",
+    "Log",
+    "LogForm",
+    "LogOutput",
+    "Sender",
+    "StderrSender",
+    "configure_logging",
+]
+
+LINE_PAUSE_S = 0.1
+"""Total seconds that a half-written line may wait for its reader. The rest of the line is then dropped."""
+_PIECE = 4096  # PIPE_BUF: bytes that a ready pipe takes without waiting
+
+Record = Mapping[str, Any]
+
+
+class Sender(Protocol):
+    """Receiver of rendered lines. `send` may neither wait nor raise, and returns False if it did not take the line."""
+
+    def send(self, line: bytes) -> bool:
+        """Send a line, and return whether it was taken."""
+        ...
+
+
+class StderrSender:
+    """Writer of lines on stderr.
+
+    A descriptor shared with others cannot be made non-blocking for us alone, so the writer polls it before each piece.
+    """
+
+    def __init__(self, fd: int = 2) -> None:
+        self._fd = _of_our_own(fd)
+        self._torn = False
+        self._ready = select.poll()
+        self._ready.register(self._fd, select.POLLOUT)
+
+    def send(self, line: bytes) -> bool:
+        """Write a line, and return whether all of it was written.
+
+        After a torn line the next starts on a line of its own.
+        """
+        view = memoryview((b"\n" if self._torn else b"") + line + b"\n")
+        began: float | None = None
+        try:
+            while view:
+                left = 0.0 if began is None else max(0.0, began + LINE_PAUSE_S - clock.monotonic())
+                if not any(mask & select.POLLOUT for _, mask in self._ready.poll(left * 1000)):
+                    return False
+                view = view[os.write(self._fd, view[:_PIECE]) :]
+                began, self._torn = clock.monotonic() if began is None else began, True
+        except OSError:  # its reader is gone (`clisup serve 2>&1 | head`), or the disk of its file is full
+            return False
+        self._torn = False
+        return True
+
+
+def _of_our_own(fd: int) -> int:
+    """Return the same terminal or pipe, opened again so that only we do not wait for it; else `fd` itself.
+
+    A terminal whose other end does not read counts as ready while it has room for one byte. It then waits with the rest
+    of the line: forever, if an ssh connection hangs (Linux 6.x, measured with a pty).
+    """
+    try:
+        if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        pass
+    return fd
+
+
+class LogOutput:
+    """Logger for structlog: the method of every level takes the record."""
+
+    def __init__(self, sender: Sender, render: Callable[[Record], bytes]) -> None:
+        self._sender = sender
+        self._render = render
+        self.dropped = 0
+        self._untold = 0
+
+    def msg(self, record: Record) -> None:
+        """Send the record, preceded by the number of lines lost before it."""
+        if self._untold:
+            lost = {"event": "log lines dropped", "count": self._untold, "level": "warning"}
+            if not self._sender.send(self._render({**lost, "timestamp": record.get("timestamp", "")})):
+                self._lost()
+                return
+            self._untold = 0
+        if not self._sender.send(self._render(record)):
+            self._lost()
+
+    def _lost(self) -> None:
+        self.dropped += 1
+        self._untold += 1
+
+    debug = info = warning = error = critical = msg
+
 
 LogForm = Literal["auto", "console", "json", "journald"]
 MAX_LINES = 1000
@@ -51,7 +149,7 @@ class Log:
         self._size = 0
         self.rate = LogRate()
         self.level = logging.INFO
-        self.outlet: Outlet | None = None
+        self.outlet: LogOutput | None = None
         self.form: LogForm = "auto"
 
     # -- secrets
@@ -186,15 +284,17 @@ def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:
     return "console" if sys.stderr.isatty() else "json"
 
 
-def _outlet(form: LogForm, env: Mapping[str, str]) -> Outlet:
+def _outlet(form: LogForm, env: Mapping[str, str]) -> LogOutput:
     if form == "journald":
-        return Outlet(JournalSocket(), lambda record: encode_entry(entry_of(record)))
+        return LogOutput(JournalSocket(), lambda record: encode_entry(entry_of(record)))
     if form == "console":
         console = structlog.dev.ConsoleRenderer(
             colors=_coloured(env), exception_formatter=structlog.dev.plain_traceback
         )
-        return Outlet(StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace"))
-    return Outlet(StderrSender(), _as_json)
+        return LogOutput(
+            StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace")
+        )
+    return LogOutput(StderrSender(), _as_json)
 
 
 def _coloured(env: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Facts of the machine for `clisup doctor`: directories, kernel, cgroups. Each answers at once and changes nothing."""
+"""Facts of the machine: directories, kernel, mounts; and the check of the system's requirements at the start."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ import platform
 import pwd
 import re
 import stat
+import sys
+from typing import NamedTuple
 
-from clisup.host.mounts import mounts
+from clisup.errors import ClisupError, ConfigurationError
 from clisup.host.safe_paths import problem_of
-from clisup.ops.doctor_machine import NEEDED_KERNEL, DirectoryFacts
+from clisup.ops.doctor import NEEDED_KERNEL, DirectoryFacts
 
-__all__ = ["directory_facts", "hides_processes", "is_root", "kernel_version", "missing_features", "user_name"]
+__all__ = [
+    "Mount",
+    "check_system",
+    "directory_facts",
+    "hides_processes",
+    "is_root",
+    "kernel_version",
+    "missing_features",
+    "mounts",
+    "user_name",
+]
 
 
 def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
@@ -53,9 +65,9 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
-def kernel_version() -> tuple[int, int]:
+def kernel_version(release: str | None = None) -> tuple[int, int]:
     """Return the version, such as `(6, 1)`, or `(0, 0)` if it cannot be read."""
-    match = re.match(r"(\d+)\.(\d+)", platform.release())
+    match = re.match(r"(\d+)\.(\d+)", release or platform.release())
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
@@ -114,3 +126,54 @@ def _file_system(path: str) -> str | None:
         if wanted.startswith(above) and len(above) >= len(best):
             best, found = above, kind
     return found
+
+
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """Mount: its mount point, and the type of its file system."""
+
+    point: str
+    kind: str
+
+
+def mounts() -> list[Mount]:
+    """Return the mounts in the order of the kernel (proc(5), mountinfo), or an empty list if they cannot be read."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            return [mount for line in file if (mount := _mount(line)) is not None]
+    except OSError:
+        return []
+
+
+def _mount(line: bytes) -> Mount | None:
+    # Any user can mount, and so choose a name. The kernel escapes only space, tab, line feed and backslash in it.
+    before, _, after = line.partition(b" - ")
+    fields, kind = before.split(b" "), after.split(b" ", 1)[0]
+    if len(fields) < 5:
+        return None
+    point = _ESCAPED.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), fields[4])
+    return Mount(os.fsdecode(point), os.fsdecode(kind))
+
+
+def check_system(*, system: str | None = None, release: str | None = None) -> None:
+    """Raise `ConfigurationError(unsupported_system)` that names a missing requirement. The arguments are for tests."""
+    system = system or sys.platform
+    if not system.startswith("linux"):
+        raise _refusal(f"this system is {system!r}, and clisup needs Linux (pidfd, /proc, POSIX locks)")
+    version = kernel_version(release)
+    if version < NEEDED_KERNEL:
+        raise _refusal(
+            f"the kernel is {version[0]}.{version[1]}, and clisup needs 5.10 or newer (pidfd_open, close_range)"
+        )
+    if not os.path.isdir("/proc/self/fd"):
+        raise _refusal("/proc is not mounted")
+
+
+def _refusal(reason: str) -> ClisupError:
+    return ConfigurationError(
+        f"cannot start, because {reason}",
+        kind="unsupported_system",
+        hint="run it on a Linux machine with a current kernel",
+    )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from clisup.errors import ConfigurationError
 from clisup.host.files import storage_error
 
-__all__ = ["UnsafePath", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of"]
+__all__ = ["UnsafePath", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of", "real_paths"]
 
 LINKS_LIMIT = 40
 """The kernel follows no more links in a path (path_resolution(7))."""
@@ -196,3 +196,12 @@ def _is_private_group(gid: int) -> bool:
     if user.pw_gid != gid or group.gr_name != user.pw_name or set(group.gr_mem) - {user.pw_name}:
         return False
     return not any(other.pw_gid == gid and other.pw_uid != user.pw_uid for other in pwd.getpwall())
+
+
+def real_paths(paths: Sequence[str], cwd: str) -> tuple[list[str], str]:
+    """Return each path, relative ones below `cwd`, with all links followed, and the real path of `cwd`.
+
+    The function may wait for a slow disk. A missing file gets the real path of the directory it would be in. A link may
+    change after the read.
+    """
+    return [os.path.realpath(os.path.join(cwd, path)) for path in paths], os.path.realpath(cwd)

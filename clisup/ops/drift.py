@@ -1,22 +1,43 @@
-"""Drift: frames and fields of a CLI that this clisup does not know, counted by kind and version of the CLI. Pure.
+"""Drift: what a CLI sends or reads that this clisup does not know. Pure.
 
 Unknown frames are those that the decoder returns as `unparsed`. Unknown fields are found in a sample: the first lines
 of each kind of event in a run are compared with the fields of all recordings of that CLI
-(`clisup/backends/known_fields/`).
+(`clisup/backends/known_fields/`). Both are counted by kind and version of the CLI. Environment variables are found in
+the files of a program, and compared with the scrub lists.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import asdict
 
 from clisup.model.events import EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
 
-__all__ = ["DriftBook", "DriftEntry", "FrameSample", "KnownFields", "field_names", "frame_name"]
+__all__ = [
+    "MAX_CHECKS",
+    "OVERLAP",
+    "DriftBook",
+    "DriftEntry",
+    "FrameSample",
+    "KnownFields",
+    "NameCheck",
+    "NameDrift",
+    "Scan",
+    "compare",
+    "field_names",
+    "frame_name",
+    "looks_secret",
+    "remember",
+    "restored",
+]
 
 MAX_VERSIONS = 32
 """Limit of remembered versions of CLIs. The version that was last seen longest ago goes first."""
@@ -43,6 +64,7 @@ _NAMING = ("method", "type", "subtype", "sessionUpdate")
 _CONTAINERS = frozenset({
     "delta", "content_block", "error", "event", "item", "message", "params", "rate_limit_info", "result", "turn", "update", "usage",
 })  # fmt: skip
+Row = TypeVar("Row")
 _DEPTH = 4
 _NAMELESS = "?"
 
@@ -180,10 +202,8 @@ class DriftBook:
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
         """Restore a book from `stored`, the result of an earlier `dump`. Unreadable parts are left out."""
         self._entries: dict[tuple[str, str], DriftEntry] = {}
-        rows = (stored or {}).get("entries")
-        for row in rows if isinstance(rows, list) else []:
-            if (entry := _restored(row)) is not None:
-                self._entries[entry.kind, entry.version] = entry
+        for entry in _stored_rows(stored, "entries", DriftEntry):
+            self._entries[entry.kind, entry.version] = entry
 
     def add(self, kind: str, version: str | None, sample: FrameSample, *, ts: str) -> bool:
         """Add a run's sample. Return False if it held nothing unknown."""
@@ -208,28 +228,144 @@ class DriftBook:
 
     def dump(self) -> dict[str, Any]:
         """Return all entries, for a file."""
-        names = DriftEntry.__struct_fields__
-        return {"v": 1, "entries": [{name: getattr(entry, name) for name in names} for entry in self]}
+        return {"v": 1, "entries": [asdict(entry) for entry in self]}
 
 
-def _restored(row: Any) -> DriftEntry | None:
-    texts = ("kind", "version", "first_seen", "last_seen")
-    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in texts):
-        return None
-    more = row.get("more")
-    kind, version, first_seen, last_seen = (row[name] for name in texts)
-    return DriftEntry(
-        kind,
-        version,
-        first_seen,
-        last_seen,
-        frames=_counts(row.get("frames")),
-        fields=_counts(row.get("fields")),
-        more=more if isinstance(more, int) else 0,
-    )
+def _stored_rows(stored: Mapping[str, Any] | None, key: str, kind: type[Row]) -> list[Row]:
+    """Return the rows of a stored list. Invalid rows are left out."""
+    found: list[Row] = []
+    rows = (stored or {}).get(key)
+    for row in rows if isinstance(rows, list) else []:
+        with suppress(ValidationError):
+            found.append(convert(row, kind))
+    return found
 
 
-def _counts(value: Any) -> dict[str, int]:
-    pairs = value.items() if isinstance(value, dict) else []
-    good = [(str(name)[:MAX_NAME], times) for name, times in pairs if isinstance(times, int)]
-    return dict(good[:MAX_NAMES])
+OVERLAP = 64 * 1024
+"""Bytes that two pieces of a file have to share, so that no row of names is cut."""
+KNOWN_SHARE = 0.3
+"""Share of known names in a row from which on the others count as variables."""
+MAX_FOUND = 20_000
+"""Limit of names that are kept of one program."""
+MAX_CHECKS = 4
+"""Limit of remembered versions of one CLI, those checked last; some 50 KB each."""
+
+_READ = re.compile(rb"""env(?:\?\.|\.|\[\s*["'`]|iron(?:\.get\(|\[)\s*["'])([A-Za-z_][A-Za-z0-9_]{1,99})""")
+_EXPORT = re.compile(rb":\(\)=>")
+_BEFORE_EXPORT = re.compile(rb"[,{]([A-Z][A-Z0-9_]{2,99})$")
+_EXPORT_REACH = 104
+_ARRAY = re.compile(rb'"[A-Z][A-Z0-9_]{2,99}"(?:,\s*"[A-Z][A-Z0-9_]{2,99}"){2,}')
+_STRINGS = re.compile(rb"\0[A-Z][A-Z0-9_]{2,99}\0+(?:[A-Z][A-Z0-9_]{2,99}\0+){2,}")
+_NAME_IN_ROW = re.compile(rb"[A-Z][A-Z0-9_]{2,99}")
+# A property of any object called `env` can look like a variable. Such properties have small letters.
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]|[a-z]+(?:_[a-z]+)+")
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|COOKIE|HEADERS|AUTH|_UR[LI]$|ENDPOINT|PROXY|SOCKET|_HOST$", re.IGNORECASE
+)
+
+
+def looks_secret(name: str) -> bool:
+    """Tell whether the name looks like a credential, or like a place that a credential could be sent to."""
+    return _SECRET.search(name) is not None
+
+
+class Scan:
+    """Scan of a program's files, piece by piece. `known` tells whether a scrub list decides about a name.
+
+    A name counts if the program reads it (`process.env.NAME`, `os.environ.get("NAME")`), or if it stands in a row of
+    names of which the lists know many: bundlers make tables of a program's variables, and a linker puts strings side by
+    side. Other words in capitals are mostly constants: of 10,500 in claude 2.1.329 a few hundred are variables.
+    """
+
+    def __init__(self, known: Callable[[str], bool]) -> None:
+        self._known = known
+        self.names: set[str] = set()
+
+    def feed(self, piece: bytes) -> None:
+        """Scan the next piece of a file. Pieces of one file overlap by `OVERLAP`."""
+        for name in _names_read(piece):
+            self._add(name)
+        for row in _rows(piece):
+            if sum(map(self._known, row)) >= KNOWN_SHARE * len(row):
+                for name in row:
+                    self._add(name)
+
+    def _add(self, name: str) -> None:
+        if _VARIABLE.fullmatch(name) and len(self.names) < MAX_FOUND:
+            self.names.add(name)
+
+
+class NameCheck(Struct, frozen=True):
+    """Names in the files of one version, and the date of the check."""
+
+    version: str
+    date: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NameDrift:
+    """Names that no list knows.
+
+    `new` are the names that the previous check (`since`) did not find, none at a first check.
+    """
+
+    found: int
+    unknown: tuple[str, ...]
+    new: tuple[str, ...]
+    since: NameCheck | None
+
+
+def compare(
+    names: Collection[str], version: str, known: Callable[[str], bool], before: Sequence[NameCheck]
+) -> NameDrift:
+    """Compare with the last check of another version, so that a repeated check gives the same answer."""
+    unknown = tuple(sorted(name for name in names if not known(name)))
+    others = [check for check in before if check.version != version]
+    since = others[-1] if others else before[-1] if before else None
+    seen = set(since.names) if since else set(names)
+    return NameDrift(len(names), unknown, tuple(name for name in unknown if name not in seen), since)
+
+
+def remember(before: Sequence[NameCheck], check: NameCheck) -> list[NameCheck]:
+    """Return the checks to keep: one for each version, the latest at the end, `MAX_CHECKS` at most."""
+    return [*(old for old in before if old.version != check.version), check][-MAX_CHECKS:]
+
+
+def restored(stored: Mapping[str, Any] | None) -> list[NameCheck]:
+    """Return the stored checks. Invalid rows are left out."""
+    return _stored_rows(stored, "checks", NameCheck)
+
+
+def _names_read(piece: bytes) -> Iterator[str]:
+    for match in _READ.finditer(piece):
+        at = match.start()
+        before = piece[at - 1 : at] if at else b""
+        if not (before.isalnum() or before in (b"_", b"$")):
+            yield match[1].decode()
+
+
+def _rows(piece: bytes) -> Iterator[list[str]]:
+    """Yield names that stand side by side."""
+    yield from _exports(piece)
+    for pattern in (_ARRAY, _STRINGS):
+        for match in pattern.finditer(piece):
+            yield [name.decode() for name in _NAME_IN_ROW.findall(match[0])]
+
+
+def _exports(piece: bytes) -> Iterator[list[str]]:
+    """Yield tables of a bundler: `{AWS_REGION:()=>a,CLAUDE_CONFIG_DIR:()=>b}`."""
+    row: list[str] = []
+    last = 0
+    for match in _EXPORT.finditer(piece):
+        at = match.start()
+        found = _BEFORE_EXPORT.search(piece, max(0, at - _EXPORT_REACH), at)
+        if found is None or at - last > 2 * _EXPORT_REACH:
+            if row:
+                yield row
+            row = []
+        if found is not None:
+            row.append(found[1].decode())
+        last = at
+    if row:
+        yield row

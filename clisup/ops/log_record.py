@@ -1,4 +1,4 @@
-"""Cleaning of log records: bounded, without secrets, and with exceptions without their texts. Pure.
+"""Cleaning of log records: bounded, rate-limited, without secrets, and with exceptions without their texts. Pure.
 
 The text of an exception may hold anything: a prompt that did not parse, a model's output, a value. So the log shows its
 class and its place. Its text is logged only for clisup's own errors, for the system's text of an errno, and at level
@@ -8,13 +8,14 @@ debug.
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from clisup.errors import ClisupError
 
-__all__ = ["MAX_FIELD", "MAX_FRAMES", "MAX_TRACEBACK", "cleaned", "traceback_text"]
+__all__ = ["BURST", "MAX_FIELD", "MAX_FRAMES", "MAX_TRACEBACK", "RATE", "LogRate", "cleaned", "traceback_text"]
 
 MAX_FIELD = 4096
 """Limit of a field's text, in characters."""
@@ -105,3 +106,33 @@ def _harmless(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"[Errno {error.errno}] {error.strerror}"
     return ""
+
+
+BURST = 20
+"""Lines of one limited event that may come at once."""
+RATE = 1.0
+"""Lines of one limited event a second, after the burst."""
+
+
+class LogRate:
+    """Buckets of all limited events. `held` counts all held lines, by event."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[float, float]] = {}
+        self._since: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
+
+    def take(self, event: str, now: float) -> int | None:
+        """Return None if the event must not be logged.
+
+        Otherwise return the number of lines held since the last logged one.
+        """
+        left, at = self._left.get(event, (float(BURST), now))
+        left = min(float(BURST), left + (now - at) * RATE)
+        if left < 1:
+            self._left[event] = (left, now)
+            self._since[event] += 1
+            self.held[event] += 1
+            return None
+        self._left[event] = (left - 1, now)
+        return self._since.pop(event, 0)

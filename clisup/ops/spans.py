@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from clisup.model.usage import Usage
 
-__all__ = ["TRACED", "Facts", "SessionTrace", "Span", "span_id", "trace_id"]
+__all__ = ["TRACED", "SessionTrace", "Span", "TracedSession", "span_id", "trace_id"]
 
 MAX_TOOLS = 1000
 """Tool calls of one turn that get a span. The turn's span counts the others."""
@@ -60,8 +60,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts about a session that no event holds: its backend's name and kind, and the requested model."""
+class TracedSession:
+    """Session, as no event describes it: its backend's name and kind, and the requested model."""
 
     session_id: str
     backend: str
@@ -106,8 +106,8 @@ class SessionTrace:
     `see` takes the events of `TRACED` in order; a turn's end returns the spans of that turn.
     """
 
-    def __init__(self, facts: Facts, *, content: bool = False) -> None:
-        self._facts = facts
+    def __init__(self, session: TracedSession, *, content: bool = False) -> None:
+        self._session = session
         self._content = content
         self._open: dict[str, _Turn] = {}
 
@@ -140,15 +140,15 @@ class SessionTrace:
         return [whole, *(self._tool_span(turn_id, turn, tool, whole) for tool in turn.tools.values())]
 
     def _turn_span(self, turn_id: str, turn: _Turn, event: Mapping[str, Any], end_ns: int) -> Span:
-        facts, outcome = self._facts, event["outcome"]
+        session, outcome = self._session, event["outcome"]
         error = (event.get("error") or {}).get("kind") if outcome in ("failed", "timed_out") else None
         attributes: dict[str, Value | None] = {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.provider.name": _PROVIDERS.get(facts.kind, facts.kind),
-            "gen_ai.agent.name": facts.backend,
+            "gen_ai.provider.name": _PROVIDERS.get(session.kind, session.kind),
+            "gen_ai.agent.name": session.backend,
             "gen_ai.agent.version": turn.version,
-            "gen_ai.conversation.id": facts.session_id,
-            "gen_ai.request.model": turn.model or facts.model,
+            "gen_ai.conversation.id": session.session_id,
+            "gen_ai.request.model": turn.model or session.model,
             "gen_ai.response.finish_reasons": (event["stop_reason"],) if event.get("stop_reason") else None,
             "gen_ai.response.time_to_first_chunk": _seconds(turn.start_ns, turn.answered_ns),
             **_usage(event.get("usage") or {}),
@@ -165,10 +165,10 @@ class SessionTrace:
             "gen_ai.output.messages": _message("assistant", event.get("text") or ""),
         }
         return Span(
-            name=f"invoke_agent {facts.backend}",
+            name=f"invoke_agent {session.backend}",
             kind="client",  # the agent runs in another process than the caller
-            trace_id=trace_id(facts.session_id, turn_id),
-            span_id=span_id(facts.session_id, turn_id),
+            trace_id=trace_id(session.session_id, turn_id),
+            span_id=span_id(session.session_id, turn_id),
             parent_id=None,
             start_ns=turn.start_ns,
             end_ns=max(turn.start_ns, end_ns),
@@ -177,13 +177,13 @@ class SessionTrace:
         )
 
     def _tool_span(self, turn_id: str, turn: _Turn, tool: _Tool, whole: Span) -> Span:
-        session_id = self._facts.session_id
+        session_id = self._session.session_id
         error = tool.error if tool.end_ns is not None else "no_result"
         attributes: dict[str, Value | None] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool.name,
             "gen_ai.tool.call.id": tool.id,
-            "gen_ai.agent.name": self._facts.backend,
+            "gen_ai.agent.name": self._session.backend,
             "gen_ai.conversation.id": session_id,
             "error.type": error,
         }

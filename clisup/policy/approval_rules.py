@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 __all__ = [
     "MAX_RULES",
     "ApprovalRule",
-    "Asked",
     "Decision",
     "Judgement",
+    "ToolQuestion",
     "commands_of",
     "judge",
     "lexical",
@@ -84,7 +84,7 @@ class ApprovalRule(BaseModel):
         return value
 
 
-class Asked(NamedTuple):
+class ToolQuestion(NamedTuple):
     """Request as the rules see it. `real` are its paths with links resolved, empty if no caller resolved them.
 
     `cwd` is the session's directory, where relative paths begin.
@@ -107,7 +107,7 @@ class Judgement(NamedTuple):
     rule: str | None = None
 
 
-def judge(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Judgement:
+def judge(asked: ToolQuestion, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Judgement:
     """Return the decision of the rules. Never raises: a request or rule that cannot be judged is denied."""
     try:
         matching = list(_matching(asked, session, backend))
@@ -117,14 +117,16 @@ def judge(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[Appro
     return denied or next(iter(matching), Judgement("ask"))
 
 
-def _matching(asked: Asked, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]) -> Iterator[Judgement]:
+def _matching(
+    asked: ToolQuestion, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]
+) -> Iterator[Judgement]:
     for whose, rules in (("session", session), ("backend", backend)):
         for at, rule in enumerate(rules):
             if _matches(rule, asked):
                 yield Judgement(rule.decision, rule.name or f"{whose} {at + 1}")
 
 
-def _matches(rule: ApprovalRule, asked: Asked) -> bool:
+def _matches(rule: ApprovalRule, asked: ToolQuestion) -> bool:
     return (
         _glob(rule.tool).fullmatch(asked.tool) is not None
         and (rule.command is None or _command_matches(rule, asked, rule.command))
@@ -154,7 +156,7 @@ def _line(key: str, value: Any) -> str:
     raise ValueError(f"{key} is no command")
 
 
-def _command_matches(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
+def _command_matches(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
     strict = rule.decision == "allow"
     try:
         commands = commands_of(asked.input)
@@ -225,7 +227,7 @@ def lexical(path: str, cwd: str) -> str:
     return "/" + "/".join(parts)
 
 
-def _paths_match(rule: ApprovalRule, asked: Asked, pattern: str) -> bool:
+def _paths_match(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
     strict = rule.decision == "allow"
     try:
         named = paths_of(asked.input)

@@ -1,7 +1,7 @@
 """Fair queue: the order of work if clients ask for more than the daemon can do at once. Pure.
 
 The daemon works in rounds. In each round trio runs every task that can run, so a client waits for the work of all other
-clients in that round. Therefore a round takes up only a limited amount of work (`Line.quota`), by this rule: *the
+clients in that round. Therefore a round takes up only a limited amount of work (`FairQueue.quota`), by this rule: *the
 client that asked for least lately goes first; clients over their share get equal parts of the rest*. A connection has
 one piece of work in the queue at a time, and each piece costs units. The second half of the rule is start-time fair
 queueing, which for equal pieces is round-robin.
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "Account", "Line", "Share"]
+__all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "FairQueue", "Share", "TokenBucket"]
 
 MAX_QUOTA = 16
 """Units of work that a quick round takes up, and as many again from connections within their share. A request is one
@@ -44,8 +44,8 @@ class Share(Struct, frozen=True):
     rate: float = 100
 
 
-class Account(Struct):
-    """Account of one connection.
+class TokenBucket(Struct):
+    """TokenBucket of one connection.
 
     `debt` is its recent work, in units; at `Share.burst` the connection is over its share.
     """
@@ -54,7 +54,7 @@ class Account(Struct):
     at: float = 0.0
     """Time of the last update of the debt, in seconds of the same clock as every `now` here."""
     resting: bool = True
-    """True while the daemon has no work for the connection. Change it by `Line.rest`."""
+    """True while the daemon has no work for the connection. Change it by `FairQueue.rest`."""
     standing: bool = False
     """True while a task of the connection is in the queue, whether the connection rests otherwise or not."""
     served: float = 0.0
@@ -67,12 +67,12 @@ class _Place(Generic[T]):
     debt: float
     start: float
     number: int
-    account: Account = field(compare=False)
+    account: TokenBucket = field(compare=False)
     units: float = field(compare=False)
     ticket: T = field(compare=False)
 
 
-class Line(Generic[T]):
+class FairQueue(Generic[T]):
     """Queue of all connections. A `ticket` is the object with which the caller wakes a waiter."""
 
     def __init__(self, share: Share) -> None:
@@ -89,23 +89,23 @@ class Line(Generic[T]):
         """Tell whether the queue is empty."""
         return not self._line
 
-    def reckon(self, account: Account, now: float) -> float:
+    def reckon(self, account: TokenBucket, now: float) -> float:
         """Update the debt of an account to `now`, and return it."""
         if account.resting and not account.standing:
             account.debt = max(0.0, account.debt - (now - account.at) * self.share.rate)
         account.at = now
         return account.debt
 
-    def over(self, account: Account, now: float) -> bool:
+    def over(self, account: TokenBucket, now: float) -> bool:
         """Tell whether the account has asked for more than its share."""
         return self.reckon(account, now) >= self.share.burst
 
-    def rest(self, account: Account, resting: bool, now: float) -> None:
+    def rest(self, account: TokenBucket, resting: bool, now: float) -> None:
         """Mark the account as resting or as working, from `now` on."""
         self.reckon(account, now)
         account.resting = resting
 
-    def newcomer(self, process: Account, now: float) -> float:
+    def newcomer(self, process: TokenBucket, now: float) -> float:
         """Return the debt that a new connection begins with.
 
         The account of the client process serves only this purpose. New connections of a process share one burst, so
@@ -115,7 +115,7 @@ class Line(Generic[T]):
         process.debt = self.share.burst
         return debt
 
-    def pass_by(self, account: Account, units: float, now: float) -> bool:
+    def pass_by(self, account: TokenBucket, units: float, now: float) -> bool:
         """Accept work at once if this round has room for it and no waiter asked for as little.
 
         After False, call `join`.
@@ -124,7 +124,7 @@ class Line(Generic[T]):
             return False
         return self._take(account, units, now)
 
-    def join(self, account: Account, units: float, ticket: T, now: float) -> None:
+    def join(self, account: TokenBucket, units: float, ticket: T, now: float) -> None:
         """Put work into the queue.
 
         An account is in the queue once at a time, until `admit` returns its ticket or `leave` removes it.
@@ -163,7 +163,7 @@ class Line(Generic[T]):
             passed.append(place.ticket)
         return passed
 
-    def _take(self, account: Account, units: float, now: float) -> bool:
+    def _take(self, account: TokenBucket, units: float, now: float) -> bool:
         """Accept work if the round has room.
 
         A part of each round, however slow, is reserved for connections within their share.

@@ -1,6 +1,6 @@
 """Prices of tokens by the model's name, for turns whose CLI reports tokens and no cost. Pure.
 
-The list itself is data (`prices.toml`, read by `clisup.host.price_list`). The configuration's `[prices."PATTERN"]`
+The list itself is data (`prices.toml`, read by `clisup.host.config_file`). The configuration's `[prices."PATTERN"]`
 tables take precedence. A model without a matching pattern has no price, and its turns have no cost: unknown is not
 zero.
 """

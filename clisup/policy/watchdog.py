@@ -1,4 +1,4 @@
-"""Watchdog rules: when a silent turn is ended. Phases come from events, the time comes from the caller. Pure.
+"""Watchdog rules: when a silent turn is ended, and by which signals. Phases come from events, times from the caller. Pure.
 
 The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
 stream, in the tool phase a long tool. After the last frame it is a process that does not exit, or background work that
@@ -29,11 +29,15 @@ __all__ = [
     "LATE_TICK_S",
     "PHASE_LIFE",
     "PHASE_LIMITS",
+    "Ladder",
+    "LadderKind",
     "Phase",
     "PhaseTracker",
-    "Timeouts",
+    "TurnTimeouts",
     "Verdict",
     "Watchdog",
+    "is_polite",
+    "ladder_for",
     "only_heartbeats",
 ]
 
@@ -46,7 +50,7 @@ evidence, so the watchdog grants a new window."""
 _WARN_AT = 0.8
 
 
-class Timeouts(Struct, frozen=True):
+class TurnTimeouts(Struct, frozen=True):
     """Limits in seconds; 0 means never.
 
     `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the time that a
@@ -188,7 +192,7 @@ class Watchdog:
 
     __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
 
-    def __init__(self, timeouts: Timeouts, *, now: float, phase: Phase = "startup") -> None:
+    def __init__(self, timeouts: TurnTimeouts, *, now: float, phase: Phase = "startup") -> None:
         self._timeouts = timeouts
         self._turn_start = self._entered = self._life = now
         self._phase: Phase = phase
@@ -219,7 +223,7 @@ class Watchdog:
         """Return the time of the last sign of life."""
         return self._life
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Set new limits from now on. The time that has passed still counts."""
         self._timeouts = timeouts
         self._warned = self._turn_warned = False
@@ -303,3 +307,23 @@ class Watchdog:
     def _turn_timer(self) -> tuple[str, float, float] | None:
         limit = 0 if self._phase in _NO_TURN else self._timeouts.turn
         return ("turn", self._turn_start, limit) if limit > 0 else None
+
+
+Ladder = list[tuple[str, float]]
+LadderKind = Literal["graceful", "term", "kill"]
+
+
+def ladder_for(kind: LadderKind, timeouts: TurnTimeouts) -> Ladder:
+    """Return the steps: `graceful` is SIGINT, then SIGTERM; `term` only SIGTERM; `kill` goes to SIGKILL at once."""
+    # SIGINT goes to the CLI alone: claude 2.1.329 then keeps the partial text and exits with 0. SIGTERM goes to the tree.
+    steps: dict[LadderKind, Ladder] = {
+        "graceful": [("INT", timeouts.int_grace), ("TERM", timeouts.term_grace)],
+        "term": [("TERM", timeouts.term_grace)],
+        "kill": [],
+    }
+    return steps[kind]
+
+
+def is_polite(ladder: Ladder) -> bool:
+    """Tell whether the ladder first lets the CLI end its turn in its own way."""
+    return bool(ladder) and ladder[0][0] == "INT"

@@ -17,8 +17,7 @@ from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import UsageError, WorldError
-from clisup.host.config_file import read_config
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import read_config, with_credentials
 from clisup.model.events import EventBase
 from clisup.model.sessions.turn_facts import TurnBook, TurnFacts, seconds_between
 from clisup.model.usage import NO_USAGE

@@ -1,27 +1,27 @@
 """Durable cursors by name: `<state_dir>/cursors/<name>.jsonl`, a head and one short line for each acknowledgement.
 
-An acknowledgement survives a `kill -9` at once. The file is not synced: after a power loss a cursor may be an older
-one. The daemon then sends again the events acknowledged since.
+A cursor is the last seq that a client has finished with. An acknowledgement survives a `kill -9` at once. The file is
+not synced: after a power loss a cursor may be an older one, and the daemon sends later events again.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Collection, Mapping
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import make_private_dir, storage_error, write_atomic
-from clisup.policy.cursors import encode_head, encode_move, read_cursors
 
-__all__ = ["Cursor", "CursorStore"]
+__all__ = ["CursorFile", "CursorStore", "begin_after", "encode_head", "encode_move", "read_cursors"]
 
 COMPACT_BYTES = 256 * 1024  # of moves after the head; a longer file is rewritten
 
 
-class Cursor:
-    """Cursor of one name: a seq for each session that was acknowledged under the name."""
+class CursorFile:
+    """CursorFile of one name: a seq for each session that was acknowledged under the name."""
 
     def __init__(self, path: str, cursors: dict[str, int], *, all_known: bool) -> None:
         self._path = path
@@ -78,7 +78,7 @@ class CursorStore:
     def __init__(self, state_dir: str, *, limit: int) -> None:
         self._dir = os.path.join(state_dir, "cursors")
         self.limit = limit
-        self._loaded: dict[str, Cursor] = {}
+        self._loaded: dict[str, CursorFile] = {}
 
     def names(self) -> list[str]:
         """Return the name of every stored cursor, sorted."""
@@ -87,7 +87,7 @@ class CursorStore:
         except FileNotFoundError:
             return []
 
-    def get(self, name: str) -> Cursor | None:
+    def get(self, name: str) -> CursorFile | None:
         """Return the cursor of this name, or None if there is no such cursor.
 
         Raises `WorldError(storage_failed)` for a damaged file.
@@ -96,7 +96,7 @@ class CursorStore:
             self._loaded[name] = cursor
         return self._loaded.get(name)
 
-    def make(self, name: str) -> Cursor:
+    def make(self, name: str) -> CursorFile:
         """Create and return a new cursor. Raises `UsageError(limit_exceeded)`, `WorldError(storage_failed)`."""
         if len(self.names()) >= self.limit:
             raise UsageError(
@@ -107,7 +107,7 @@ class CursorStore:
                 value=self.limit,
             )
         make_private_dir(self._dir)
-        cursor = Cursor(self._path(name), {}, all_known=False)
+        cursor = CursorFile(self._path(name), {}, all_known=False)
         cursor.save()
         self._loaded[name] = cursor
         return cursor
@@ -146,7 +146,7 @@ class CursorStore:
     def _path(self, name: str) -> str:
         return os.path.join(self._dir, f"{name}.jsonl")
 
-    def _load(self, name: str) -> Cursor | None:
+    def _load(self, name: str) -> CursorFile | None:
         path = self._path(name)
         try:
             with open(path, "rb") as file:
@@ -164,7 +164,7 @@ class CursorStore:
                 kind="storage_failed",
                 hint="forget it (session/unsubscribe with its name) and name where to begin",
             ) from None
-        return Cursor(path, seqs, all_known=all_known)
+        return CursorFile(path, seqs, all_known=all_known)
 
 
 def _append(path: str, line: bytes) -> None:
@@ -176,3 +176,61 @@ def _append(path: str, line: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(fd)
+
+
+def begin_after(
+    ends: Mapping[str, int],
+    *,
+    asked: int | Mapping[str, int] | None,
+    stored: Mapping[str, int] | None = None,
+    all_known: bool = False,
+) -> dict[str, int]:
+    """Return, for each session of `ends` (id -> its last seq), the seq after which its events are sent.
+
+    A stored cursor comes first, so that a client may repeat its initial position in every call. `asked` comes next; a
+    session missing in that map is new to the client and begins at 0. Without `asked` a session begins at its last seq.
+    If the name was used for all sessions before (`all_known`), a session that came later begins at 0 instead.
+    """
+    begin: dict[str, int] = {}
+    for session_id, last in ends.items():
+        if stored is not None and session_id in stored:
+            begin[session_id] = min(stored[session_id], last)
+        elif asked is None:
+            begin[session_id] = 0 if all_known else last
+        else:
+            begin[session_id] = asked if isinstance(asked, int) else asked.get(session_id, 0)
+    return begin
+
+
+def encode_head(cursors: Mapping[str, int], *, all_known: bool) -> bytes:
+    """Return the first line of a cursor's file: all cursors up to now."""
+    return json.dumps({"v": 1, "all": all_known, "cursors": dict(cursors)}, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_move(session_id: str, seq: int) -> bytes:
+    """Return a later line of a cursor's file: the new cursor of one session."""
+    return f'["{session_id}",{seq}]\n'.encode()
+
+
+def read_cursors(data: bytes) -> tuple[dict[str, int], bool, int]:
+    """Return (cursors, all_known, bytes of whole lines) of a file. The bytes after the whole lines are torn.
+
+    Raises `ValueError` for a damaged file.
+    """
+    whole = data.rfind(b"\n") + 1
+    try:
+        return *_read(data[:whole]), whole
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"no cursor file: {type(error).__name__}") from None
+
+
+def _read(data: bytes) -> tuple[dict[str, int], bool]:
+    head, *moves = data.splitlines() or [b""]
+    fields = json.loads(head)
+    if not isinstance(fields, dict) or fields.get("v") != 1:
+        raise ValueError("no cursor file of this version")
+    cursors = {str(id_): int(seq) for id_, seq in fields["cursors"].items()}
+    for line in moves:
+        session_id, seq = json.loads(line)
+        cursors[str(session_id)] = int(seq)
+    return cursors, bool(fields.get("all"))

@@ -1,14 +1,23 @@
-"""Reader of a spool: the bytes that a CLI wrote, stored by its keeper alone. Reads never block or pass the end."""
+"""Reader of a spool: the bytes that a CLI wrote, stored by its keeper alone. Reads never block or pass the end.
+
+`native_parts` finds the CLI's own line of an event.
+"""
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
+from collections.abc import Iterator, Sequence
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.model.journal import read_lines
+from clisup.model.lines.long_line import SLICE
+from clisup.store.session_dir import SessionDir
 
-__all__ = ["SpoolReader", "ends_text", "read_range", "spool_size", "tail_text"]
+__all__ = ["SpoolReader", "ends_text", "native_parts", "read_range", "spool_size", "tail_text", "with_parts"]
 
 READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: other tasks wait for it
 
@@ -105,3 +114,26 @@ def _from_line(data: bytes) -> bytes:
     """Drop the end of a line that began earlier. A last line longer than the data is cut, not dropped."""
     first = data.find(b"\n") + 1
     return data[first:] if 0 < first < len(data) else data
+
+
+def native_parts(line: bytes, directory: SessionDir) -> Iterator[bytes]:
+    """Yield the CLI's own line of this journal line's event, in slices, as the inside of a JSON string.
+
+    Yield nothing for the daemon's own events and for lines that are gone. Bytes that are not UTF-8 become U+FFFD,
+    wherever a slice is cut.
+    """
+    source = read_lines(line + b"\n")[0].src
+    if source is None:
+        return
+    run = directory.run(source.run)
+    path = run.out if source.spool == "out" else run.err
+    decoder, start = codecs.getincrementaldecoder("utf-8")("replace"), source.start
+    while start < source.end:
+        data = read_range(path, start, min(SLICE, source.end - start))
+        start = start + len(data) if data else source.end  # the rest of a removed line is gone
+        yield json.dumps(decoder.decode(data.rstrip(b"\n"), final=start >= source.end))[1:-1].encode()
+
+
+def with_parts(event: bytes, parts: Sequence[bytes]) -> bytes:
+    """Return the envelope with `native`."""
+    return b"".join((event[:-1], b',"native":"', *parts, b'"}')) if any(parts) else event

@@ -9,7 +9,7 @@ import pytest
 
 from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.demo import DemoAdapter
-from clisup.policy.presence import Presence
+from clisup.policy.cli_files import Presence
 
 NATIVE = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 SAID = {

@@ -10,7 +10,7 @@ from clisup.backends.base import Adapter, RunEnd
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.demo import DemoAdapter
-from clisup.config.api_settings import NO_API
+from clisup.config.model import NO_API
 
 
 def _unused(*_: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon
 
-from clisup.ops.doctor_machine import MACHINE_CHECKS
+from clisup.ops.doctor import MACHINE_CHECKS
 
 Run = Callable[..., Any]
 FINDINGS = [
@@ -79,10 +79,7 @@ def test_a_daemon_that_hangs_and_one_that_left_its_socket_are_told_apart(
 ) -> None:
     socket_path.touch()
     found = {one["check"]: one for one in json.loads(clisup("doctor", "demo", "--json").out)}
-    assert (
-        found["daemon"]["status"] == "warn"
-        and "what lies there is left of one that is gone" in found["daemon"]["detail"]
-    )
+    assert found["daemon"]["status"] == "warn" and "the socket is left from a dead daemon" in found["daemon"]["detail"]
     (home / "state").mkdir(mode=0o700)
     held = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     argv = [sys.executable, "-c", held, str(home / "state" / "daemon.lock")]

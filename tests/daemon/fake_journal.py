@@ -1,14 +1,10 @@
-"""What journald is to a client: a datagram socket that takes entries, as payload or in a sealed memory file."""
+"""What journald is to a client: a datagram socket that takes entries."""
 
 from __future__ import annotations
 
-import array
-import fcntl
 import os
 import socket
 from pathlib import Path
-
-_ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 def parse_entry(data: bytes) -> dict[str, str]:
@@ -28,11 +24,10 @@ def parse_entry(data: bytes) -> dict[str, str]:
 
 
 class FakeJournal:
-    """Takes entries while it is open. `files` counts those that came in a memory file."""
+    """Receiver of entries while it is open."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
-        self.files = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.path)
         self.socket.setblocking(False)
@@ -42,23 +37,11 @@ class FakeJournal:
         found = []
         while True:
             try:
-                data, rights, flags, _ = self.socket.recvmsg(1 << 20, socket.CMSG_LEN(16))
+                data, _, flags, _ = self.socket.recvmsg(1 << 20)
             except BlockingIOError:
                 return found
             assert not flags & socket.MSG_TRUNC
-            found.append(parse_entry(self._file(rights) if rights else data))
-            assert not (rights and data), "journald takes a payload or a file, never both"
-
-    def _file(self, rights: list[tuple[int, int, bytes]]) -> bytes:
-        ((level, kind, data),) = rights
-        assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-        (fd,) = array.array("i", data)
-        try:
-            assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) == _ALL_SEALS, "a file that somebody could still change"
-            self.files += 1
-            return os.pread(fd, os.fstat(fd).st_size, 0)
-        finally:
-            os.close(fd)
+            found.append(parse_entry(data))
 
     def close(self) -> None:
         self.socket.close()

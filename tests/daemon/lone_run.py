@@ -25,9 +25,8 @@ from clisup.model.journal import read_lines
 from clisup.model.sessions.ledger import Turn
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
-from clisup.policy.ladder import ladder_for
 from clisup.policy.secrets.redact import Redactor
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts, ladder_for
 from clisup.store.drift_store import known_fields
 from clisup.store.session_dir import RunDir
 
@@ -121,7 +120,7 @@ class LoneRun:
         self._sink = _Sink(recorder, carried)
         known = known_fields("claude") or {}
         frames = self._frames = FrameSample({name: fields - {"uuid"} for name, fields in known.items()})
-        settings = RunSettings(SESSION, 1, Timeouts(), LimitsConfig(**{"inline_bytes": 1024, **limits}), request,
+        settings = RunSettings(SESSION, 1, TurnTimeouts(), LimitsConfig(**{"inline_bytes": 1024, **limits}), request,
                                cast("Any", GoodDisk()), frames)  # fmt: skip
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
         if not by_stretch:
@@ -148,7 +147,7 @@ class LoneRun:
         """As when a client interrupts the turn, or the run where that has no word for it."""
         self.run._leash._greeted.set()
         self.run._leash.in_order()
-        self.run.end("client", ladder_for("graceful", Timeouts()))
+        self.run.end("client", ladder_for("graceful", TurnTimeouts()))
 
     def look(self) -> dict[str, Any]:
         """All that a later line, a deadline or a client could meet of it."""

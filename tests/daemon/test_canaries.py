@@ -10,7 +10,7 @@ import pytest
 from harness import Harness, until
 from wire import Wire
 
-from clisup.ops.journald_entry import encode_entry, entry_of
+from clisup.host.systemd.journal import encode_entry, entry_of
 
 KEY = "sk-ant-api03-CanaryCanaryCanary-{}"  # has the shape of a key: hidden wherever it stands
 NAMES = ("inherited", "configured", "pass-env", "session-env", "mcp-env", "mcp-header", "system", "prompt", "tool-input", "tool-result",

@@ -16,7 +16,7 @@ import pytest
 from harness import Harness
 from test_canaries import CANARY, CONFIG, play, secrets_in
 
-from clisup.bundle import collecting, sessions
+from clisup import bundle
 from clisup.config.model import parse_config
 from clisup.host.files import write_json
 from clisup.model.journal import encode_line
@@ -121,7 +121,7 @@ def test_it_is_for_its_owner_alone_and_nothing_is_written_over(bundler: Bundler)
     assert {"name": "state.txt", "bytes": first["members"][-2]["bytes"], "cut": False} in first["members"]
     before = bundler.path.read_bytes()
     again = bundler.run()
-    assert again.returncode == 2 and "because it is there already" in again.stderr
+    assert again.returncode == 2 and "because the file exists" in again.stderr
     assert bundler.path.read_bytes() == before
     bundler.path.unlink()
     bundler.path.symlink_to(bundler.daemon.root / "elsewhere")
@@ -152,7 +152,7 @@ def test_a_session_that_there_is_not_is_an_error_and_leaves_no_file(bundler: Bun
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:
-    from clisup.bundle.archive import MAX_MEMBER, MAX_TOTAL, Archive
+    from clisup.bundle import MAX_MEMBER, MAX_TOTAL, Archive
 
     archive = Archive(lambda text: text, folder="f", time=0)
     long = ("y" * 99 + "\n") * 100_000
@@ -171,13 +171,13 @@ def test_it_is_bounded(tmp_path: Path) -> None:
 def test_of_a_journal_that_is_larger_than_a_bundle_only_the_end_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_MEMBER", 1000)
+    monkeypatch.setattr(bundle, "MAX_MEMBER", 1000)
     directory = SessionDir(str(tmp_path), "s")
     os.makedirs(directory.journal)
     event = {"session_id": "s", "ts": "2026-01-01T00:00:00.000000Z", "type": "status"}
     lines = [encode_line(json.dumps({"seq": n, **event}).encode()) for n in range(1, 5001)]
     Path(directory.journal, "000000000001.jsonl").write_bytes(b"".join(lines))
-    kept = [json.loads(line)["seq"] for line in sessions._events(directory, content=True)]
+    kept = [json.loads(line)["seq"] for line in bundle._events(directory, content=True)]
     assert kept == list(range(kept[0], 5001)) and 10 < len(kept) < 30
 
 
@@ -185,13 +185,13 @@ def test_a_file_of_a_session_that_cannot_be_read_lets_none_of_its_other_secrets_
     directory = SessionDir(str(tmp_path), "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11")
     os.makedirs(directory.mcp_config)  # a directory in the place of the file
     write_json(os.path.join(directory.path, "private", "secrets.json"), {"MY_TOKEN": CANARY["inherited"]})
-    found = collecting._Found({}, parse_config({}), "", str(tmp_path), None)
-    collecting._learn_secrets(found)
+    found = bundle._Machine({}, parse_config({}), "", str(tmp_path), None)
+    bundle._learn_secrets(found)
     assert found.redact(f"it is {CANARY['inherited']}") == "it is [redacted]"
 
 
 def test_what_is_sent_to_a_collector_is_known_as_a_secret(tmp_path: Path) -> None:
     config = parse_config({"tracing": {"headers": {"Authorization": "Basic a-canary-of-tracing"}}})
-    found = collecting._Found({}, config, "", str(tmp_path), None)
-    collecting._learn_secrets(found)
+    found = bundle._Machine({}, config, "", str(tmp_path), None)
+    bundle._learn_secrets(found)
     assert found.redact("sent Basic a-canary-of-tracing") == "sent [redacted]"

@@ -91,7 +91,7 @@ def test_every_answer_is_as_the_document_says(daemon: Harness, told: dict[str, A
         answer = daemon.call(name, **params.get(name, {}))
         schema = schema_of(told, name)
         if name == "rpc.discover":
-            continue  # its schema is the meta-schema, to which tests/rpc/test_openrpc.py holds it
+            continue  # its schema is the meta-schema, to which tests/wire/test_openrpc.py holds it
         problems = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(answer)]
         assert problems == [], f"{name}: {json.dumps(answer)[:2000]}"
 

@@ -24,7 +24,7 @@ from session_probe import SessionProbe
 from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import Clearing
 from clisup.daemon.ops.cleanup_offline import clear_alone
-from clisup.daemon.ops.garbage import Garbage
+from clisup.daemon.ops.garbage import Removable
 from clisup.errors import ClisupError
 
 OLD = time.time() - 40 * 86_400
@@ -257,10 +257,10 @@ async def test_a_daemon_that_is_told_to_stop_does_not_first_remove_ten_thousand_
         manager.stopping = len(removed) == 2
 
     manager.delete = delete
-    found = [Garbage("session", f"/{n}", 0, "", str(n)) for n in range(5)]
+    found = [Removable("session", f"/{n}", 0, "", str(n)) for n in range(5)]
     retention: Any = None
     failed = await Clearing(manager, retention, "")._remove_all(found)
-    assert removed == ["0", "1"] and failed == dict.fromkeys(["/2", "/3", "/4"], "the daemon stops")
+    assert removed == ["0", "1"] and failed == dict.fromkeys(["/2", "/3", "/4"], "the daemon is stopping")
 
 
 def test_a_name_that_is_no_text_is_removed_and_told(serve: Serve) -> None:

@@ -15,8 +15,7 @@ from clisup.daemon.runs.watchdog import Guard
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence
 from clisup.model.events import EventBase, ToolResult, ToolUse, WatchdogNotice
-from clisup.policy.ladder import Ladder
-from clisup.policy.watchdog import PhaseTracker, Timeouts
+from clisup.policy.watchdog import Ladder, PhaseTracker, TurnTimeouts
 
 LIMIT_S = 20.0
 
@@ -64,7 +63,7 @@ class Run:
 class Scene:
     """A tool that is silent beyond its limit, and the look before its end under way: `meanwhile`, then the look goes on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, timeouts: TurnTimeouts) -> None:
         self.leash, self.tracker = Leash(), PhaseTracker()
         self.run = Run(self.leash)
         self.tracker.see(ToolUse(tool_use_id="x", name="Bash", input={}))
@@ -94,7 +93,7 @@ class Scene:
 
 @pytest.mark.fault(15)
 async def test_a_tool_that_ends_while_it_is_looked_at_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, Timeouts(tool_idle=0.1, model_idle=0.1))
+    scene = Scene(monkeypatch, TurnTimeouts(tool_idle=0.1, model_idle=0.1))
 
     def result() -> None:
         scene.tracker.see(ToolResult(tool_use_id="x", content="done"))
@@ -108,7 +107,7 @@ async def test_a_tool_that_ends_while_it_is_looked_at_is_not_ended(monkeypatch: 
 async def test_a_run_that_is_being_ended_is_not_hastened_by_a_look_that_began_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scene = Scene(monkeypatch, Timeouts(tool_idle=0.1))
+    scene = Scene(monkeypatch, TurnTimeouts(tool_idle=0.1))
 
     def ended_by_a_client() -> None:
         scene.leash.ending = True
@@ -121,7 +120,7 @@ async def test_a_run_that_is_being_ended_is_not_hastened_by_a_look_that_began_be
 
 def test_why_a_run_is_still_alive_names_a_keeper_that_no_signal_ends() -> None:
     leash = Leash()
-    guard = Guard(Run(leash), cast("Any", leash), PhaseTracker(), Timeouts(), LimitsConfig())
+    guard = Guard(Run(leash), cast("Any", leash), PhaseTracker(), TurnTimeouts(), LimitsConfig())
     leash.ending = True
     assert guard.describe()["next"] == "the run is being ended"
     leash.unkillable = True

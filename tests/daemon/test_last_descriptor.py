@@ -17,7 +17,7 @@ from harness import Harness, until
 
 from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
-from clisup.ops.figures import Figures
+from clisup.daemon.ops.metrics import Metrics
 
 LIMIT = 64
 SPEAKER = """
@@ -76,7 +76,7 @@ async def test_a_client_that_cannot_be_looked_at_is_told_to_come_again(
         listener.bind(str(tmp_path / "s"))
         listener.listen()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Server(DaemonConfig(), {}, set, Figures()).serve, listener)
+            nursery.start_soon(Server(DaemonConfig(), {}, set, Metrics()).serve, listener)
             with trio.fail_after(60):
                 async with await trio.open_unix_socket(str(tmp_path / "s")) as honest:
                     refusal = json.loads(await honest.receive_some())["error"]["data"]

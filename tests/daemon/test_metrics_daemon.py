@@ -13,9 +13,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from wire import Wire
 
+from clisup.daemon.ops.metrics import ENDED_BY, METRICS, NOTICES
 from clisup.errors import ClisupError
-from clisup.ops.figures import ENDED_BY, NOTICES
-from clisup.ops.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

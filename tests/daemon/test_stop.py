@@ -17,8 +17,8 @@ from wire import Wire
 
 from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
+from clisup.daemon.ops.metrics import Metrics
 from clisup.errors import ClisupError
-from clisup.ops.figures import Figures
 
 
 @pytest.mark.parametrize("way", ["drain", "SIGTERM", "SIGINT"])
@@ -150,7 +150,7 @@ async def test_a_client_that_comes_in_the_moment_of_the_stop_is_no_fault(tmp_pat
         listener.setblocking(False)
         with socket.socket(socket.AF_UNIX) as client, other[0], other[1]:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(Server(DaemonConfig(), {}, set, Figures()).serve, listener)
+                nursery.start_soon(Server(DaemonConfig(), {}, set, Metrics()).serve, listener)
                 await trio.testing.wait_all_tasks_blocked()
                 client.connect(path)
                 other[0].send(b"x")

@@ -26,7 +26,7 @@ from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import Position, Turn
 from clisup.ops.drift import LOOKS, LOOKS_SILENT, FrameSample
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 from tests.backends.recorded import PATHS, Recording, name_of
 
 STOP = b'{"type":"stream_event","event":{"type":"message_stop"}}'
@@ -47,7 +47,7 @@ def line(text: str, kind: str = "text_delta", name: str = "text") -> bytes:
 
 
 def settings() -> RunSettings:
-    return RunSettings("s", 3, Timeouts(), LimitsConfig(inline_bytes=1024), None, None, FrameSample(None))  # type: ignore[arg-type]
+    return RunSettings("s", 3, TurnTimeouts(), LimitsConfig(inline_bytes=1024), None, None, FrameSample(None))  # type: ignore[arg-type]
 
 
 def decoder() -> ClaudeDecoder:

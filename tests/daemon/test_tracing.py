@@ -23,12 +23,12 @@ from toml_text import toml
 
 from clisup.config.model import TracingConfig
 from clisup.daemon import start
+from clisup.daemon.ops.metrics import Metrics
 from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.otlp import readable, resource_of
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
-from clisup.ops.figures import Figures
-from clisup.ops.spans import TRACED, Facts, SessionTrace, span_id, trace_id
+from clisup.ops.spans import TRACED, SessionTrace, TracedSession, span_id, trace_id
 
 CLIENT, INTERNAL, UNSET, ERROR = 3, 1, 0, 2  # of the wire
 SECRET = "the words of a prompt, a tool and an answer"
@@ -340,7 +340,7 @@ def test_the_sdk_takes_the_spans_of_a_real_event_stream(daemon: Harness) -> None
     session = daemon.new()
     session.ask("@parallel\n@tool A => 1\n@tool B => 2\n@end\nDone.")
     session.ask("@die KILL")
-    trace = SessionTrace(Facts(session.id, "demo", "demo"))
+    trace = SessionTrace(TracedSession(session.id, "demo", "demo"))
     exporter = InMemorySpanExporter()
     resource = resource_of({"service.name": "clisup"})
     for event in session.events():
@@ -373,7 +373,7 @@ async def test_one_session_that_cannot_be_traced_ends_neither_the_others_traces_
         backend=SimpleNamespace(adapter=SimpleNamespace(kind="demo")),
         setting=lambda _: None,
     )
-    services = SimpleNamespace(figures=Figures(), at_ends=set())
+    services = SimpleNamespace(metrics=Metrics(), at_ends=set())
     manager: Any = SimpleNamespace(find=lambda _: session, services=services)
     sender: Any = SimpleNamespace(close=lambda: None)
     cursor: Any = SimpleNamespace(seqs={})

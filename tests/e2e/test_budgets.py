@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from clisup.errors import ClisupError
-from clisup.host.price_list import built_in_prices
+from clisup.host.config_file import built_in_prices
 from clisup.model.usage import Usage
 from clisup.policy.prices import PriceTable
 from tests.e2e.lab import ClaudeLab

@@ -10,7 +10,7 @@ import pytest
 
 from clisup.config.model import Config, parse_config
 from clisup.errors import ConfigurationError
-from clisup.host.credentials import read_credentials, with_credentials
+from clisup.host.config_file import read_credentials, with_credentials
 
 SECRET = "s3cr3t-value"
 

@@ -19,9 +19,17 @@ from fake_journal import FakeJournal
 
 from clisup.errors import ConfigurationError
 from clisup.host import log
-from clisup.host.log import LOG, MAX_LINES, MAX_LINES_BYTES, Log, LogForm, configure_logging
-from clisup.host.log_outlet import Outlet, StderrSender
-from clisup.host.systemd.journald import JournalSocket
+from clisup.host.log import (
+    LOG,
+    MAX_LINES,
+    MAX_LINES_BYTES,
+    Log,
+    LogForm,
+    LogOutput,
+    StderrSender,
+    configure_logging,
+)
+from clisup.host.systemd.journal import JournalSocket
 from clisup.policy.secrets import redact
 from clisup.policy.secrets.redact import MASK, Redactor
 
@@ -193,7 +201,7 @@ def test_without_a_journal_there_is_no_logging_to_it_and_auto_finds_its_way(
 
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_is_told_what_it_missed() -> None:
     read, write = os.pipe()
-    outlet = Outlet(StderrSender(write), lambda record: json.dumps(record).encode())
+    outlet = LogOutput(StderrSender(write), lambda record: json.dumps(record).encode())
     for number in range(200):
         outlet.msg({"event": str(number), "text": "x" * 1000})
     assert outlet.dropped > 0
@@ -208,7 +216,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_is_told_what_it_missed() -
 
 def test_a_line_that_broke_off_does_not_swallow_the_next() -> None:
     read, write = os.pipe()
-    outlet = Outlet(StderrSender(write), lambda record: json.dumps(record).encode())
+    outlet = LogOutput(StderrSender(write), lambda record: json.dumps(record).encode())
     outlet.msg({"event": "long", "text": "x" * 1_000_000})  # more than a pipe holds
     assert outlet.dropped == 1
     assert len(os.read(read, 1 << 20)) < 1_000_000
@@ -222,7 +230,7 @@ def test_a_line_that_broke_off_does_not_swallow_the_next() -> None:
 def test_a_reader_that_has_gone_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
-    outlet = Outlet(StderrSender(write), lambda record: b"x")
+    outlet = LogOutput(StderrSender(write), lambda record: b"x")
     outlet.msg({"event": "x"})
     assert outlet.dropped == 1
     os.close(write)
@@ -247,7 +255,7 @@ def test_a_thousand_sessions_with_secrets_do_not_make_each_line_look_for_shapes_
 def test_a_terminal_that_stands_still_holds_nobody_up() -> None:
     """It says that it is ready as long as it has room for a byte: a line that does not fit is dropped, not waited for."""
     master, terminal = os.openpty()
-    outlet = Outlet(StderrSender(terminal), lambda record: b"x" * 300)
+    outlet = LogOutput(StderrSender(terminal), lambda record: b"x" * 300)
     with contextlib.closing(open(master, "rb", buffering=0)), contextlib.closing(open(terminal, "wb", buffering=0)):
         for _ in range(1000):
             outlet.msg({})  # would not return

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host import mounts
-from clisup.host.mounts import Mount
+from clisup.host import machine
+from clisup.host.machine import Mount
 
 LOOK = """
 import os, subprocess, sys
@@ -20,7 +20,7 @@ for name in (b"\\xff", b"x\\r1 1 0:1 / /forged rw - cgroup2 c rw", "no\\u00a0bre
     os.mkdir(place)
     subprocess.run([b"mount", b"-t", b"tmpfs", b"tmpfs", place], check=True)
 from clisup.host.process.cgroups import CgroupHome
-from clisup.host.mounts import mounts
+from clisup.host.machine import mounts
 CgroupHome.find()
 print(ascii([mount.point for mount in mounts() if mount.point.startswith(sys.argv[1])]))
 """
@@ -28,12 +28,12 @@ print(ascii([mount.point for mount in mounts() if mount.point.startswith(sys.arg
 
 def test_a_line_is_cut_at_the_bytes_that_the_kernel_escapes_and_at_no_others() -> None:
     line = b"36 35 98:0 / /a\\040b\\011c\\134d\x1ce\xa0\r rw,noatime master:1 - fuse.x \xff rw\n"
-    assert mounts._mount(line) == Mount("/a b\tc\\d\x1ce\udca0\r", "fuse.x")
-    assert mounts._mount(b"\n") is None
+    assert machine._mount(line) == Mount("/a b\tc\\d\x1ce\udca0\r", "fuse.x")
+    assert machine._mount(b"\n") is None
 
 
 def test_the_mounts_of_this_machine_are_read() -> None:
-    assert Mount("/proc", "proc") in mounts.mounts()
+    assert Mount("/proc", "proc") in machine.mounts()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount without fusermount")

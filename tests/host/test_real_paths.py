@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clisup.host.real_paths import real_paths
+from clisup.host.safe_paths import real_paths
 
 
 def test_links_are_followed_in_the_path_and_in_the_directory_also_to_what_is_not_there_yet(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clisup.host.process.stale_locks import remove_stale_locks
-from clisup.policy.stale_lock import StaleLock
+from clisup.policy.cli_files import StaleLock
 
 LOCK = StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock")
 

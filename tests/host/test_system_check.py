@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from clisup.errors import ConfigurationError
-from clisup.host.system_check import check_system
+from clisup.host.machine import check_system
 
 
 @pytest.mark.parametrize("release", ["5.10", "5.10.0-31-amd64", "5.15", "6.1.0", "7.0-rc1", platform.release()])

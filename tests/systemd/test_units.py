@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from systemd_lab import needed
 
-from clisup.ops.unit_files import unit_text
+from clisup.host.systemd.units import unit_text
 
 SHIPPED = Path(__file__).resolve().parents[2] / "systemd"
 NAMES = sorted(file.name for file in SHIPPED.iterdir())

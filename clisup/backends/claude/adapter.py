@@ -34,7 +34,7 @@ from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.structured import schema_text
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
-from clisup.policy.presence import PresenceRules
+from clisup.policy.cli_files import PresenceRules
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from clisup.backends.checks import UUID
-from clisup.policy.presence import Presence
+from clisup.policy.cli_files import Presence
 
 __all__ = ["ClaudePresence"]
 

@@ -22,10 +22,10 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
-from clisup.host.real_paths import real_paths
+from clisup.host.safe_paths import real_paths
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy, TurnCompleted
 from clisup.model.sessions.ledger import Turn
-from clisup.policy.approval_rules import Asked, Judgement, judge, paths_of
+from clisup.policy.approval_rules import Judgement, ToolQuestion, judge, paths_of
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run
@@ -216,7 +216,7 @@ class ApprovalDesk:
     async def _rules_say(self, event: ApprovalRequested) -> Judgement:
         session, backend = self._session.spec.approvals.rules, self._session.backend.config.approvals.rules
         cwd = self._session.spec.cwd
-        asked = Asked(event.tool_name, event.input, cwd)
+        asked = ToolQuestion(event.tool_name, event.input, cwd)
         try:
             if any(rule.path is not None for rule in (*session, *backend)) and (paths := _readable(event)):
                 with trio.fail_after(PATHS_LIMIT_S):

@@ -19,13 +19,13 @@ from clisup.daemon.clients.buffer_budget import HeldBytes
 from clisup.daemon.clients.fair_share import LONG_FRAME, ClientShare
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import Subscription
+from clisup.daemon.ops.metrics import OTHER, Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.explained import ERRORS, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
 from clisup.model.refusing import wrong_field
-from clisup.ops.figures import OTHER, Figures
 from clisup.wire.jsonrpc import (
     Answer,
     FrameReader,
@@ -60,7 +60,7 @@ class Connection:
     """Connection that serves one stream until its end. Handlers raise `ClisupError`; only this class turns errors into answers."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, share: ClientShare, held: HeldBytes,
-                 max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, figures: Figures,
+                 max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, metrics: Metrics,
                  below: bool = False) -> None:  # fmt: skip
         self._stream = stream
         self.peer = peer
@@ -75,7 +75,7 @@ class Connection:
         self.share = share
         self._handlers = handlers
         self._held = held
-        self._figures = figures
+        self._metrics = metrics
         self._half = 0  # bytes of a half frame, counted as held
         self._pages = trio.Lock()
         self._unsent = 0  # answers that wait until the client reads
@@ -176,7 +176,7 @@ class Connection:
 
     async def _handle(self, item: Request | Answer | Refusal) -> None:
         if isinstance(item, Refusal):
-            self._figures.refused_frames += 1
+            self._metrics.count("clisup_refused_frames_total")
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
@@ -217,7 +217,7 @@ class Connection:
                 opened, self._opened = self._opened, None  # no await between the handler and here
             if scope.cancelled_caught:
                 error = UsageError("the request was cancelled", kind="request_cancelled")
-                self._figures.requested(_known(request.method), error.kind)
+                self._metrics.requested(_known(request.method), error.kind)
                 answer = encode_error(request.id, error)
             del self._requests[request.id]
             self._unsent += not paged
@@ -252,7 +252,7 @@ class Connection:
                 )
             handler = self._handlers[request.method]
             answer = encode_result(request.id, await handler(self, _checked(method.params, request)))
-            self._figures.requested(request.method, None)
+            self._metrics.requested(request.method, None)
             return answer
         except ClisupError as error:
             return self._failed(request, error)
@@ -265,7 +265,7 @@ class Connection:
         _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
         hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
         error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
-        self._figures.requested(_known(request.method), error.kind)
+        self._metrics.requested(_known(request.method), error.kind)
         return encode_error(request.id, error)
 
     async def _send(self, frame: bytes) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import trio
 
-from clisup.policy.fair_queue import Account, Line, Share
+from clisup.policy.fair_queue import FairQueue, Share, TokenBucket
 
 __all__ = ["LONG_FRAME", "PIECE", "ClientShare", "FairShare"]
 
@@ -24,9 +24,9 @@ class FairShare:
     """Queue of all connections for the daemon's time. `run` must run while there are connections."""
 
     def __init__(self, share: Share, *, patience_s: float) -> None:
-        self._queue: Line[trio.Event] = Line(share)
+        self._queue: FairQueue[trio.Event] = FairQueue(share)
         self._patience_s = patience_s
-        self._processes: dict[int, Account] = {}
+        self._processes: dict[int, TokenBucket] = {}
         self._wanted = trio.Event()
 
     def configure(self, share: Share, *, patience_s: float) -> None:
@@ -50,22 +50,22 @@ class FairShare:
     def connect(self, pid: int) -> ClientShare:
         """Return the share of a new connection of this process. Reconnecting brings no fresh share."""
         now = trio.current_time()
-        process = self._processes.setdefault(pid, Account(at=now))
-        account = Account(self._queue.newcomer(process, now), now)
+        process = self._processes.setdefault(pid, TokenBucket(at=now))
+        account = TokenBucket(self._queue.newcomer(process, now), now)
         if len(self._processes) > PROCESSES:
             owing = {pid: each for pid, each in self._processes.items() if self._queue.reckon(each, now)}
             self._processes = owing if len(owing) < PROCESSES else {}
         return ClientShare(self, account)
 
-    def try_pass(self, account: Account, units: float) -> bool:
+    def try_pass(self, account: TokenBucket, units: float) -> bool:
         """Accept work at once if no other client has to go first. Return False otherwise."""
         return self._queue.pass_by(account, units, trio.current_time())
 
-    def rest(self, account: Account, resting: bool) -> None:
+    def rest(self, account: TokenBucket, resting: bool) -> None:
         """Mark the account as resting or as working from now on."""
         self._queue.rest(account, resting, trio.current_time())
 
-    async def wait(self, account: Account, units: float, patience_s: float) -> bool:
+    async def wait(self, account: TokenBucket, units: float, patience_s: float) -> bool:
         """Wait in the queue. Return False after `patience_s`, without an accepted piece of work."""
         ticket = trio.Event()
         self._queue.join(account, units, ticket, trio.current_time())
@@ -78,7 +78,7 @@ class FairShare:
                 self._queue.leave(ticket, trio.current_time())
         return ticket.is_set()
 
-    def patience_of(self, account: Account) -> float:
+    def patience_of(self, account: TokenBucket) -> float:
         """Return the longest wait of a request in seconds. A connection within its share waits for a few rounds at most."""
         return self._patience_s if self._queue.over(account, trio.current_time()) else float("inf")
 
@@ -86,7 +86,7 @@ class FairShare:
 class _Resting:
     """Context of a wait for the client's bytes. The debt of a connection shrinks only then."""
 
-    def __init__(self, shares: FairShare, account: Account) -> None:
+    def __init__(self, shares: FairShare, account: TokenBucket) -> None:
         self._shares = shares
         self._account = account
 
@@ -100,7 +100,7 @@ class _Resting:
 class ClientShare:
     """Share of one connection. Its tasks wait one after the other, never side by side."""
 
-    def __init__(self, shares: FairShare, account: Account) -> None:
+    def __init__(self, shares: FairShare, account: TokenBucket) -> None:
         self._shares = shares
         self.account = account
         self.resting = _Resting(shares, account)

@@ -93,8 +93,8 @@ class _Handlers:
         return _json(d.LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)))
 
     async def daemon_metrics(self, connection: Connection, params: d.MetricsParams) -> bytes:
-        await trio.to_thread.run_sync(import_module, "clisup.daemon.ops.metrics")  # the first time takes a while
-        from clisup.daemon.ops.metrics import CONTENT_TYPES, exposition_of
+        await trio.to_thread.run_sync(import_module, "clisup.daemon.ops.exposition")  # the first time takes a while
+        from clisup.daemon.ops.exposition import CONTENT_TYPES, exposition_of
 
         await connection.share.wait_for_piece()  # ten milliseconds, which a round has to know of
         text = exposition_of(self._daemon, params.format)

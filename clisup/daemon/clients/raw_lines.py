@@ -7,9 +7,8 @@ import re
 import trio
 
 from clisup.errors import UsageError
-from clisup.store.native_lines import native_parts, with_parts
 from clisup.store.session_dir import SessionDir
-from clisup.store.spool import read_range, spool_size
+from clisup.store.spool import native_parts, read_range, spool_size, with_parts
 
 __all__ = ["blob_page", "whole_blob", "with_native"]
 

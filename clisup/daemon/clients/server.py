@@ -15,9 +15,9 @@ from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
+from clisup.daemon.ops.metrics import Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.sockets.peers import Peer, comes_from, own_uids, peer_of
-from clisup.ops.figures import Figures
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error
 
@@ -44,7 +44,7 @@ class Server:
         config: DaemonConfig,
         handlers: Handlers,
         keepers: Callable[[], AbstractSet[int]],
-        figures: Figures,
+        metrics: Metrics,
         *,
         bridged: Callable[[], bool] = lambda: False,
         reaper: int = 0,
@@ -54,7 +54,7 @@ class Server:
         self._keepers = keepers
         self._bridged = bridged
         self._reaper = reaper
-        self._figures = figures
+        self._metrics = metrics
         share = Share(config.request_burst, config.request_rate)
         self._shares = FairShare(share, patience_s=config.request_wait_s)
         self._budget = BufferBudget(config.max_held_bytes)
@@ -102,7 +102,7 @@ class Server:
         except OSError as error:  # no descriptor or memory is left for the check
             below, refusal = True, _overloaded(error)
         if refusal is not None:
-            self._figures.refused_connections += 1
+            self._metrics.count("clisup_refused_connections_total")
             self._log_refusal(peer, refusal)
             await _refuse(stream, refusal)
             return
@@ -118,10 +118,10 @@ class Server:
             max_values=config.max_frame_values,
             max_requests=config.max_requests,
             frame_deadline_s=config.frame_deadline_s,
-            figures=self._figures,
+            metrics=self._metrics,
             below=below,
         )
-        self._figures.connections += 1
+        self._metrics.count("clisup_connections_total")
         self.connections.add(connection)
         self._of_uid[peer.uid, below] += 1
         _log.debug("client connected", uid=peer.uid, pid=peer.pid)

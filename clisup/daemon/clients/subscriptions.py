@@ -8,8 +8,7 @@ from clisup.daemon.clients.connection import Connection
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import UsageError
-from clisup.policy.cursors import begin_after
-from clisup.store.cursor_store import Cursor
+from clisup.store.cursor_store import CursorFile, begin_after
 from clisup.wire import models as m
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _check_begin(begin: dict[str, int], known: dict[str, Recorder]) -> None:
             )
 
 
-def _keep(cursor: Cursor, begin: dict[str, int], everything: bool) -> None:
+def _keep(cursor: CursorFile, begin: dict[str, int], everything: bool) -> None:
     """The first beginning is durable too: a client that dies before its first acknowledgement comes back to it."""
     new = {id_: seq for id_, seq in begin.items() if id_ not in cursor.seqs}
     if new or (everything and not cursor.all_known):

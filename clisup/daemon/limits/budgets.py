@@ -28,7 +28,7 @@ from clisup.model.events import (
 from clisup.model.sessions.budget import ENDING, Budget, Limit, Used, breach_of, error_of, limits_of, told, used_of
 from clisup.model.sessions.ledger import Turn
 from clisup.model.usage import Usage, whole_usd
-from clisup.policy.ladder import ladder_for
+from clisup.policy.watchdog import ladder_for
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run

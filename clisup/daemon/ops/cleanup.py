@@ -1,4 +1,4 @@
-"""`daemon/gc`: what is of no use any more is found, told and removed. A session that works, waits or rests is never touched."""
+"""`daemon/gc`: find and remove closed sessions and leftovers. A session with a running, waiting or resting turn is never touched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from msgspec import Struct
 
 from clisup.daemon.ops import garbage
-from clisup.daemon.ops.garbage import Garbage
+from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
@@ -26,7 +26,7 @@ from clisup.wire.gc_models import GcFailure, GcItem, GcParams, GcResult
 __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
 
 MAX_ITEMS = 10_000
-"""What one call removes at most; it says how many more there were."""
+"""Limit of items that one call removes. The result has the number of further items."""
 
 _OF_A_SESSION = ("run", "scratch", "private", "cgroup")
 _DUE = "older or more than retention keeps"
@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 class SessionFact(Struct, frozen=True):
-    """A session that can be read. `quiet`: nothing of it works, waits or rests."""
+    """Readable session. A `quiet` session has no running turn, no queue and no resting process."""
 
     dir: SessionDir
     closed: bool
@@ -42,7 +42,7 @@ class SessionFact(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What is known of the sessions, and where to look. `runs` are those that somebody looks after."""
+    """Facts about the sessions, and the places to search. `runs` are supervised runs."""
 
     state_dir: str
     socket: str
@@ -53,13 +53,13 @@ class Facts(Struct, frozen=True):
 
 
 class Clearing:
-    """One call of `daemon/gc`."""
+    """Cleanup in a running daemon."""
 
     def __init__(self, manager: Manager, retention: Retention, socket: str) -> None:
         self._manager, self._retention, self._socket = manager, retention, socket
 
     async def run(self, params: GcParams) -> GcResult:
-        """Look, and remove unless it is a dry run. Raises `WorldError(storage_failed)`."""
+        """Find garbage, and remove it unless this is a dry run. Raises `WorldError(storage_failed)`."""
         facts = self._facts()
         due = await self._retention.due()
         found = await trio.to_thread.run_sync(lambda: list(find(facts, params.older_than_s, due)))
@@ -73,14 +73,14 @@ class Clearing:
         state_dir, home = self._manager.state_dir, self._manager.services.cgroups
         return Facts(state_dir, self._socket, True, home, sessions, runs)
 
-    async def _remove_all(self, items: Iterable[Garbage]) -> dict[str, str]:
-        """What could not be removed, and why."""
+    async def _remove_all(self, items: Iterable[Removable]) -> dict[str, str]:
+        """Remove the items, and return the reason for each failure."""
         failed: dict[str, str] = {}
         gone = 0
-        with trio.CancelScope(shield=True):  # what was begun is done, also where the client has gone meanwhile
+        with trio.CancelScope(shield=True):  # finish even if the client has disconnected
             for item in items:
-                if self._manager.stopping:  # ten thousand sessions would hold up its end
-                    failed[item.path] = "the daemon stops"
+                if self._manager.stopping:  # ten thousand sessions would delay the stop
+                    failed[item.path] = "the daemon is stopping"
                     continue
                 try:
                     if (error := await self._remove(item)) is not None:
@@ -92,37 +92,37 @@ class Clearing:
         _log.info("cleared", sessions=gone, failed=len(failed))
         return failed
 
-    async def _remove(self, item: Garbage) -> str | None:
+    async def _remove(self, item: Removable) -> str | None:
         await trio.lowlevel.checkpoint()
         session = self._manager.find(item.session_id) if item.session_id else None
         if item.kind == "session" and item.session_id is not None:
-            if session is not None:  # else somebody was faster
+            if session is not None:  # otherwise a client was faster
                 await self._manager.delete(item.session_id)
         elif item.part is not None:
             await self._retention.remove(item.part)
         elif item.kind in _OF_A_SESSION:
-            # Looked at again and removed without a pause in between: a turn may have begun since.
+            # Check again right before the removal: a turn may have started since.
             if session is None or not _quiet(session):
-                return "the session works again"
+                return "the session is active again"
             return garbage.remove(item)
         else:
             return await trio.to_thread.run_sync(garbage.remove, item)
         return None
 
 
-def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Garbage]:
-    """All that may go. Blocks for as long as reading names and sizes takes. Raises `OSError`."""
+def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Removable]:
+    """Yield everything that may be removed. Blocks while it reads names and sizes. Raises `OSError`."""
     whole = {part.session_id: part for part in due if part.upto is None}
     for session in facts.sessions:
         if session.closed and (why := _reason(session, older_than_s, whole)):
-            yield Garbage("session", session.dir.path, garbage.size_of(session.dir.path), why, session.dir.id)
+            yield Removable("session", session.dir.path, garbage.size_of(session.dir.path), why, session.dir.id)
         elif session.quiet:
             yield from garbage.of_runs(session.dir)
             yield from garbage.private_of(session.dir) if session.closed else ()
     for part in due:
         if part.upto is not None:
             journal = SessionDir(facts.state_dir, part.session_id).journal
-            yield Garbage("events", journal, part.size, f"{_DUE}: up to seq {part.upto}", part.session_id, part)
+            yield Removable("events", journal, part.size, f"{_DUE}: up to seq {part.upto}", part.session_id, part)
     yield from garbage.trash(facts.state_dir)
     yield from garbage.temporary(facts.state_dir)
     yield from garbage.empty_cgroups(facts.cgroups, facts.runs, frozenset(s.dir.id for s in facts.sessions))
@@ -130,32 +130,32 @@ def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Gar
     yield from garbage.cli_sockets(session.dir for session in facts.sessions)
 
 
-def result_of(params: GcParams, items: Iterable[Garbage], failed: dict[str, str], more: int) -> GcResult:
-    """The answer: what is still there is not among the items."""
+def result_of(params: GcParams, items: Iterable[Removable], failed: dict[str, str], more: int) -> GcResult:
+    """Return the result, without the items whose removal failed."""
     gone = [
         GcItem.model_validate(
-            {"kind": i.kind, "path": _told(i.path), "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
+            {"kind": i.kind, "path": _as_text(i.path), "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
         )
         for i in items
         if i.path not in failed
     ]
-    failures = [GcFailure(path=_told(path), error=error) for path, error in failed.items()]
+    failures = [GcFailure(path=_as_text(path), error=error) for path, error in failed.items()]
     return GcResult(dry_run=params.dry_run, items=gone, bytes=sum(i.bytes for i in gone), failed=failures, more=more)
 
 
-def _told(path: str) -> str:
-    """JSON has no bytes that are no text."""
+def _as_text(path: str) -> str:
+    """Return the path as text for JSON, which has no arbitrary bytes."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> str | None:
-    """Why a closed session may go; None where it may not yet. Its age is that of its last event's file."""
+    """Return the reason to remove a closed session, or None. Its age is the age of its last journal file."""
     if session.dir.id in due:
         return f"closed, and {_DUE}"
     try:
         segments = look_at(session.dir).segments
     except OSError:
-        return None  # what cannot be looked at is left alone
+        return None  # an unreadable session stays
     written = max((segment.written for segment in segments), default=0.0)
     age = clock.wall() - written
     return f"closed {age / 86_400:.1f} days ago" if age >= older_than_s else None

@@ -11,7 +11,7 @@ from typing import Any
 from clisup.config.model import Config
 from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
-from clisup.daemon.ops.garbage import Garbage
+from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import due_of, parts_of, remove_files
 from clisup.daemon.ops.status_offline import stored_sessions
 from clisup.daemon.start import Flags, config_path, place_of
@@ -95,7 +95,7 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
     return due_of(found, limits)
 
 
-def _remove_all(state_dir: str, items: list[Garbage], config: Config) -> dict[str, str]:
+def _remove_all(state_dir: str, items: list[Removable], config: Config) -> dict[str, str]:
     failed: dict[str, str] = {}
     cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
     for item in items:

@@ -1,4 +1,4 @@
-"""What `clisup config` shows without a daemon: what is wrong with a configuration, and every value with its origin."""
+"""Configuration for `clisup config`, without a daemon: its problems, and every value with its origin."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from clisup.config.changes import SECRET, flat
-from clisup.config.keys import Effect, key_of, parts_of
+from clisup.config.keys import SECRET, Effect, flat, key_of, parts_of
 from clisup.config.model import Config
 from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backends
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ConfigurationError
-from clisup.host.config_file import ConfigFile
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import ConfigFile, with_credentials
 from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
 from clisup.locations import SOCKET_PATH_LIMIT
@@ -29,7 +27,7 @@ _TOML_LINE = re.compile(r"\(at line (\d+)")
 
 
 class Checked(NamedTuple):
-    """A file, whether it is there, and what is wrong: `{key, line, message, nearest, hint}`, what is not known left out."""
+    """Checked file. `problems` are `{key, line, message, nearest, hint}` without unknown parts."""
 
     file: str
     exists: bool
@@ -37,7 +35,7 @@ class Checked(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One key: its value as JSON can say it (a secret as `[set]`), and where that comes from."""
+    """Key with its value for JSON (a secret as `[set]`) and its origin."""
 
     key: str
     value: Any
@@ -46,7 +44,7 @@ class Value(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A file, whether it is there, the daemon's socket, and every value. `plain` are backends of which nobody said anything."""
+    """File, the daemon's socket, and every value. `plain` are backends without settings."""
 
     file: str
     exists: bool
@@ -56,7 +54,7 @@ class Shown(NamedTuple):
 
 
 def check_configuration(flags: Flags) -> Checked:
-    """Look for all that keeps a daemon from starting with this configuration. Never raises for a wrong one."""
+    """Find everything that prevents a start with this configuration. Never raises for an invalid file."""
     env = taken_environment()
     file = ConfigFile(*config_path(flags, env))
     try:
@@ -71,7 +69,7 @@ def check_configuration(flags: Flags) -> Checked:
 
 
 def _told(error: ConfigurationError) -> list[dict[str, Any]]:
-    """The problems that an error knows of one by one, else itself."""
+    """Return the problems of an error, or the error itself."""
     if told := error.data.get("problems"):
         told.sort(key=lambda problem: problem.get("line", 0))
         return [{name: value for name, value in problem.items() if name != "path"} for problem in told]
@@ -112,7 +110,7 @@ def _problem(key: str, message: str, hint: str, line: int | None) -> dict[str, A
 
 
 def show_configuration(flags: Flags) -> Shown:
-    """Every value that a daemon would have that is started here and now. Raises `ConfigurationError`."""
+    """Return every value of a daemon that would be started here now. Raises `ConfigurationError`."""
     env = taken_environment()
     file = ConfigFile(*config_path(flags, env))
     text, config = file.text(), file.read()
@@ -151,7 +149,7 @@ def _place_origin(name: str, flag: str | None, env: Mapping[str, str], otherwise
 
 
 def _sayable(value: Any, hide: Redactor) -> Any:
-    """JSON, without secrets: those that are marked as such, and what looks like one."""
+    """Return the value for JSON, without marked secrets and without text that looks like a secret."""
     if isinstance(value, SecretStr):
         return SECRET
     if isinstance(value, str):

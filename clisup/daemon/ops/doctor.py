@@ -1,4 +1,4 @@
-"""`clisup doctor`: facts are gathered here, side by side and each bounded in time; `clisup.ops.doctor_*` judges them."""
+"""Facts for `clisup doctor`, gathered concurrently and each with a time limit. `clisup.ops.doctor` has the checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from clisup.backends.base import LaunchRequest
-from clisup.config.api_settings import API_KINDS
+from clisup.config.model import API_KINDS
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
@@ -20,24 +20,22 @@ from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
 from clisup.host.process.executables import ask
 from clisup.host.systemd.service import service_facts
-from clisup.ops.doctor_backend import BackendFacts, check_backend
-from clisup.ops.doctor_machine import DirectoryFacts, MachineFacts, check_machine
+from clisup.ops.doctor import BackendFacts, DirectoryFacts, Finding, MachineFacts, check_backend, check_machine
 from clisup.ops.drift import DriftEntry
-from clisup.ops.finding import Finding
-from clisup.store.env_name_store import last_check
+from clisup.store.drift_store import last_check
 
 __all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
 
 LOOK_LIMIT_S = 5.0
-"""For one look at a directory: a file system whose server is gone never answers."""
+"""Time limit for one directory: a file system without its server never answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known without asking: of the daemon that asks, or of one that would be started here.
+    """Facts about the running daemon, or about a daemon that would be started here.
 
-    `daemon`, `storage` and `log` are as in `MachineFacts`, None where no daemon runs; so is `configuration_problem`. `cwd` is the
-    directory that a session would work in, None where nobody named one. `env` is the daemon's environment.
+    `daemon`, `storage` and `log` are as in `MachineFacts`, None without a daemon; so is `configuration_problem`. `cwd` is
+    the directory of a session, or None. `env` is the daemon's environment.
     """
 
     state_dir: str
@@ -54,7 +52,7 @@ class Surroundings:
 
 
 async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
-    """The machine's findings, then each backend's. `optional` are the backends that may as well not be installed."""
+    """Return the machine's findings, then each backend's. `optional` backends may be missing."""
     found: dict[str, list[Finding]] = {}
 
     async def machine() -> None:
@@ -71,7 +69,7 @@ async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optiona
 
 
 async def diagnose_machine(around: Surroundings) -> list[Finding]:
-    """The findings that concern no single backend."""
+    """Return the findings on the machine."""
     service = await service_facts(around.env, user_name())
     holder, stale = (None, False) if around.daemon is not None else _left_behind(around)
     facts = MachineFacts(
@@ -98,7 +96,10 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
 
 
 def _left_behind(around: Surroundings) -> tuple[int | None, bool]:
-    """Who holds the state directory, and is there a socket? Not for the daemon itself: to look at a lock of one's own drops it."""
+    """Return the holder of the state directory, and whether a socket exists.
+
+    The daemon itself must not call this: reading a lock of its own drops it.
+    """
     there = os.path.lexists(around.socket)
     try:
         return lock_holder(os.path.join(around.state_dir, "daemon.lock")), there
@@ -107,7 +108,7 @@ def _left_behind(around: Surroundings) -> tuple[int | None, bool]:
 
 
 async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
-    """In a thread that is left behind where it does not come back: then nothing is known of the directory."""
+    """Read the directory in a thread. A thread that does not return is abandoned, and the facts are unknown."""
     with trio.move_on_after(LOOK_LIMIT_S):
         look = partial(directory_facts, path, entries=entries)
         return await trio.to_thread.run_sync(look, abandon_on_cancel=True)
@@ -177,7 +178,7 @@ async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, 
 
 
 def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:
-    """A first prompt with nothing special about it."""
+    """Return the request of an ordinary first prompt."""
     chosen = str(uuid.UUID(int=0)) if backend.adapter.capabilities.chosen_id else None
     return LaunchRequest(
         command=argv,

@@ -1,4 +1,4 @@
-"""The daemon's book of drift: runs add what they saw, and it is on the disk before the next one ends."""
+"""Drift in the daemon: runs add their samples, and the counts are on disk before the next run ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clisup.store.drift_store import known_fields, load_drift, save_drift
 __all__ = ["Drift"]
 
 FIRST_RUNS, EVERY = 16, 8
-"""The fields of so many runs of a version are compared, then of each so-many-th: of a short turn's cost it is a tenth."""
+"""Compare the fields of the first runs of a version, then of every eighth run: a comparison costs a tenth of a short turn."""
 _log = structlog.get_logger()
 
 
@@ -29,11 +29,11 @@ class Drift:
         self._storage = storage
         self._book = load_drift(state_dir)
         self._known: dict[str, Any] = {}
-        self._runs: dict[str, int] = {}  # of the version that was heard of last
+        self._runs: dict[str, int] = {}  # runs of the last version
         self._version: dict[str, str] = {}
 
     def sample(self, kind: str) -> FrameSample:
-        """For one run of a CLI whose frames are those of `kind`. Unknown frames are counted in each."""
+        """Return an empty sample for one run. Every sample counts unknown frames, not every sample compares fields."""
         number = self._runs[kind] = self._runs.get(kind, 0) + 1
         if number > FIRST_RUNS and number % EVERY:
             return FrameSample(None)
@@ -42,12 +42,12 @@ class Drift:
         return FrameSample(self._known[kind])
 
     def add(self, kind: str, sample: FrameSample, version: str | None) -> None:
-        """Take in an ended run; what its CLI said of its version goes before `version`. A full disk loses only counts."""
-        if (said := sample.version or version) is not None and self._version.get(kind) != said:
-            self._version[kind], self._runs[kind] = said, 0
-        if not self._book.add(kind, said, sample, ts=clock.timestamp()):
+        """Add an ended run. The version in the CLI's own output takes precedence. A full disk loses only counts."""
+        if (seen := sample.version or version) is not None and self._version.get(kind) != seen:
+            self._version[kind], self._runs[kind] = seen, 0
+        if not self._book.add(kind, seen, sample, ts=clock.timestamp()):
             return
-        _log.warning("drift", kind=kind, version=said, frames=len(sample.frames), fields=len(sample.fields))
+        _log.warning("drift", kind=kind, version=seen, frames=len(sample.frames), fields=len(sample.fields))
         try:
             with self._storage.watched():
                 save_drift(self._state_dir, self._book)
@@ -58,5 +58,5 @@ class Drift:
         return iter(self._book)
 
     def describe(self) -> list[dict[str, Any]]:
-        """`drift` of `daemon/status`."""
+        """Return the rows of `drift` in `daemon/status`."""
         return [asdict(entry) for entry in self._book]

@@ -1,7 +1,7 @@
-"""What lies about and is of no use to anybody: found and sized here, one kind a function, and removed.
+"""Garbage in the state directory and around it: one function finds each kind, and `remove` removes it.
 
-Nothing of a session that works, waits or rests is ever found: who calls says which sessions and runs those are. Lock files are
-never removed: a lock whose file is gone can be taken twice.
+The caller names the active sessions and runs; nothing of theirs is found. Lock files are never removed: two processes
+could take a lock whose file is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from clisup.policy.retention import Part
 from clisup.store.session_dir import SCRATCH, RunDir, SessionDir
 
 __all__ = [
-    "Garbage",
+    "Removable",
     "around_sockets",
     "cli_sockets",
     "empty_cgroups",
@@ -36,21 +36,21 @@ __all__ = [
 ]
 
 TEMPORARY_AGE_S = 3600.0
-"""Writing a file takes milliseconds; one that is half written after so long belongs to a process that died."""
+"""Age of a half-written file of a dead process. Writing a file takes milliseconds."""
 
 CLI_SOCKETS = "/tmp/cc-socks"
-"""Directory of all claude processes of a user, where each has a socket and leaves it after a SIGKILL (2.1.329)."""
+"""Directory of the sockets of a user's claude processes. A socket stays after a SIGKILL (2.1.329)."""
 
 _SLACK_S = 1.0
-"""How far the times of files may differ from those of the process that they tell of."""
+"""Tolerance between the times of files and the times of their process."""
 
 _STARTED = frozenset({"start.json", "exit.json"})  # either shows that a process was started
 _TEMPORARY = re.compile(r".+\.([0-9]+)\.tmp")
 _PID_SOCKET = re.compile(r"([0-9]+)\.sock")
 
 
-class Garbage(NamedTuple):
-    """One thing to be removed. `part` is set for what retention removes."""
+class Removable(NamedTuple):
+    """File, directory, cgroup or part of a session to remove. `part` is set for events that retention removes."""
 
     kind: str
     path: str
@@ -60,19 +60,16 @@ class Garbage(NamedTuple):
     part: Part | None = None
 
 
-def trash(state_dir: str) -> Iterator[Garbage]:
-    """Sessions that were deleted, and whose removal was cut short."""
+def trash(state_dir: str) -> Iterator[Removable]:
+    """Yield deleted sessions whose removal was interrupted."""
     folder = os.path.join(state_dir, "trash")
     for name in _names(folder):
         path = os.path.join(folder, name)
-        yield Garbage("trash", path, size_of(path), "deleted, and its removal was cut short")
+        yield Removable("trash", path, size_of(path), "deleted, and the removal was interrupted")
 
 
-def temporary(state_dir: str) -> Iterator[Garbage]:
-    """Files that a process was writing when it died: `<name>.<pid>.tmp`, and none that a living one may write.
-
-    Not in the directories that are a CLI's: what it calls its own files is its business.
-    """
+def temporary(state_dir: str) -> Iterator[Removable]:
+    """Yield files that a dead process was writing: `<name>.<pid>.tmp`. The directories of CLIs are skipped."""
     then = clock.wall() - TEMPORARY_AGE_S
     for folder, folders, names in os.walk(state_dir):
         folders[:] = [name for name in folders if name != ("trash" if folder == state_dir else SCRATCH)]
@@ -81,25 +78,24 @@ def temporary(state_dir: str) -> Iterator[Garbage]:
                 continue
             path = os.path.join(folder, name)
             if (info := _lstat(path)) and info.st_mtime < then:
-                yield Garbage(
-                    "temporary", path, info.st_size, "half written by a process that died", _session(path, state_dir)
+                yield Removable(
+                    "temporary", path, info.st_size, "half written by a dead process", _session(path, state_dir)
                 )
 
 
-def of_runs(directory: SessionDir) -> Iterator[Garbage]:
-    """Run directories in which no process was ever started, and what was written for a CLI that is gone.
-
-    For a session of which nothing works, waits or rests.
-    """
+def of_runs(directory: SessionDir) -> Iterator[Removable]:
+    """Yield run directories of a quiet session without a process, and files written for a CLI that has exited."""
     for number in directory.run_numbers():
         run = directory.run(number)
         there = set(_names(run.path))
         if (_STARTED & there and SCRATCH not in there) or _locked(run.lock):
             continue
         if _never_started(run):
-            yield Garbage("run", run.path, size_of(run.path), "no process was ever started in it", directory.id)
+            yield Removable("run", run.path, size_of(run.path), "no process was started in it", directory.id)
         elif os.path.isdir(run.scratch):
-            yield Garbage("scratch", run.scratch, size_of(run.scratch), "written for a CLI that is gone", directory.id)
+            yield Removable(
+                "scratch", run.scratch, size_of(run.scratch), "written for a CLI that has exited", directory.id
+            )
 
 
 def _never_started(run: RunDir) -> bool:
@@ -107,30 +103,30 @@ def _never_started(run: RunDir) -> bool:
     return not (started or size_of_file(run.out) or size_of_file(run.err))
 
 
-def private_of(directory: SessionDir) -> Iterator[Garbage]:
-    """Secrets and prompts of a session that is closed: they should have gone with its close."""
+def private_of(directory: SessionDir) -> Iterator[Removable]:
+    """Yield secrets and prompts that a crash left in a closed session."""
     for name in ("private", "prompts"):
         path = os.path.join(directory.path, name)
         if os.path.isdir(path):
-            yield Garbage(
-                "private", path, size_of(path), "left behind by a crash while the session was closed", directory.id
+            yield Removable(
+                "private", path, size_of(path), "left by a crash during the close of the session", directory.id
             )
 
 
 def empty_cgroups(
     home: cgroups.CgroupHome, spared: frozenset[tuple[str, int]], known: frozenset[str]
-) -> Iterator[Garbage]:
-    """Cgroups of runs of `known` sessions in which nobody lives."""
+) -> Iterator[Removable]:
+    """Yield empty cgroups of runs of `known` sessions."""
     for session_id, number in home.leftovers():
         path = home.of(session_id, number)
         if path and session_id in known and (session_id, number) not in spared and not cgroups.populated(path):
-            yield Garbage("cgroup", path, 0, "its run is over, and nobody lives in it", session_id)
+            yield Removable("cgroup", path, 0, "empty, and its run has ended", session_id)
 
 
-def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
-    """A daemon's socket that nobody listens at (unless it is `served`), and those that were never put in its place.
+def around_sockets(path: str, *, served: bool) -> Iterator[Removable]:
+    """Yield dead sockets at the path (unless the path is `served`), and scratch sockets of dead daemons.
 
-    A daemon takes the lock beside its socket first. Without that lock these are sockets of some other program.
+    A daemon first takes the lock beside its socket. Without that lock the sockets belong to another program.
     """
     folder, base = os.path.split(path)
     lock = _lstat(f"{path}.lock")
@@ -142,11 +138,11 @@ def around_sockets(path: str, *, served: bool) -> Iterator[Garbage]:
         if (own or (pid != name and pid.isdecimal() and is_gone(int(pid)))) and _is_dead(
             found := os.path.join(folder, name)
         ):
-            yield Garbage("socket", found, 0, "nobody listens there any more")
+            yield Removable("socket", found, 0, "no process listens there")
 
 
-def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Garbage]:
-    """Sockets of claude processes that were runs of these sessions. Other programs of the user keep theirs beside them."""
+def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Removable]:
+    """Yield sockets of dead claude processes that were runs of these sessions. Sockets of other processes stay."""
     dead = {}
     for name in _names(CLI_SOCKETS):
         path = os.path.join(CLI_SOCKETS, name)
@@ -157,26 +153,28 @@ def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Garbage]:
         try:
             pid = (run.start_record() or {}).get("pid")
             if isinstance(pid, int) and pid in dead and _made_by_run(run, dead[pid]):
-                yield Garbage("socket", dead.pop(pid), 0, f"of this run's claude, whose process {pid} is gone")
-        except WorldError:  # what cannot be read proves nothing
+                yield Removable(
+                    "socket", dead.pop(pid), 0, f"socket of this run's claude, process {pid}, which has exited"
+                )
+        except WorldError:  # an unreadable record proves nothing
             continue
 
 
 def _made_by_run(run: RunDir, path: str) -> bool:
-    """Tell whether the file was made while the run's process had its pid: before and later it is that of a stranger."""
+    """Tell whether the run's process made the file: the pid may belong to other processes before and after."""
     lived = (run.exit_record() or {}).get("duration_s")
     if (run.start_record() or {}).get("stage") != "main_exited" or not isinstance(lived, float | int):
         return False
-    ended, made = _lstat(run.started), _lstat(path)  # the keeper wrote that file last when the process ended
+    ended, made = _lstat(run.started), _lstat(path)  # the keeper's last write was at the end of the process
     return bool(ended and made and -_SLACK_S <= ended.st_mtime - made.st_mtime <= lived + _SLACK_S)
 
 
-def remove(item: Garbage) -> str | None:
-    """Remove what was found; gives None, or why it is still there. What is gone already is no failure."""
+def remove(item: Removable) -> str | None:
+    """Remove the item, and return None or the reason of a failure. A missing item is no failure."""
     if item.kind == "cgroup":
-        return None if cgroups.remove(item.path) or not os.path.isdir(item.path) else "somebody lives in it"
+        return None if cgroups.remove(item.path) or not os.path.isdir(item.path) else "a process is in it"
     if item.kind == "run" and not _never_started(RunDir(item.path)):
-        return "a process has been started in it meanwhile"
+        return "a process was started in it meanwhile"
     try:
         if os.path.isdir(item.path) and not os.path.islink(item.path):
             shutil.rmtree(item.path)
@@ -204,7 +202,7 @@ def size_of_file(path: str) -> int:
 
 
 def _is_dead(path: str) -> bool:
-    """Is it a socket of ours that refuses: bound once, and listened at by nobody?"""
+    """Tell whether the path is a socket of this user at which no process listens."""
     info = _lstat(path)
     if info is None or not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.geteuid():
         return False
@@ -213,7 +211,7 @@ def _is_dead(path: str) -> bool:
 
 
 def _locked(path: str) -> bool:
-    """In doubt it is: what cannot be asked is left alone."""
+    """Tell whether a process holds the lock. A lock that cannot be read counts as held."""
     try:
         return lock_holder(path) is not None
     except OSError:

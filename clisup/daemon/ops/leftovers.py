@@ -1,8 +1,7 @@
-"""What runs of dead keepers left behind, found by cgroup and by the marker in the environment; and runs of a session that no
-daemon can look after.
+"""Leftover processes of runs whose keeper is dead, and runs of sessions that could not be loaded.
 
-Only runs of this state directory, whose keeper is gone, and no process that an orphan policy `keep` has let go: a daemon ends
-what is its own, and nothing else.
+The cgroup and the marker in the environment identify a process. The daemon ends only processes of this state directory,
+and no process that the orphan policy `keep` has released.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Run = tuple[str, int]
 
 
 async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, object]]:
-    """End them, and say what was ended: `{session, run, pid, comm}` each. `spared` are runs that somebody looks after."""
+    """End leftover processes, and return `{session, run, pid, comm}` of each. `spared` are supervised runs."""
     ended: list[dict[str, object]] = []
     for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
         if (session_id, number) in spared or not _dead(state_dir, session_id, number):
@@ -36,9 +35,9 @@ async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Contai
 
 
 async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
-    """End the runs of a session that could not be loaded, its keepers first, and give their numbers.
+    """End the runs of a session that could not be loaded, keepers first, and return their numbers.
 
-    Nobody would follow them: no timer, no limit, no client. What they had said is in their spools.
+    No timer, limit or client would apply to them. Their output stays in the spools.
     """
     directory = SessionDir(state_dir, session_id)
     ended = []
@@ -50,7 +49,7 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
 
 
 async def end_run(run: RunDir) -> None:
-    """End a run that nobody can follow any more: its keeper first, and all that is left of its tree."""
+    """End an unsupervised run: its keeper first, then the rest of its process tree."""
     await sweep(run.session, run.number, keeper=lock_holder(run.lock), cgroup=_cgroup_of(run))
 
 
@@ -62,11 +61,11 @@ def _cgroup_of(run: RunDir) -> str | None:
 
 
 def _dead(state_dir: str, session_id: str, number: int) -> bool:
-    """Is it a run of ours, without a keeper, that let nobody go on purpose?"""
+    """Tell whether a run of this state directory has no keeper, and has released no process on purpose."""
     run = SessionDir(state_dir, session_id).run(number)
     if not os.path.isdir(run.path) or lock_holder(run.lock) is not None:
         return False
     try:
         return not (run.exit_record() or {}).get("kept")
     except WorldError:
-        return False  # nobody can say now whether it let somebody go on purpose: the next start looks again
+        return False  # unknown for now: the next start looks again

@@ -1,4 +1,4 @@
-"""How much memory each run's tree takes: looked at when somebody asks, in a thread, and at most once in a few seconds."""
+"""Memory of each run's process tree, measured on request in a thread, at most once in a few seconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from clisup.host.process.evidence import tree_memory
 __all__ = ["MEMORY_LOOK_S", "MemoryLook"]
 
 MEMORY_LOOK_S = 3.0
-"""What a look found is good for so long, whoever asks and however often. Where nothing runs, none is taken at all."""
+"""Lifetime of a measurement. Without runs there is no measurement."""
 
 NEW_RUN_LOOK_S = 0.5
-"""A run that the last look has not seen is looked for after so long already."""
+"""Lifetime of a measurement that does not know one of the runs."""
 
 
 class MemoryLook:
-    """What the last look found. `refresh` before `of`; several that ask at once share one look."""
+    """Last measurement. Call `refresh` before `of`; concurrent callers share one measurement."""
 
     def __init__(self) -> None:
         self._found: dict[int, int] = {}
@@ -27,7 +27,7 @@ class MemoryLook:
         self._looking = trio.Lock()
 
     async def refresh(self, keepers: Callable[[], Mapping[str, int]]) -> None:
-        """Look again, unless that was done just now. `keepers` gives the pid of each session's keeper, where it has one."""
+        """Measure again, unless the last measurement is recent. `keepers` returns the pid of each session's keeper."""
         async with self._looking:
             roots = frozenset(keepers().values())
             good_for = MEMORY_LOOK_S if roots <= self._found.keys() else NEW_RUN_LOOK_S
@@ -37,5 +37,5 @@ class MemoryLook:
             self._at = clock.monotonic()
 
     def of(self, keeper: int | None) -> int | None:
-        """Bytes below this keeper at the last look; None where there is none, or where it is younger than that look."""
+        """Return the bytes below this keeper, or None if the last measurement does not know it."""
         return None if keeper is None else self._found.get(keeper) or None

@@ -1,205 +1,424 @@
-"""`daemon/metrics`: the daemon's figures in Prometheus' text format, or in OpenMetrics. Loaded when somebody first asks.
+"""Metrics of the daemon: the table of all metrics, and the counters and histograms, updated where things happen.
 
-Nothing is kept here: each answer is made from the figures, the sessions and the services as they are at that moment, by a
-collector over a registry of its own. There is no HTTP server: the socket is the way in, docs/metrics.md the way on.
+All counters begin at zero with the daemon. Labels have few values: an unknown value counts as `other`, and no session,
+turn, path or model is a label. Names follow the rules of Prometheus: the prefix `clisup_`, base units (seconds, bytes),
+`_total` for counters. Tests compare docs/metrics.md with the table. `exposition.py` reads the gauges from the daemon's
+state, and makes the text.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import resource
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+import signal
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Literal, NamedTuple, get_args
 
-from prometheus_client import CollectorRegistry, exposition
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
+import trio
+
+from clisup.model.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    BackendRetry,
+    EventBase,
+    Notice,
+    ProcessExited,
+    ProcessStarted,
+    PromptAccepted,
+    ToolResult,
+    ToolUse,
+    TurnCompleted,
+    TurnErrorKind,
+    TurnOutcome,
+    TurnStarted,
+    Unparsed,
+    WatchdogNotice,
 )
-from prometheus_client.core import Metric as Family
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
+from clisup.policy.watchdog import Phase
 
-from clisup import __version__
-from clisup.host import clock
-from clisup.host.process.own_process import open_descriptors, resident_bytes
-from clisup.model.lifecycle import SessionState
-from clisup.ops.figures import Histogram
-from clisup.ops.metrics import METRICS, Metric, Rows, unit_of
-from clisup.policy.rate_limit import epoch
-from clisup.policy.storage_health import StorageState
-from clisup.wire.daemon_models import MetricsFormat
+__all__ = ["COUNTED", "METRICS", "OTHER", "Histogram", "Meter", "Metric", "Metrics", "among", "unit_of", "watch_lag"]
 
-if TYPE_CHECKING:
-    from clisup.daemon.app import Daemon
-    from clisup.daemon.ops.drift import Drift
-    from clisup.daemon.sessions.session import Session
+OTHER = "other"
+LOOK_EVERY_S = 1.0
+MAX_BACKENDS = 64
+"""Number of backends with counters of their own. Further backends count as one, `other`."""
 
-__all__ = ["CONTENT_TYPES", "exposition_of"]
+TURN_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+WAIT_BOUNDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+BRIEF_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
-CONTENT_TYPES: dict[MetricsFormat, str] = {
-    "prometheus": exposition.CONTENT_TYPE_PLAIN_0_0_4,
-    "openmetrics": openmetrics.CONTENT_TYPE_LATEST,
+OUTCOMES: tuple[str, ...] = get_args(TurnOutcome)
+ERROR_KINDS: tuple[str, ...] = get_args(TurnErrorKind)
+PHASES: tuple[str, ...] = (*get_args(Phase), "turn")
+FIRING = tuple(phase for phase in PHASES if phase not in ("resting", "blocked"))
+"""Phases that end a run. Their counters begin at 0, so that the first firing is an increase too."""
+WATCHDOG = {
+    "fired": "clisup_watchdog_firings_total",
+    "warned": "clisup_watchdog_warnings_total",
+    "credited": "clisup_watchdog_credits_total",
 }
-DAEMON_STATES = ("starting", "ready", "draining")
+"""Counters by action of the watchdog."""
+TOKENS = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_creation_input_tokens": "cache_creation",
+    "cache_read_input_tokens": "cache_read",
+    "reasoning_tokens": "reasoning",
+}
+ENDED_BY = (
+    "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "approvals", "oom", "wrong_session",
+    "storage_failed", "idle", "room", "renewed", "changed", "budget", "unknown",
+)  # fmt: skip
+NOTICES = (
+    "adopted", "asked", "budget_set", "bypass_not_launched", "closed", "ending", "follow_up_first", "foreign_writes", "held",
+    "journal_renewed", "process_restarted", "prompt_not_taken", "resumed", "run_replaced", "session_corrected",
+    "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
+)  # fmt: skip
+SPAN_RESULTS = ("exported", "failed", "dropped")
+_SIGNALS = [
+    "HUP",
+    "INT",
+    "QUIT",
+    "ILL",
+    "ABRT",
+    "BUS",
+    "FPE",
+    "KILL",
+    "SEGV",
+    "PIPE",
+    "ALRM",
+    "TERM",
+    "XCPU",
+    "XFSZ",
+    "SYS",
+]
+SIGNALS: dict[int, str] = {int(signal.Signals[f"SIG{name}"]): f"SIG{name}" for name in _SIGNALS}
 
 
-def exposition_of(daemon: Daemon, form: MetricsFormat) -> str:
-    """The text, as it is now."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(daemon))
-    generate = openmetrics.generate_latest if form == "openmetrics" else exposition.generate_latest
-    return generate(registry).decode()
+def among(value: str, known: Collection[str]) -> str:
+    """Return the value if it is known, else `other`."""
+    return value if value in known else OTHER
 
 
-class _Figures(Collector):
-    """One answer's view of the daemon."""
+# -- the table ---------------------------------------------------------------------------------------------------------
 
-    def __init__(self, daemon: Daemon) -> None:
-        figures = daemon.manager.services.figures
-        self._own = figures_of(daemon)
-        self._tallies = [(name, figures.of(name)) for name in sorted(_named(daemon))]  # a counter begins at 0, visibly
+MetricType = Literal["counter", "gauge", "histogram", "info"]
+SINCE = "Since this daemon's start."
+UNITS = ("seconds", "bytes", "ratio", "usd")
 
-    def describe(self) -> list[Family]:
-        return []
 
-    def collect(self) -> Iterator[Family]:
+class Metric(NamedTuple):
+    """Row of the table. `bounds` are the upper bounds of a histogram's buckets."""
+
+    name: str
+    type: MetricType
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+def unit_of(metric: Metric) -> str:
+    """Return the unit at the end of the name, or an empty string for a count."""
+    last = metric.name.removesuffix("_total").rpartition("_")[2]
+    return last if last in UNITS and metric.type != "info" else ""
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, "counter", f"{text} {SINCE}", labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", text, labels)
+
+
+def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, "histogram", f"{text} {SINCE}", labels, bounds)
+
+
+# fmt: off
+METRICS: tuple[Metric, ...] = (
+    # the daemon
+    Metric("clisup_build_info", "info", "Version of clisup and of the Python it runs on.", ("version", "python")),
+    _gauge("clisup_start_time_seconds", "Start time of this daemon, in seconds since the epoch. A restart in place is a start too."),
+    _gauge("clisup_started_in_place", "1 if this daemon took over in the process of the previous daemon, else 0."),
+    _gauge("clisup_exposition_timestamp_seconds", "Time of this text, in seconds since the epoch: shows the age of a stored copy."),
+    _gauge("clisup_daemon_state", "1 for the current state of the daemon, 0 for the others.", "state"),
+    _gauge("clisup_process_resident_memory_bytes", "Resident memory of the daemon's own process."),
+    _gauge("clisup_process_open_fds", "Open file descriptors of the daemon's own process."),
+    _gauge("clisup_process_max_fds", "Limit of file descriptors of the daemon's own process."),
+    Metric("clisup_process_cpu_seconds_total", "counter", "User and system CPU time of the daemon's own process. Since the process began."),
+    _histogram("clisup_event_loop_lag_seconds", "Delay of a task that is due once a second: the wait that the daemon causes for all clients.", BRIEF_BOUNDS),
+    # sessions and turns
+    _gauge("clisup_sessions", "Stored sessions, closed ones too, by backend and state.", "backend", "state"),
+    _gauge("clisup_damaged_sessions", "Stored sessions that could not be read at the start."),
+    _gauge("clisup_turns_running", "Running turns, adopted ones too."),
+    _gauge("clisup_turns_running_limit", "Limit of turns that run at once (daemon.max_running)."),
+    _gauge("clisup_turns_waiting", "Turns that wait because of daemon.max_running."),
+    _gauge("clisup_turns_queued", "Accepted prompts whose turn has not started, by backend.", "backend"),
+    _gauge("clisup_turns_adopted", "Running turns that this daemon took over from the previous daemon at its start."),
+    _gauge("clisup_live_processes", "CLI processes of live sessions, at work or at rest."),
+    _gauge("clisup_live_processes_limit", "Limit of CLI processes of live sessions (daemon.max_live)."),
+    _counter("clisup_prompts_total", "Prompts accepted, by their immediate delivery.", "backend", "delivery"),
+    _counter("clisup_turns_started_total", "Turns started, by origin: a prompt, or the CLI itself (backend).", "backend", "origin"),
+    _counter("clisup_turns_total", "Turns ended, by outcome.", "backend", "outcome"),
+    _counter("clisup_turn_errors_total", "Turns that ended with an error, by its kind.", "backend", "kind"),
+    _histogram("clisup_turn_duration_seconds", "Duration of turns, as reported at their ends.", TURN_BOUNDS, "backend"),
+    _histogram("clisup_turn_wait_seconds", "Time from a prompt's acceptance to its turn's start: in the queue, for a free place, for its account.", WAIT_BOUNDS, "backend"),
+    _histogram("clisup_turn_first_event_seconds", "Time from a turn's start to the first event of its CLI.", START_BOUNDS, "backend"),
+    _histogram("clisup_turn_process_start_seconds", "Time from a turn's start to its CLI's process, if the turn needed a new one.", START_BOUNDS, "backend"),
+    _counter("clisup_tokens_total", "Tokens of ended turns as the CLIs report them; output includes reasoning, input excludes cached tokens.", "backend", "kind"),
+    _counter("clisup_cost_usd_total", "Cost of ended turns in US dollars, as their CLIs report it, else estimated; unknown models add nothing.", "backend"),
+    _counter("clisup_tool_calls_total", "Tool calls that the CLIs reported.", "backend"),
+    _counter("clisup_tool_errors_total", "Tool results that were errors.", "backend"),
+    _counter("clisup_backend_retries_total", "Model requests that the CLIs repeated by themselves.", "backend"),
+    _counter("clisup_unparsed_lines_total", "Lines of output that are no events, by reason.", "backend", "reason"),
+    _counter("clisup_notices_total", "The daemon's own notices, by code: adopted, run_replaced, process_restarted and so on.", "backend", "code"),
+    # processes
+    _counter("clisup_processes_started_total", "CLI processes started.", "backend"),
+    _counter("clisup_processes_ended_total", "CLI processes ended, by cause.", "backend", "ended_by"),
+    _counter("clisup_process_signals_total", "CLI processes ended by a signal, by signal.", "backend", "signal"),
+    _counter("clisup_survivors_total", "Processes that outlived their CLI, by fate: killed, kept by the orphan policy, or left because they could not be killed.", "backend", "fate"),
+    _counter("clisup_watchdog_firings_total", "Runs that the watchdog ended, by phase.", "backend", "phase"),
+    _counter("clisup_watchdog_warnings_total", "Warnings of the watchdog at 80 % of a limit, by phase.", "backend", "phase"),
+    _counter("clisup_watchdog_credits_total", "New windows that the watchdog gave for evidence of work, by phase.", "backend", "phase"),
+    # approvals
+    _gauge("clisup_approvals_open", "Tool calls that wait for an approval, by backend.", "backend"),
+    _counter("clisup_approvals_requested_total", "Tool calls that CLIs asked about.", "backend"),
+    _counter("clisup_approvals_resolved_total", "Approvals that are over, by decision and its maker.", "backend", "decision", "by"),
+    # accounts
+    _gauge("clisup_accounts", "Known accounts of the backends, by kind of CLI and state of their rate limit.", "kind", "state"),
+    _gauge("clisup_account_waiting_sessions", "Sessions whose next turn waits for their account's rate limit.", "kind"),
+    _gauge("clisup_account_utilization_ratio", "Highest used share of a rate limit, over the accounts of a kind whose CLI reports it.", "kind"),
+    # the journal and its disk
+    _counter("clisup_journal_events_total", "Events journaled, by source: backend or daemon.", "backend", "source"),
+    _counter("clisup_journal_bytes_total", "Bytes appended to journals, without the heads of segments.", "backend"),
+    _histogram("clisup_journal_sync_duration_seconds", "Duration of journal syncs.", BRIEF_BOUNDS),
+    _gauge("clisup_storage_state", "1 for the current state of the state directory (ok, full, read_only, failing), 0 for the others.", "state"),
+    _gauge("clisup_storage_free_bytes", "Free space on the state directory's file system, for the daemon's user."),
+    _gauge("clisup_storage_writable", "1 if the state directory may be written, else 0."),
+    _counter("clisup_storage_refusals_total", "Writes that the disk refused; repeated tries count again."),
+    # clients
+    _gauge("clisup_clients", "Open connections."),
+    _gauge("clisup_subscriptions", "Subscriptions, of one session or of all."),
+    _gauge("clisup_subscriptions_behind", "Subscriptions whose client has not received the newest event yet."),
+    _counter("clisup_connections_total", "Connections accepted."),
+    _counter("clisup_refused_connections_total", "Connections refused: another user, too many connections, or a process below a CLI."),
+    _counter("clisup_refused_frames_total", "Frames that were no request, or exceeded their connection's share for too long."),
+    _counter("clisup_requests_total", "Requests answered, by method; unknown methods are other.", "method"),
+    _counter("clisup_request_errors_total", "Requests answered with an error, by method and the error's kind.", "method", "kind"),
+    # drift and traces
+    _gauge("clisup_drift_sightings", "Recorded unknown frames and fields, by kind of CLI; kept over restarts.", "kind", "what"),
+    _gauge("clisup_spans_queued", "Spans that wait to be exported; 0 if tracing is off."),
+    _counter("clisup_spans_total", "Spans made, by result: exported, failed (the collector did not take them) or dropped (the queue was full).", "result"),
+)
+# fmt: on
+"""All metrics, in the order of the documentation."""
+READ_ELSEWHERE = ("clisup_process_cpu_seconds_total", "clisup_storage_refusals_total")
+"""Counters that the system or another part of the daemon keeps."""
+
+
+# -- the values --------------------------------------------------------------------------------------------------------
+
+
+class Histogram:
+    """Observations by upper bound: `counts[i]` belongs to `bounds[i]`, the last count to those above all bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Add an observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Metrics:
+    """Counters and histograms of one daemon: `values` maps a metric's name and its labels to the value."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[tuple[str, ...], float | Histogram]] = {}
+        self.backends: set[str] = set()
         for metric in METRICS:
-            yield _family(metric, self._rows(metric))
+            if metric.type in ("counter", "histogram") and metric.name not in READ_ELSEWHERE:
+                zero = Histogram(metric.bounds) if metric.bounds else 0
+                self.values[metric.name] = {} if metric.labels else {(): zero}
+        self._start_at_zero("clisup_spans_total", SPAN_RESULTS)
 
-    def _rows(self, metric: Metric) -> Rows:
-        if metric.of is None:
-            return self._own[metric.name]
-        rows = [(name, metric.of(tally)) for name, tally in self._tallies]
-        return [((name, *labels), value) for name, found in rows for labels, value in found]
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter."""
+        series: dict[tuple[str, ...], Any] = self.values[name]
+        series[labels] = series.get(labels, 0) + by
 
+    def observe(self, name: str, seconds: float, *labels: str) -> None:
+        """Add an observation to a histogram. A clock that was set back gives no negative time."""
+        series: dict[tuple[str, ...], Any] = self.values[name]
+        if labels not in series:
+            series[labels] = Histogram(_BOUNDS[name])
+        series[labels].observe(max(0.0, seconds))
 
-def _family(metric: Metric, rows: Rows) -> Family:
-    if metric.type == "info":
-        info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.help)
-        for labels, _ in rows:
-            info.add_metric([], dict(zip(metric.labels, labels, strict=True)))
-        return info
-    kind: Any = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-    family: Family = kind[metric.type](metric.name, metric.help, labels=metric.labels, unit=unit_of(metric))
-    for labels, value in rows:
-        if isinstance(value, Histogram):
-            family.add_metric(labels, *_buckets(value))  # type: ignore[attr-defined]  # of each of the three
-        else:
-            family.add_metric(labels, value)  # type: ignore[attr-defined]
-    return family
+    def backend(self, name: str) -> str:
+        """Return the label of a backend. Its counters begin at 0 here, so that the first failure is an increase too."""
+        if name not in self.backends and len(self.backends) >= MAX_BACKENDS:
+            name = OTHER
+        if name not in self.backends:
+            self.backends.add(name)
+            for metric in METRICS:
+                if metric.type == "counter" and metric.labels == ("backend",):
+                    self.count(metric.name, name, by=0)
+            self._start_at_zero("clisup_turns_total", OUTCOMES, name)
+            self._start_at_zero("clisup_turn_errors_total", ERROR_KINDS, name)
+            self._start_at_zero("clisup_watchdog_firings_total", FIRING, name)
+            self._start_at_zero("clisup_journal_events_total", ("backend", "daemon"), name)
+        return name
 
+    def _start_at_zero(self, name: str, values: Iterable[str], *labels: str) -> None:
+        for value in values:
+            self.count(name, *labels, value, by=0)
 
-def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
-    """Counts up to each bound, and the sum of all that was seen."""
-    upto, buckets = 0, []
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-        upto += count
-        buckets.append((bound, float(upto)))
-    return buckets, histogram.total
+    def requested(self, method: str, error: str | None) -> None:
+        """Count an answered request, with the kind of its error or None.
 
-
-# -- what the daemon knows at the moment ----------------------------------------------------------------------------------
-
-
-def figures_of(daemon: Daemon) -> dict[str, Rows]:
-    """The metrics that are no backend's sums, as they are now."""
-    manager, services, clients = daemon.manager, daemon.manager.services, daemon.server.connections
-    figures, slots, storage = services.figures, services.slots, services.storage.describe()
-    times = os.times()
-    return {
-        "clisup_build_info": [((__version__, platform.python_version()), 1.0)],
-        "clisup_start_time_seconds": _one(epoch(daemon.started_at) or 0.0),
-        "clisup_started_in_place": _one(bool(daemon.succession.inherited)),
-        "clisup_exposition_timestamp_seconds": _one(clock.wall()),
-        "clisup_daemon_state": _states(daemon.state, DAEMON_STATES),
-        "clisup_process_resident_memory_bytes": _one(resident_bytes()),
-        "clisup_process_open_fds": _one(open_descriptors()),
-        "clisup_process_max_fds": _one(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-        "clisup_process_cpu_seconds_total": _one(times.user + times.system),
-        "clisup_event_loop_lag_seconds": [((), figures.lag)],
-        "clisup_sessions": _sessions(daemon),
-        "clisup_damaged_sessions": _one(len(manager.damaged)),
-        "clisup_turns_running": _one(slots.used),
-        "clisup_turns_running_limit": _one(slots.total),
-        "clisup_turns_waiting": _one(slots.waiting),
-        "clisup_turns_queued": _per_backend(daemon, lambda session: len(session.ledger.queue)),
-        "clisup_turns_adopted": _one(manager.adopted),
-        "clisup_live_processes": _one(len(services.live)),
-        "clisup_live_processes_limit": _one(services.live.limit),
-        "clisup_approvals_open": _per_backend(daemon, lambda session: len(session.approvals.open)),
-        **_accounts(services.accounts.describe()),
-        "clisup_journal_sync_duration_seconds": [((), figures.synced)],
-        "clisup_storage_state": _states(storage["state"], get_args(StorageState)),
-        "clisup_storage_free_bytes": [] if storage["free_bytes"] is None else _one(storage["free_bytes"]),
-        "clisup_storage_writable": _one(storage["writable"]),
-        "clisup_storage_refusals_total": _one(storage["failures"]),
-        "clisup_clients": _one(len(clients)),
-        "clisup_subscriptions": _one(sum(len(client.subscriptions) for client in clients)),
-        "clisup_subscriptions_behind": _one(sum(s.behind for c in clients for s in c.subscriptions.values())),
-        "clisup_connections_total": _one(figures.connections),
-        "clisup_refused_connections_total": _one(figures.refused_connections),
-        "clisup_refused_frames_total": _one(figures.refused_frames),
-        "clisup_requests_total": _sorted({(method,): count for method, count in figures.requests.items()}),
-        "clisup_request_errors_total": _sorted(figures.request_errors),
-        "clisup_drift_sightings": _drift(services.drift),
-        "clisup_spans_queued": _one(figures.spans_queued),
-        "clisup_spans_total": _sorted({(result,): count for result, count in figures.spans.items()}),
-    }
+        `method` is a method of the table, or `other`.
+        """
+        self.count("clisup_requests_total", method)
+        if error is not None:
+            self.count("clisup_request_errors_total", method, error)
 
 
-def _one(value: float) -> Rows:
-    return [((), value)]
+_BOUNDS = {metric.name: metric.bounds for metric in METRICS}
 
 
-def _sorted(counts: Mapping[Any, float]) -> Rows:
-    return sorted(counts.items())
+async def watch_lag(metrics: Metrics) -> None:
+    """Measure once a second how late this task runs: the wait that the daemon causes for all clients. Until cancelled."""
+    while True:
+        due = trio.current_time() + LOOK_EVERY_S
+        await trio.sleep_until(due)
+        metrics.observe("clisup_event_loop_lag_seconds", trio.current_time() - due)
 
 
-def _states(current: str, states: tuple[str, ...]) -> Rows:
-    return [((state,), float(state == current)) for state in states]
+# -- the events of a session -------------------------------------------------------------------------------------------
+
+_NOTHING: frozenset[str] = frozenset()
 
 
-def _named(daemon: Daemon) -> set[str]:
-    """The backends to tell of: those of the configuration file, and those that have had a session."""
-    return set(daemon.backends.names()) - daemon.config.defaults | set(daemon.manager.services.figures.backends)
+class Meter:
+    """Meter of one session, which counts its events for its backend.
+
+    A batch of events costs three additions; only events of rare types are counted one by one.
+    """
+
+    def __init__(self, metrics: Metrics, backend: str) -> None:
+        self.metrics = metrics
+        self._backend = metrics.backend(backend)
+        self._accepted: dict[str, float] = {}  # waiting turns, at most `max_queue`
+        self._began: float | None = None  # start of the running turn, until its process and its first event have come
+        self._awaited = _NOTHING
+
+    def stored(self, events: int, own: int, size: int) -> None:
+        """Count a journaled batch: its events, the daemon's own events among them, and its bytes."""
+        self._count("clisup_journal_events_total", "backend", by=events - own)
+        self._count("clisup_journal_events_total", "daemon", by=own)
+        self._count("clisup_journal_bytes_total", by=size)
+
+    def see(self, event: EventBase, turn_id: str | None, now: float) -> None:
+        """Count a journaled event of `COUNTED`."""
+        COUNTED[event.type](self, event, turn_id, now)
+
+    def first_event(self, now: float) -> None:
+        """Record the first output of the CLI for the turn.
+
+        After a restart the duration is unknown and does not count.
+        """
+        self._arrived("event", "clisup_turn_first_event_seconds", now)
+
+    def _arrived(self, what: str, name: str, now: float) -> None:
+        if what in self._awaited and self._began is not None:
+            self._awaited -= {what}
+            self._observe(name, now - self._began)
+
+    def _count(self, name: str, *labels: str, by: float = 1) -> None:
+        self.metrics.count(name, self._backend, *labels, by=by)
+
+    def _observe(self, name: str, seconds: float) -> None:
+        self.metrics.observe(name, seconds, self._backend)
+
+    def _prompt(self, event: PromptAccepted, turn_id: str | None, now: float) -> None:
+        self._count("clisup_prompts_total", event.delivery)
+        if turn_id is not None and event.delivery != "steered":
+            self._accepted[turn_id] = now
+
+    def _turn_started(self, event: TurnStarted, turn_id: str | None, now: float) -> None:
+        self._count("clisup_turns_started_total", event.origin)
+        if (accepted := self._accepted.pop(turn_id or "", None)) is not None:
+            self._observe("clisup_turn_wait_seconds", now - accepted)
+        self._began, self._awaited = now, frozenset({"process", "event"})
+
+    def _process_started(self, event: ProcessStarted, turn_id: str | None, now: float) -> None:
+        self._count("clisup_processes_started_total")
+        self._arrived("process", "clisup_turn_process_start_seconds", now)
+
+    def _turn_completed(self, event: TurnCompleted, turn_id: str | None, now: float) -> None:
+        if self._accepted.pop(turn_id or "", None) is None:  # otherwise the turn never ran, and the running one goes on
+            self._began = None
+        self._count("clisup_turns_total", event.outcome)
+        if event.error is not None:
+            self._count("clisup_turn_errors_total", among(event.error.kind, ERROR_KINDS))
+        if event.duration_s is not None:
+            self._observe("clisup_turn_duration_seconds", event.duration_s)
+        for name, kind in TOKENS.items():
+            if tokens := getattr(event.usage, name):  # a running total that has fallen subtracts nothing
+                self._count("clisup_tokens_total", kind, by=max(0, tokens))
+        self._count("clisup_cost_usd_total", by=max(0.0, event.cost_usd or 0.0))
+
+    def _process_exited(self, event: ProcessExited, turn_id: str | None, now: float) -> None:
+        self._count("clisup_processes_ended_total", among(event.ended_by.partition(":")[0], ENDED_BY))
+        if event.signal is not None:
+            self._count("clisup_process_signals_total", SIGNALS.get(event.signal, OTHER))
+        for fate, processes in (("killed", event.survivors), ("kept", event.kept), ("left", event.left)):
+            self._count("clisup_survivors_total", fate, by=len(processes or ()))
+
+    def _watchdog(self, event: WatchdogNotice, turn_id: str | None, now: float) -> None:
+        self._count(WATCHDOG[event.action], among(event.phase, PHASES))
+
+    def _approval_requested(self, event: ApprovalRequested, turn_id: str | None, now: float) -> None:
+        self._count("clisup_approvals_requested_total")
+
+    def _approval_resolved(self, event: ApprovalResolved, turn_id: str | None, now: float) -> None:
+        self._count("clisup_approvals_resolved_total", event.decision, event.by)
+
+    def _tool_use(self, event: ToolUse, turn_id: str | None, now: float) -> None:
+        self._count("clisup_tool_calls_total")
+
+    def _tool_result(self, event: ToolResult, turn_id: str | None, now: float) -> None:
+        self._count("clisup_tool_errors_total", by=event.is_error)
+
+    def _retry(self, event: BackendRetry, turn_id: str | None, now: float) -> None:
+        self._count("clisup_backend_retries_total")
+
+    def _unparsed(self, event: Unparsed, turn_id: str | None, now: float) -> None:
+        self._count("clisup_unparsed_lines_total", event.reason, by=event.lines or 1)
+
+    def _notice(self, event: Notice, turn_id: str | None, now: float) -> None:
+        self._count("clisup_notices_total", among(event.code, NOTICES))
 
 
-def _sessions(daemon: Daemon) -> Rows:
-    counts = Counter((session.spec.backend, str(session.seen_state)) for session in daemon.manager)
-    names = sorted(_named(daemon))
-    return [((name, str(state)), counts[name, str(state)]) for name in names for state in SessionState]
-
-
-def _per_backend(daemon: Daemon, count: Callable[[Session], int]) -> Rows:
-    counts = Counter({(name,): 0 for name in _named(daemon)})
-    for session in daemon.manager:
-        counts[(session.spec.backend,)] += count(session)
-    return _sorted(counts)
-
-
-def _accounts(rows: list[dict[str, Any]]) -> dict[str, Rows]:
-    waiting: Counter[tuple[str, ...]] = Counter()
-    highest: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        kind = (row["kind"],)
-        waiting[kind] += len(row["waiting"])
-        if row["utilization"] is not None:
-            highest[kind] = max(row["utilization"], highest.get(kind, 0.0))
-    return {
-        "clisup_accounts": _sorted(Counter((row["kind"], row["state"]) for row in rows)),
-        "clisup_account_waiting_sessions": _sorted(waiting),
-        "clisup_account_utilization_ratio": _sorted(highest),
-    }
-
-
-def _drift(drift: Drift) -> Rows:
-    seen: Counter[tuple[str, ...]] = Counter()
-    for entry in drift:
-        seen[entry.kind, "frame"] += sum(entry.frames.values())
-        seen[entry.kind, "field"] += sum(entry.fields.values())
-    return _sorted(seen)
+COUNTED: dict[str, Callable[[Meter, Any, str | None, float], None]] = {
+    "prompt_accepted": Meter._prompt,
+    "turn_started": Meter._turn_started,
+    "process_started": Meter._process_started,
+    "process_exited": Meter._process_exited,
+    "turn_completed": Meter._turn_completed,
+    "watchdog": Meter._watchdog,
+    "approval_requested": Meter._approval_requested,
+    "approval_resolved": Meter._approval_resolved,
+    "tool_use": Meter._tool_use,
+    "tool_result": Meter._tool_result,
+    "retry": Meter._retry,
+    "unparsed": Meter._unparsed,
+    "notice": Meter._notice,
+}
+"""Types of events that are counted one by one. None of them comes with every token."""

@@ -15,14 +15,12 @@ from clisup.daemon.ops.doctor import Surroundings, diagnose
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
-from clisup.host.config_file import read_config
-from clisup.host.credentials import with_credentials
+from clisup.host.config_file import read_config, with_credentials
 from clisup.host.process.carrying import taken_environment
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.program_files import program_files, read_pieces
-from clisup.ops.env_names import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
-from clisup.store.drift_store import load_drift
-from clisup.store.env_name_store import load_checks, save_checks
+from clisup.ops.drift import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
+from clisup.store.drift_store import load_checks, load_drift, save_checks
 
 __all__ = ["Flags", "examine", "find_name_drift"]
 

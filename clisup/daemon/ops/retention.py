@@ -1,4 +1,4 @@
-"""Retention: now and then, what is too old or too much is removed. A reader that comes later is told of the gap."""
+"""Retention: a task that removes the oldest events and spools. Later readers get a gap event."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Retention", "due_of", "parts_of", "remove_files"]
 
-LOOKED_AT_ONCE = 32  # sessions: to hand each to a thread of its own takes longer than the look
+LOOKED_AT_ONCE = 32  # sessions for one thread: starting a thread takes longer than one look
 _log = structlog.get_logger()
 
 
 class Retention:
-    """The task that removes. It holds nothing: each pass looks at what is there."""
+    """Retention task. It has no state: each pass reads the disk."""
 
     def __init__(self, manager: Manager, config: RetentionConfig) -> None:
         self._manager = manager
@@ -41,42 +41,42 @@ class Retention:
         self._renewed = trio.Event()
 
     def renew(self, config: RetentionConfig) -> None:
-        """Other settings, from now on: the next pass comes at once."""
+        """Apply other settings, and run the next pass at once."""
         if config != self._config:
             self._config = config
             self._renewed.set()
 
     async def run(self) -> None:
-        """One pass at the start and then every `retention.every_s`, until cancelled."""
+        """Run a pass at the start and then every `retention.every_s`, until cancelled."""
         while True:
             self._renewed = trio.Event()
             try:
                 await self.once()
             except (ClisupError, OSError) as error:
-                _tell(error)
+                _log_failure(error)
             with trio.move_on_after(self._config.every_s):
                 await self._renewed.wait()
 
     async def once(self) -> int:
-        """Remove what is due; give how many parts. What cannot be removed keeps no other session's."""
+        """Remove all due parts, and return their number. A failure in one session does not affect the others."""
         gone: list[Part] = []
         stuck: set[str] = set()
         for part in await self.due():
             if part.session_id in stuck:
-                continue  # what is left of a session has no hole
+                continue  # leave no hole in a session
             try:
                 await self.remove(part)
                 gone.append(part)
             except (ClisupError, OSError) as error:
                 stuck.add(part.session_id)
-                _tell(error)
+                _log_failure(error)
         if gone:
             whole = sum(part.upto is None for part in gone)
             _log.info("retention removed", parts=len(gone), sessions=whole, bytes=sum(part.size for part in gone))
         return len(gone)
 
     async def due(self) -> list[Part]:
-        """What is to be removed now, oldest first. A session that the disk does not show is left, and told of in the log."""
+        """Return the parts to remove now, oldest first. An unreadable session is logged and skipped."""
         if not self._config.days and not self._config.bytes:
             return []
         found: list[tuple[Stored, list[Part]]] = []
@@ -86,13 +86,13 @@ class Retention:
             looks = await trio.to_thread.run_sync(_look_at_all, [session.dir for session in some])
             for session, look in zip(some, looks, strict=True):
                 if isinstance(look, OSError):
-                    _tell(look)
+                    _log_failure(look)
                 else:
                     found.append((look, _parts(session, look)))
         return due_of(found, self._config)
 
     async def remove(self, part: Part) -> None:
-        """Remove one part of what was due; a client may have been faster. Raises `UsageError`, `WorldError(storage_failed)`."""
+        """Remove one due part, unless a client was faster. Raises `UsageError` or `WorldError(storage_failed)`."""
         failpoint("retention.before")
         session = self._manager.find(part.session_id)
         if session is not None and part.upto is None:
@@ -101,19 +101,19 @@ class Retention:
             with self._manager.services.storage.watched():
                 session.recorder.release(part.upto)
             first_seq = session.recorder.first_seq
-            if part.upto < first_seq:  # a session that works meanwhile keeps what it is writing to
+            if part.upto < first_seq:  # an active session keeps the segment that it writes
                 runs = [session.dir.run(run).path for run in part.runs]
                 await trio.to_thread.run_sync(_remove_below, session.dir.journal, first_seq, runs)
         failpoint("retention.after")
 
 
-def _tell(error: ClisupError | OSError) -> None:
-    """The next pass tries again."""
+def _log_failure(error: ClisupError | OSError) -> None:
+    """Log a failure. The next pass tries again."""
     _log.error("retention failed", error=error.message if isinstance(error, ClisupError) else error.strerror)
 
 
 def _remove_below(journal: str, first_seq: int, runs: list[str]) -> None:
-    """All that was given up, also by a pass before this one that could not remove it. Raises `WorldError(storage_failed)`."""
+    """Remove all released segments, also those that an earlier pass failed to remove. Raises `WorldError(storage_failed)`."""
     segments = Segments(journal)
     try:
         there = segments.listed(journal)
@@ -139,7 +139,7 @@ def _parts(session: Session, stored: Stored) -> list[Part]:
 
 
 def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:
-    """What is to be removed, oldest first, of sessions with what is stored of each and the parts of it that may go."""
+    """Return the parts to remove, oldest first. `found` has the disk usage and the removable parts of each session."""
     parts: list[Part] = []
     kept = 0
     for stored, mine in found:
@@ -149,9 +149,10 @@ def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) 
 
 
 def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
-    """A closed session goes whole. Of an open one every segment may go; the last one only while nothing runs, rests or waits.
+    """Return the removable parts of a session. A closed session is one part, each segment of an open session is another.
 
-    A segment is as young as the youngest before it, whatever the file system says (a clock that was set, a backup): they go in order.
+    With `last_too` the last segment is removable as well. No segment counts as older than the segments before it, so
+    that segments are removed in order even after a change of the clock.
     """
     segments = stored.segments
     if not segments:
@@ -171,7 +172,7 @@ def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, la
 
 
 def remove_files(segments: list[str], runs: list[str]) -> None:
-    """Oldest segment first: what a crash in between leaves has no hole."""
+    """Remove segments, oldest first, so that a crash leaves no hole. Then remove the runs."""
     for path in segments:
         _tolerant(os.unlink, path)
     for path in runs:

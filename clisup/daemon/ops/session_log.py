@@ -1,6 +1,6 @@
-"""From the journal of a session to the log of the daemon: what is journaled is logged once, where it is a change of state.
+"""Log lines for journaled events: each change of state is logged once.
 
-Nothing that a CLI or a client wrote is in a line: no text, no input, no path; names, numbers and words of a list alone.
+A line holds no text, input or path of a CLI or a client, only names, numbers and words of fixed lists.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["NOTICES", "TOLD", "SessionLog"]
 Level = Literal["debug", "info", "warning", "error"]
 Line = tuple[Level, str, dict[str, Any]]
 _WORD = re.compile(r"[a-z_]{1,64}")
-"""A stop reason is the CLI's own text: the log has it only where it is a word of an API."""
+"""Form of a stop reason that the log shows: a word of an API. Any other text of the CLI is left out."""
 _log = structlog.get_logger()
 
 
 class SessionLog:
-    """One session's. `tell` is called with what has just been journaled, after the ledger has folded it."""
+    """Log of one session. Call `tell` with journaled events, after the ledger has folded them."""
 
     __slots__ = ("_run", "_session", "_turn")
 
@@ -39,7 +39,7 @@ class SessionLog:
         self._run = 0
 
     def tell(self, items: Sequence[Item]) -> None:
-        """A line for each that is one."""
+        """Log the events that change the state."""
         for item in items:
             if (line := TOLD.get(type(item.event))) is not None:
                 self._say(item, line(item.event))
@@ -55,7 +55,7 @@ class SessionLog:
             item.event, ev.ProcessExited
         )  # between two turns of a live process
         if level == "debug" and LOG.level > logging.DEBUG:
-            return  # most of them: what nobody sees is not made
+            return  # most lines: they are not built in vain
         about = {"turn": item.turn_id or None, "run": self._run or None if mine else None}
         getattr(_log, level)(event, session=self._session.id, **about, backend=self._session.spec.backend, **fields)
 
@@ -141,13 +141,13 @@ NOTICES: dict[str, tuple[Level, str]] = {
     "run_replaced": ("warning", "run replaced"),
     "session_corrected": ("info", "session corrected"),
 }
-"""The notices that are an event of the log; any other is `notice` with its code, at level debug."""
+"""Notices with a log event of their own. Any other is `notice` with its code, at level debug."""
 
 
 def _notice(event: ev.Notice) -> Line:
     if event.code in NOTICES:
         return *NOTICES[event.code], {}
-    own = not event.code.startswith("client.")  # those are words of a client
+    own = not event.code.startswith("client.")  # codes of a client
     return "debug", "notice", {"code": event.code if own else "client"}
 
 
@@ -164,4 +164,4 @@ TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
     ev.SessionSeeded: _seeded,
     ev.Notice: _notice,
 }
-"""The journal's events that are logged. A piece of text, a tool's input or result, a frame of the CLI is none of them."""
+"""Events of the journal that are logged."""

@@ -21,8 +21,8 @@ from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import limits_of, told, used_of
 from clisup.model.sessions.totals import totals_of
-from clisup.store.native_lines import native_parts, with_parts
 from clisup.store.session_dir import SessionDir, list_sessions
+from clisup.store.spool import native_parts, with_parts
 from clisup.store.stored_journal import StoredJournal
 from clisup.store.stored_sessions import StoredSession, check_spec, read_session
 from clisup.wire.status_models import STATUS_SCHEMA

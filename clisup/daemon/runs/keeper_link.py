@@ -22,7 +22,7 @@ from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process.keepers import KeeperConnection
 from clisup.host.process.tree import sweep
 from clisup.model.verdict import ExitRecord, exit_from_file
-from clisup.policy.ladder import Ladder
+from clisup.policy.watchdog import Ladder
 from clisup.store.session_dir import RunDir
 
 __all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "Leash", "stdin_id"]

@@ -44,10 +44,9 @@ from clisup.model.sessions.ledger import Turn
 from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.verdict import ExitRecord
 from clisup.ops.drift import FrameSample
-from clisup.policy.ladder import Ladder, ladder_for
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
-from clisup.policy.watchdog import PhaseTracker, Timeouts, only_heartbeats
+from clisup.policy.watchdog import Ladder, PhaseTracker, TurnTimeouts, ladder_for, only_heartbeats
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import spool_size
 
@@ -149,7 +148,7 @@ class Run:
         """End the turn that runs, and with it the run where it serves one turn or does not listen."""
         self._ending.end(reason, ladder, **why)
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Other limits between two turns of a live process, for the rest and for what comes after it."""
         self._ending.renew(timeouts)
         self.guard.renew(timeouts)

@@ -18,7 +18,7 @@ from clisup.daemon.storage import Storage
 from clisup.model.events import Notice
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 
 if TYPE_CHECKING:
     from clisup.daemon.runs.run import Run
@@ -37,7 +37,7 @@ class RunSettings(Struct, frozen=True):
 
     session_id: str
     number: int
-    timeouts: Timeouts
+    timeouts: TurnTimeouts
     limits: LimitsConfig
     request: LaunchRequest
     storage: Storage

@@ -10,8 +10,7 @@ from clisup.daemon.runs.keeper_link import Leash
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
 from clisup.model.sessions.ledger import Turn
-from clisup.policy.ladder import Ladder, is_polite, ladder_for
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import Ladder, TurnTimeouts, is_polite, ladder_for
 
 __all__ = ["Ended", "Ending"]
 
@@ -43,7 +42,7 @@ class Ended(Protocol):
 class Ending:
     """One run's. The reason goes into the journal before the order goes out, so that a next daemon knows it."""
 
-    def __init__(self, run: Ended, leash: Leash, batch: Batch, timeouts: Timeouts, *, live: bool) -> None:
+    def __init__(self, run: Ended, leash: Leash, batch: Batch, timeouts: TurnTimeouts, *, live: bool) -> None:
         self._run = run
         self._leash = leash
         self._batch = batch
@@ -51,7 +50,7 @@ class Ending:
         self._live = live
         self.retired: str | None = None  # why the process as a whole is let go, by the end of its stdin
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Other limits, from now on."""
         self._timeouts = timeouts
 

@@ -15,8 +15,16 @@ from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, Leash
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence, look
 from clisup.model.events import EventBase, WatchdogNotice
-from clisup.policy.ladder import Ladder, ladder_for
-from clisup.policy.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, Timeouts, Verdict, Watchdog
+from clisup.policy.watchdog import (
+    LATE_TICK_S,
+    PHASE_LIFE,
+    Ladder,
+    PhaseTracker,
+    TurnTimeouts,
+    Verdict,
+    Watchdog,
+    ladder_for,
+)
 
 __all__ = ["Guard", "Guarded"]
 
@@ -55,7 +63,7 @@ class Guard:
     """The timers of one run. `alive`, `phase_changed` and `new_turn` are told by the run; `watch` and `weigh` are its tasks."""
 
     def __init__(
-        self, run: Guarded, leash: Leash, tracker: PhaseTracker, timeouts: Timeouts, limits: LimitsConfig
+        self, run: Guarded, leash: Leash, tracker: PhaseTracker, timeouts: TurnTimeouts, limits: LimitsConfig
     ) -> None:
         self._run = run
         self._leash = leash
@@ -90,7 +98,7 @@ class Guard:
             self._dog.enter(self._tracker.phase, clock.monotonic())
             self._rearm.set()
 
-    def renew(self, timeouts: Timeouts) -> None:
+    def renew(self, timeouts: TurnTimeouts) -> None:
         """Other limits, from now on."""
         self.timeouts = timeouts
         self._dog.renew(timeouts)

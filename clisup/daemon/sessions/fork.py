@@ -23,8 +23,7 @@ from clisup.model.journal import event_type
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.turn_trace import WATCHED, RunMark, TurnTrace, TurnTraces
 from clisup.store.session_dir import SessionDir
-from clisup.store.transcript_copies import CopyInProgress, parts_of, read_lines, write_session
-from clisup.store.transcripts import find_transcript
+from clisup.store.transcripts import CopyInProgress, find_transcript, parts_of, read_lines, write_session
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session

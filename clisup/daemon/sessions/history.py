@@ -13,8 +13,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.model.events import Actor, SessionSeeded
 from clisup.model.prompts.history import open_calls
 from clisup.store.session_dir import SessionDir
-from clisup.store.transcript_copies import CopyInProgress, write_session
-from clisup.store.transcripts import find_transcript
+from clisup.store.transcripts import CopyInProgress, find_transcript, write_session
 from clisup.wire.models import SessionNewParams
 
 __all__ = ["Seeding", "check_history_of"]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
-from clisup.policy.watchdog import Timeouts
+from clisup.policy.watchdog import TurnTimeouts
 
 if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session
@@ -45,7 +45,7 @@ class Renewal:
             session.live.run.renew(session.timeouts)
 
 
-def timeouts_of(spec: SessionSpec, backend: Backend) -> Timeouts:
+def timeouts_of(spec: SessionSpec, backend: Backend) -> TurnTimeouts:
     """The timers of a session's turns: its own, else its backend's."""
     if not spec.timeouts:
         return backend.timeouts

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from clisup.daemon.clients.event_cache import Recent, Shelf
 from clisup.daemon.clients.raw_lines import with_native
+from clisup.daemon.ops.metrics import COUNTED, Meter, Metrics
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -21,7 +22,6 @@ from clisup.model.events import EventBase, Notice
 from clisup.model.journal import Source, encode_line, encode_row, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
-from clisup.ops.figures import COUNTED, Figures, Meter
 from clisup.store.journal_reader import JournalReader, StoredEvent
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
@@ -95,7 +95,7 @@ class Recorder:
         self._news: trio.Event | None = None
         self._everywhere = everywhere
         self._at_ends = at_ends
-        self.meter = meter or Meter(Figures(), "")
+        self.meter = meter or Meter(Metrics(), "")
         # For the log: told once of what was journaled, after its fold.
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: Watchers = {}
@@ -220,7 +220,7 @@ class Recorder:
             self.ledger.spend(item.event.model_dump(mode="json", exclude_none=True))
 
     def _count(self, item: Item) -> None:
-        """For the figures; never per token."""
+        """Count rare events; never tokens."""
         if item.event.type in COUNTED:
             self.meter.see(item.event, item.turn_id, clock.monotonic())
         if item.event.type == "turn_completed":
@@ -306,7 +306,7 @@ class Recorder:
             with self._storage.watched(), trio.CancelScope(shield=True):
                 began = clock.monotonic()
                 await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)
-                self.meter.figures.synced.observe(clock.monotonic() - began)
+                self.meter.metrics.observe("clisup_journal_sync_duration_seconds", clock.monotonic() - began)
 
     def close(self) -> None:
         self._store.close()

@@ -41,7 +41,7 @@ from clisup.model.sessions.totals import totals_of
 from clisup.store.cursor_store import CursorStore
 from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.store.stored_sessions import check_spec
-from clisup.store.transcript_copies import CopyInProgress
+from clisup.store.transcripts import CopyInProgress
 from clisup.wire.models import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]

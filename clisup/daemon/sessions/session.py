@@ -16,6 +16,7 @@ from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import Gate
 from clisup.daemon.notification import Wake
 from clisup.daemon.ops.leftovers import end_run
+from clisup.daemon.ops.metrics import Meter
 from clisup.daemon.ops.session_log import SessionLog
 from clisup.daemon.ops.status import keeper_pid_of, summary_of
 from clisup.daemon.runs.run import Run
@@ -37,10 +38,9 @@ from clisup.host.log import LOG
 from clisup.model.events import Actor, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState, advance
 from clisup.model.sessions.ledger import Ledger, Turn
-from clisup.ops.figures import Meter
-from clisup.policy.ladder import LadderKind, ladder_for
 from clisup.policy.rate_limit import with_wait
 from clisup.policy.spill import Blob
+from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
 
@@ -71,7 +71,7 @@ class Session:
             max_keys=config.retention.keys,
             everywhere=services.everywhere,
             at_ends=services.at_ends,
-            meter=Meter(services.figures, spec.backend),
+            meter=Meter(services.metrics, spec.backend),
             shelf=services.shelf,
         )
         self.timeouts = timeouts_of(spec, backend)

@@ -24,7 +24,7 @@ from clisup.host.locks import FileLock
 from clisup.host.process.stale_locks import remove_stale_locks
 from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
 from clisup.model.sessions.ledger import Turn
-from clisup.policy.ladder import LadderKind, ladder_for
+from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.store.session_dir import RunDir
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 
-from clisup.host.mounts import mounts
+from clisup.host.machine import mounts
 
 __all__ = ["CgroupHome", "kill", "limit", "members", "oom_kills", "populated", "remove"]
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from clisup.policy.presence import Presence, PresenceRules
+from clisup.policy.cli_files import Presence, PresenceRules
 
 __all__ = ["OwnProcesses", "Question", "find_writers"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from clisup.policy.stale_lock import StaleLock
+from clisup.policy.cli_files import StaleLock
 
 __all__ = ["remove_stale_locks"]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import trio
 
-from clisup.ops.doctor_machine import ServiceFacts
+from clisup.ops.doctor import ServiceFacts
 
 __all__ = ["Unit", "job_of", "properties_of", "restart_job", "service_facts", "unit_of"]
 

@@ -1,4 +1,4 @@
-"""Redaction of secrets in text that a CLI wrote: known values first, then well-known shapes. Pure."""
+"""Redaction of secrets in text: known values first, then well-known shapes, and values after a secret's name. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "spellings", "united"]
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "secret_arguments", "spellings", "united"]
 
 MIN_LENGTH = 8
 """Shortest secret that is redacted. A shorter "secret" would blank out ordinary words."""
@@ -128,3 +128,25 @@ def _everywhere(value: str, text: str) -> Iterator[Span]:
     while at >= 0:
         yield at, at + len(value)
         at = text.find(value, at + 1)
+
+
+_NAMED = re.compile(
+    r"(?i)^-{0,2}[a-z0-9_.-]*(key|token|secret|passw|auth|credential|cookie|header)[a-z0-9_.-]*(?:[=:](.+))?$",
+    re.DOTALL,
+)
+_IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+
+
+def secret_arguments(words: Iterable[str]) -> list[str]:
+    """Return the words and parts of a command line that must not be shown."""
+    found: list[str] = []
+    named = False
+    for word in words:
+        match = _NAMED.match(word)
+        if named and not word.startswith("--"):
+            found.append(word)
+        if match and match[2]:
+            found.append(match[2].strip())
+        named = bool(match) and not (match and match[2]) and word.startswith("-")
+        found += _IN_URL.findall(word)
+    return found

@@ -65,12 +65,12 @@ def bundle(
       clisup debug bundle --session 3f2a -o report.tar.gz
       tar -xzOf report.tar.gz --wildcards '*/README.txt'
     """
-    from clisup.bundle.collecting import Wish, collect
+    from clisup.bundle import BundleRequest, collect
 
     if with_content and not sessions:
         raise click.UsageError("--with-content goes with --session", click.get_current_context())
     path = absolute(output or f"clisup-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz", otherwise="-o with a whole path")
-    archive = collect(Wish(sessions, with_content, config, state_dir), os.environ)
+    archive = collect(BundleRequest(sessions, with_content, config, state_dir), os.environ)
     written = archive.write(path)
     if as_json:
         members = [member._asdict() for member in archive.members]

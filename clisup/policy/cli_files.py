@@ -1,0 +1,47 @@
+"""Files by which CLIs report an open session, and locks that they leave behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+__all__ = ["Presence", "PresenceRules", "StaleLock"]
+
+
+class Presence(NamedTuple):
+    """Process of the CLI that reports a native session as open. `start_time` is in clock ticks since the boot."""
+
+    pid: int
+    native_session_id: str
+    start_time: int | None = None
+    pid_namespace: str | None = None
+
+
+class PresenceRules(Protocol):
+    """Rules for finding the native session that each process of a CLI has open."""
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        """Return the directory with a file for each process, or None if it is unknown."""
+
+    def read(self, name: str, data: bytes) -> Presence | None:
+        """Return the content of such a file, or None for any other file. Never raises."""
+
+    def opened(self, argv: Sequence[bytes]) -> str | None:
+        """Return the native session that a command line of the CLI names literally, or None.
+
+        Used for processes without a file.
+        """
+
+
+class StaleLock(Struct, frozen=True):
+    """Lock that a CLI may leave behind at its end and that its next start would wait for: an empty directory.
+
+    The lock lies at `path` under the value of the first variable of `homes` that the CLI has. Its holder can only be a
+    living process of the same user that runs `program` and has the same home.
+    """
+
+    program: str
+    homes: tuple[str, ...]
+    path: str

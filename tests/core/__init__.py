@@ -1,1 +1,0 @@
-"""Tests of clisup.core; a package, so that a file may have the name of one elsewhere."""
