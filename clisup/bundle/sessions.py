@@ -10,9 +10,9 @@ from typing import Any
 from clisup.bundle.archive import MAX_MEMBER, Archive
 from clisup.errors import ClisupError
 from clisup.ops.event_outline import outline
+from clisup.store.offline import stored_records
 from clisup.store.session_dir import RunDir, SessionDir
 from clisup.store.spool import tail_text
-from clisup.store.stored_records import stored_records
 
 __all__ = ["add_session"]
 

@@ -11,7 +11,7 @@ import pytest
 from harness import Harness
 from wire import PATIENCE_S
 
-from clisup.cli.commands.other.completion import SHELLS, VARIABLE
+from clisup.cli.commands.completion import SHELLS, VARIABLE
 
 ASK = {
     "bash": """
@@ -97,7 +97,7 @@ def test_a_daemon_that_says_nothing_is_not_waited_for(daemon: Harness, monkeypat
 
     import click
 
-    from clisup.cli.commands.other import completion
+    from clisup.cli.commands import completion
 
     let_go = threading.Event()
     slow = completion._Live(

@@ -19,8 +19,7 @@ from clisup.daemon.clients.buffer_budget import Holding
 from clisup.daemon.clients.fair_share import LONG_FRAME, Turn
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import Subscription
-from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.explained import ERRORS, doctor_hint
+from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
@@ -265,7 +264,7 @@ class Connection:
     def _failed(self, request: Request, error: ClisupError) -> bytes:
         """The answer to people and programs: without a secret, for a path may hold anything, and never without a next step."""
         _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
-        hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
+        hint = error.hint or doctor_hint(KINDS[error.kind].explanation, error.data.get("backend"))
         error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
         self._figures.requested(_known(request.method), error.kind)
         return encode_error(request.id, error)
