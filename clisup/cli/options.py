@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "json_option",
     "labels_of",
     "limit",
+    "session_argument",
     "turn_id",
     "utf8",
 ]
@@ -71,6 +73,8 @@ def json_option(help_text: str) -> Callable[[_Command], _Command]:
     """Return the option `--json`."""
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
+
+session_argument = click.argument("session", shell_complete=complete_session)
 
 config_option = click.option(
     "--config",

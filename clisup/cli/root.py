@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import os
 import sys
 
 import click
@@ -67,16 +65,14 @@ class Commands(CommandGroup):
         module, _, name = _FILES[cmd_name].partition(":")
         found = getattr(importlib.import_module(f"clisup.cli.{module}"), name)
         assert isinstance(found, click.Command)
-        if "_CLISUP_COMPLETE" in os.environ:
-            from clisup.cli.commands.completion import complete_names
-
-            complete_names(found)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _FILES and not args[0].startswith("-"):
+            import difflib  # the daemon starts through this module, and needs none
+
             word = SYNONYMS.get(args[0]) or next(iter(difflib.get_close_matches(args[0], _FILES, n=1, cutoff=0.5)), "")
             hint = f"did you mean: clisup {word}" if word else "see clisup --help"
             raise usage(f"cannot run {args[0]!r}, because there is no such command", hint=hint)

@@ -1,4 +1,4 @@
-"""A prompted turn of `clisup run`: subscribe, send the prompt, show the events, return the exit code.
+"""Prompted turn of `clisup run`: subscribe, send the prompt, show the events, return the exit code.
 
 The turn is followed across restarts of the daemon. Ctrl-C interrupts it.
 """

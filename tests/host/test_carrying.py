@@ -140,8 +140,7 @@ def test_the_first_process_loads_next_to_nothing() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert {name for name in loaded if name.startswith("clisup")} == {
-        "clisup", "clisup.cli", "clisup.cli.main", "clisup.cli.streams",
-        "clisup.cli.commands", "clisup.cli.commands.daemon", "clisup.cli.commands.daemon.serve_arguments",
+        "clisup", "clisup.cli", "clisup.cli.main", "clisup.cli.streams", "clisup.errors",
         "clisup.host", "clisup.host.process", "clisup.host.process.carrying",
     }  # fmt: skip
     assert not {"typing", "json", "re", "click", "ctypes", "socket", "platform", "trio"} & set(loaded)

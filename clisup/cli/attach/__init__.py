@@ -10,6 +10,7 @@ import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
+from clisup.cli.options import session_argument
 from clisup.client.sync import Client
 
 __all__ = ["attach", "last_start"]
@@ -19,7 +20,7 @@ _PAGE = 1000
 
 
 @click.command("attach")
-@click.argument("session")
+@session_argument
 @click.option("--since", default="turn", metavar="WHEN",
               help="turn (default: the last turn's start), all, now, or a SEQ of logs --json.")  # fmt: skip
 @click.option(

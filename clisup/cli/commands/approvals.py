@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.lookup import find_session
 from clisup.cli.options import CommandGroup, json_option, utf8
 from clisup.cli.status.columns import short_ids
@@ -28,7 +29,12 @@ _Approval = dict[str, Any]
 
 
 @click.group("approvals", cls=CommandGroup, invoke_without_command=True)
-@click.option("--session", metavar="SESSION", help="Only of this session: its id, or the first characters of it.")
+@click.option(
+    "--session",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Only of this session: its id, or the first characters of it.",
+)
 @json_option("Print one JSON object a line, with the whole input.")
 @click.option("--watch", is_flag=True, help="Follow new approvals and answers, until Ctrl-C.")
 @click.pass_context
@@ -113,7 +119,9 @@ def _show(event: _Approval, as_json: bool, ink: Ink) -> None:
 
 @approvals.command("allow")
 @click.argument("approval")
-@click.option("--session", metavar="SESSION", help="The session, if the ID alone is ambiguous.")
+@click.option(
+    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
+)
 @click.option("--remember", is_flag=True, help="Ask the CLI to allow similar calls from now on, if it can.")
 def allow(approval: str, session: str | None, remember: bool) -> int:
     """Allow the tool call of APPROVAL.
@@ -127,7 +135,9 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
 
 @approvals.command("deny")
 @click.argument("approval")
-@click.option("--session", metavar="SESSION", help="The session, if the ID alone is ambiguous.")
+@click.option(
+    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
+)
 @click.option("--message", callback=utf8("send the message", "convert it first: iconv -t UTF-8"),
               help="A message to the model; only claude passes it on.")  # fmt: skip
 @click.option("--remember", is_flag=True, help="Ask the CLI to deny similar calls from now on, if it can.")

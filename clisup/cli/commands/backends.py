@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_backend
 from clisup.cli.options import json_option
 from clisup.cli.views.tables import print_table
 from clisup.cli.views.terminal import Ink, plain
@@ -52,7 +53,7 @@ def _row(b: dict[str, Any]) -> list[str]:
 
 
 @click.command("env")
-@click.argument("backend")
+@click.argument("backend", shell_complete=complete_backend)
 @json_option("Print the daemon's answer as JSON.")
 def env(backend: str, as_json: bool) -> int:
     """Show which variables BACKEND's processes get.

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.lookup import find_session
 from clisup.cli.options import CommandGroup, config_option, json_option
 from clisup.cli.views.tables import print_table
@@ -316,7 +317,7 @@ def _successor(path: str, before: str) -> dict[str, object]:
 @click.option(
     "-n", "--lines", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most lines to show."
 )
-@click.option("--session", metavar="SESSION", help="Only lines about this session.")
+@click.option("--session", metavar="SESSION", shell_complete=complete_session, help="Only lines about this session.")
 @json_option("Print the lines as JSON, one object each.")
 def log(lines: int, session: str | None, as_json: bool) -> int:
     """Show the last lines of the daemon's own log.

@@ -8,6 +8,7 @@ import time
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.options import CommandGroup, absolute, daemon_place_options, json_option
 from clisup.cli.views.terminal import plain, size
 
@@ -31,7 +32,7 @@ def debug(ctx: click.Context) -> None:
 @click.option(
     "-o", "--output", metavar="FILE", help="The file to write (default: clisup-debug-DATE-TIME.tar.gz, here)."
 )
-@click.option("--session", "sessions", multiple=True, metavar="SESSION",
+@click.option("--session", "sessions", multiple=True, metavar="SESSION", shell_complete=complete_session,
               help="Also include what is known of this session; may be repeated.")  # fmt: skip
 @click.option("--with-content", is_flag=True,
               help="Include the prompts, answers and tools of these sessions, with known secrets replaced.")  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_backend
 from clisup.cli.failure import usage
 from clisup.cli.options import absolute, json_option, utf8
 from clisup.cli.views.tables import print_table
@@ -25,7 +26,7 @@ _COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 @click.command("doctor")
-@click.argument("backend", required=False)
+@click.argument("backend", required=False, shell_complete=complete_backend)
 @click.option("-C", "--cwd", metavar="DIRECTORY", type=click.Path(), callback=utf8("check the directory", "rename it"),
               help="The directory that a session would work in.")  # fmt: skip
 @click.option("--config", metavar="FILE", type=click.Path(), help="The configuration file, if no daemon is running.")

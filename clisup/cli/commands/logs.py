@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.lookup import find_session
 from clisup.cli.options import json_option, utf8
 from clisup.cli.turn import json_line, print_line
@@ -34,7 +35,7 @@ _Event = dict[str, Any]
 
 
 @click.command("logs")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="All sessions; each line begins with its session's short id.")
 @click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C, across restarts of the daemon.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the last N stored lines.")

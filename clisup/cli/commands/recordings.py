@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clisup.cli.failure import usage
-from clisup.cli.options import daemon_place_options, json_option
+from clisup.cli.options import daemon_place_options, json_option, session_argument
 from clisup.cli.views.events import words
 from clisup.cli.views.terminal import Ink, clip, plain, size
 from clisup.client.sync import Client
@@ -26,7 +26,7 @@ _ALARMING = ("permission_denied", "retry", "unparsed", "retracted")
 
 
 @click.command("record")
-@click.argument("session")
+@session_argument
 @click.argument("turn", required=False)
 @click.option("-o", "--output", metavar="FILE", help="The file to write (default: BACKEND-VERSION-TURN.jsonl, here).")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_backend, complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.options import MAX_COUNT, MAX_USD, absolute, in_utf8, json_option, labels_of, limit, utf8
@@ -34,11 +35,11 @@ _FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config"
 
 @click.command("run")
 @click.argument("prompt", required=False, callback=utf8("send the prompt", _RECODE))
-@click.option("-b", "--backend", metavar="BACKEND", callback=utf8("name the backend"),
+@click.option("-b", "--backend", metavar="BACKEND", shell_complete=complete_backend, callback=utf8("name the backend"),
               help="The backend of a new session; see clisup backends.")  # fmt: skip
 @click.option("-C", "directory", metavar="DIRECTORY",
               help="The directory of a new session, on the daemon's machine (default: here).")  # fmt: skip
-@click.option("--session", metavar="SESSION", callback=utf8("name the session"),
+@click.option("--session", metavar="SESSION", shell_complete=complete_session, callback=utf8("name the session"),
               help="Continue this session: its id, or the first characters of it.")  # fmt: skip
 @click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model of a new session.")
 @click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),

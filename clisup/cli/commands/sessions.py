@@ -8,9 +8,20 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
-from clisup.cli.options import MAX_COUNT, MAX_SECONDS, MAX_USD, json_option, labels_of, limit, turn_id, utf8
+from clisup.cli.options import (
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_USD,
+    json_option,
+    labels_of,
+    limit,
+    session_argument,
+    turn_id,
+    utf8,
+)
 from clisup.cli.status.columns import failed, outcome, short_ids
 from clisup.cli.status.why import budget_words
 from clisup.cli.views.tables import print_table
@@ -76,7 +87,7 @@ def _row(s: dict[str, Any], short: str) -> list[str]:
 
 
 @click.command("close")
-@click.argument("session")
+@session_argument
 def close(session: str) -> int:
     """Close SESSION permanently.
 
@@ -94,7 +105,7 @@ def close(session: str) -> int:
 
 
 @click.command("delete")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @click.option("--all-closed", is_flag=True, help="Every closed session.")
 def delete(sessions: tuple[str, ...], all_closed: bool) -> int:
     """Delete each closed SESSION permanently.
@@ -134,7 +145,7 @@ def _delete(client: Client, session_id: str) -> bool:
 
 
 @click.command("fork")
-@click.argument("session")
+@session_argument
 @click.option("--at-turn", metavar="T", callback=turn_id, help="The last turn in the new session's history; else all.")
 def fork(session: str, at_turn: str | None) -> int:
     """Open a session with the history of SESSION.
@@ -155,7 +166,7 @@ def fork(session: str, at_turn: str | None) -> int:
 
 
 @click.command("set")
-@click.argument("session")
+@session_argument
 @click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model from here on.")
 @click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
               help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
@@ -202,7 +213,7 @@ def set_(session: str, no_budget: bool, **wanted: Any) -> int:
 
 
 @click.command("context")
-@click.argument("session")
+@session_argument
 @click.option("--compact", is_flag=True, help="Make the CLI summarize its context, and wait for it.")
 @json_option("Print the answer as JSON.")
 def context(session: str, compact: bool, as_json: bool) -> int:
@@ -233,7 +244,7 @@ def context(session: str, compact: bool, as_json: bool) -> int:
 
 
 @click.command("interrupt")
-@click.argument("session")
+@session_argument
 @click.argument("turn", required=False)
 @click.option("--kill", is_flag=True, help="Do not ask the CLI: kill its whole process tree.")
 def interrupt(session: str, turn: str | None, kill: bool) -> int:
@@ -256,7 +267,7 @@ def interrupt(session: str, turn: str | None, kill: bool) -> int:
 
 
 @click.command("steer")
-@click.argument("session")
+@session_argument
 @click.argument("prompt", callback=utf8("send the prompt", "convert it first: iconv -t UTF-8"))
 def steer(session: str, prompt: str) -> int:
     """Send PROMPT into the running turn of SESSION.

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import TurnEnded, usage
 from clisup.cli.lookup import find_session
 from clisup.cli.options import json_option, turn_id
@@ -34,7 +35,7 @@ _Event = dict[str, Any]
 
 
 @click.command("wait")
-@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...", shell_complete=complete_session)
 @click.option("--turn", metavar="T", callback=turn_id, help="Only this turn of one SESSION; it may have ended already.")
 @click.option("--any", "any_", is_flag=True, help="Return with the first session whose turns have ended.")
 @click.option(

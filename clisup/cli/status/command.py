@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST, find_session
 from clisup.cli.options import json_option
@@ -26,7 +27,7 @@ WATCH_S = 2.0
 
 
 @click.command("status")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_session)
 @click.option("-o", "--output", "columns", metavar="FIELDS", help="Only the table, with these columns: a comma list.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the whole ids of the sessions, one a line, for scripts.")
 @json_option("Print JSON; docs/schemas/status.json is its schema.")

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.client.sync import Client
 
@@ -17,7 +18,13 @@ __all__ = ["top"]
 @click.option("--sort", default="attention", metavar="ORDER",
               help="attention (default), session, idle, age, memory, tokens, cost.")  # fmt: skip
 @click.option("--filter", "wanted", default="", metavar="WORDS", help="Only sessions that match all of these words.")
-@click.option("-f", "--follow", metavar="SESSION", help="Follow this session's events from the start.")
+@click.option(
+    "-f",
+    "--follow",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Follow this session's events from the start.",
+)
 def top(sort: str, wanted: str, follow: str | None) -> int:
     """Watch the sessions live, in full screen.
 
@@ -41,7 +48,7 @@ def top(sort: str, wanted: str, follow: str | None) -> int:
         raise usage(f"cannot sort by {sort!r}, because it is none of {', '.join(SORTS)}", hint="clisup top --sort idle")
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise usage(
-            "cannot show a live view, because stdin or stdout is not a capable terminal",
+            "cannot show a live view, because stdin or stdout is not a terminal with cursor control",
             hint="for pipes and programs: clisup status, clisup status --json, clisup logs --all -f",
         )
     with Client.connect(name="clisup-top") as client:

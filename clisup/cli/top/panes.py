@@ -226,7 +226,7 @@ class FollowPane(Vertical):
 
 
 def _hanging(line: Sequence[Span], width: int) -> Text:
-    """The line folded to `width`; what goes over begins beneath the words, where there is room for that."""
+    """Fold a line to `width`. Continuation lines begin below the words, if there is room."""
     *fixed, (said, tone) = line
     indent = sum(len(text) for text, _ in fixed)
     room = width - indent if width - indent >= _LEAST_ROOM else width
