@@ -28,8 +28,8 @@ def print_table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], style
 
     empty = "-" if head else ""
     drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", show_header=head is not None)
-    for title in head or [""] * len(rows[0]):
-        drawn.add_column(title, overflow="fold")
+    for number, title in enumerate(head or [""] * len(rows[0])):
+        drawn.add_column(title, overflow="fold", no_wrap=number == 0)  # an id can be copied whole
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
         drawn.add_row(*(Text(plain(cell).replace("\n", " ").replace("\t", " ") or empty) for cell in row), style=style)
     console = Console(
