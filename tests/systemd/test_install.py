@@ -98,7 +98,7 @@ def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer
     before = installer.server(socket)
     moved = write_command(installer.lab.root / "new" / "bin" / "clisup")
     said, _ = installer.run("install", "--user", "--executable", str(moved), "--now")
-    assert "was of another clisup" in said
+    assert "was from another clisup" in said
     assert "run systemctl --user restart clisup.service" in said
     after = installer.server(socket)
     assert before is not None and after is not None and after["pid"] != before["pid"]
