@@ -323,7 +323,7 @@ def log(lines: int, session: str | None, as_json: bool) -> int:
     """Show the last lines of the daemon's own log.
 
     The daemon keeps up to 1,000 lines since its start. Under systemd the journal has all lines: journalctl --user -t clisup.
-    clisup logs shows the events of a session.
+    For the events of a session, use clisup logs.
 
     \b
     Example:
