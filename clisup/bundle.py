@@ -34,9 +34,9 @@ from clisup.host.systemd.journal import journal_tail
 from clisup.ops.event_outline import outline
 from clisup.policy.secrets.redact import Redactor, redacted, secret_arguments
 from clisup.recordings.taking import find_session
+from clisup.store.offline import stored_records
 from clisup.store.session_dir import RunDir, SessionDir, list_sessions
 from clisup.store.spool import tail_text
-from clisup.store.stored_records import stored_records
 
 __all__ = ["MAX_ENTRIES", "MAX_MEMBER", "MAX_TOTAL", "Archive", "BundleRequest", "Member", "collect", "state_listing"]
 

@@ -1,4 +1,4 @@
-"""`clisup install` and `uninstall`: what has to be done is a list of steps, made first, shown in any case, and then carried out."""
+"""Plans of `clisup install` and `uninstall`: lists of steps, which are made, shown and then carried out."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from clisup.host.systemd.units import (
 )
 from clisup.locations import default_socket, home_dir
 
-__all__ = ["Plan", "Target", "plan_install", "plan_uninstall", "target_of"]
+__all__ = ["InstallPlan", "Target", "plan_install", "plan_uninstall", "target_of"]
 
 HIDDEN = ("/home", "/root", "/run/user")
-"""What ProtectHome=tmpfs of clisup@.service hides; /home/USER is let in."""
+"""Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
 _LINGER = "/var/lib/systemd/linger"
-_BIND_HOME = "BindPaths=-/home/%i"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which units, of which manager, for whom. `home` is that user's."""
+    """Units of a manager for a user, and the home of that user."""
 
     manager: ServiceManager
     user: str
@@ -52,8 +51,8 @@ class Target:
 
 
 @dataclass(slots=True)
-class Plan:
-    """Steps as `{action, target, detail}`, each with what carries it out (None: nothing to do), and advice for afterwards."""
+class InstallPlan:
+    """Steps as `{action, target, detail}`, each with its function (None: nothing to do), and advice for the user."""
 
     steps: list[tuple[dict[str, str], Callable[[], None] | None]] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
@@ -62,11 +61,11 @@ class Plan:
         self.steps.append(({"action": action, "target": target, "detail": detail}, do))
 
     def order(self, manager: ServiceManager, *words: str) -> None:
-        """A step of the manager's."""
+        """Add a command for the service manager."""
         self.add("run", manager.words(*words), do=lambda: manager.order(*words))
 
     def carry_out(self) -> None:
-        """In order; the first that fails ends it. Raises `WorldError`."""
+        """Carry out the steps in order, up to the first failure. Raises `WorldError`."""
         for _, do in self.steps:
             if do is not None:
                 do()
@@ -76,7 +75,7 @@ class Plan:
 
 
 def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install") -> Target:
-    """What `--user`, or `--system --for USER`, means here; `verb` is what is to be done. Raises `UsageError`."""
+    """Return the target of `--user`, or of `--system --for USER`. `verb` is install or uninstall. Raises `UsageError`."""
     own = _own_name()
     if not system:
         if os.geteuid() == 0 and env.get("SUDO_USER"):
@@ -92,7 +91,7 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
     chosen = user or env.get("SUDO_USER")
     if chosen is None:
         raise UsageError(
-            "cannot tell whose daemon it shall be", kind="usage", hint="name the user: --system --for USER"
+            "cannot tell which user the daemon is for", kind="usage", hint="name the user: --system --for USER"
         )
     try:
         home = pwd.getpwnam(chosen).pw_dir
@@ -100,13 +99,13 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
         raise UsageError(
             f"cannot {verb} for {chosen!r}, because there is no such user",
             kind="usage",
-            hint="useradd -m USER" if verb == "install" else "the name is that of clisup@USER.service",
+            hint="useradd -m USER" if verb == "install" else "the name is the USER of clisup@USER.service",
         ) from None
     if not os.path.isdir(home):
         raise UsageError(
-            f"cannot {verb} for {chosen!r}, because their home {home} is not there",
+            f"cannot {verb} for {chosen!r}, because the home {home} does not exist",
             kind="usage",
-            hint="the CLIs' logins and clisup's state lie in it: give the user one",
+            hint="create it: the CLIs' logins and clisup's state are in it",
         )
     return Target(
         ServiceManager(env, user=False), chosen, home, SYSTEM_UNITS,
@@ -116,14 +115,17 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
 
 def plan_install(
     target: Target, env: Mapping[str, str], *, executable: str | None, force: bool, now: bool, dry_run: bool
-) -> Plan:
-    """The steps to installed, enabled and, with `now`, running units. Raises `UsageError`, `ConfigurationError`, `WorldError`."""
+) -> InstallPlan:
+    """Plan the installation of the units, and with `now` their start.
+
+    Raises `UsageError`, `ConfigurationError` and `WorldError`.
+    """
     command = executable or _own_executable(env)
     _check_executable(target, command, *(() if executable else (sys.executable,)))
     if not dry_run:
         _check_rights(target)
         target.manager.check()
-    plan = Plan()
+    plan = InstallPlan()
     changed = _plan_files(plan, target, command, force=force)
     if changed:
         plan.order(target.manager, "daemon-reload")
@@ -132,27 +134,27 @@ def plan_install(
     if now:
         if not active:
             _check_alone(target, env)
-        # A restart leaves running turns alone, and what runs already with these very units is left alone itself.
+        # Running turns survive a restart. A daemon that runs with these units is not restarted.
         plan.order(target.manager, "restart" if active and changed else "start", target.service)
     elif not active:
         plan.advice.append(f"start it: {target.manager.words('start', target.service)}")
     elif changed:
         plan.advice.append(
-            f"it runs as the old unit says until {target.manager.words('restart', target.service)}; turns go on"
+            f"it runs with the old unit until {target.manager.words('restart', target.service)}; turns go on"
         )
     _advise(plan, target, env)
     return plan
 
 
-def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> Plan:
-    """The steps to stopped, disabled and removed units. State, configuration and transcripts stay where they are."""
+def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan:
+    """Plan the removal of the units. State, configuration and transcripts stay."""
     if not dry_run:
         _check_rights(target)
         target.manager.check()
-    plan = Plan()
+    plan = InstallPlan()
     there = {name: text for name in target.files if (text := read_unit(target.path(name))) is not None}
     if not there:
-        plan.add("keep", target.directory, "no unit of clisup's is there")
+        plan.add("keep", target.directory, "it has no unit of clisup")
         return plan
     if not force and (edited := [name for name in there if _standing(target, name, there[name]) == "edited"]):
         raise _edited(target.path(edited[0]), "remove")
@@ -169,12 +171,12 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> Plan:
         else:
             plan.add("remove", path, do=lambda path=path: remove_unit(path))  # type: ignore[misc]  # bound now, not later
     plan.order(target.manager, "daemon-reload")
-    plan.advice.append("sessions and their events are left in the state directory, settings in ~/.config/clisup")
+    plan.advice.append("sessions and their events stay in the state directory, settings in ~/.config/clisup")
     return plan
 
 
-def _plan_files(plan: Plan, target: Target, command: str, *, force: bool) -> bool:
-    """The files that differ from what there shall be; is there one? Raises `UsageError` for an edited one."""
+def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool) -> bool:
+    """Plan the unit files, and tell whether one changes. Raises `UsageError` for an edited file."""
     wanted = {target.path(name): (shipped_unit(name), command) for name in target.files}
     texts = {path: unit_text(shipped, command, __version__) for path, (shipped, command) in wanted.items()}
     if (home := _home_text(target)) is not None:
@@ -184,12 +186,12 @@ def _plan_files(plan: Plan, target: Target, command: str, *, force: bool) -> boo
         found = read_unit(path)
         standing = standing_of(found, text, wanted[path][0] if path in wanted else text)
         if standing == "same":
-            plan.add("keep", path, "is as it shall be")
+            plan.add("keep", path, "is up to date")
             continue
         if standing == "edited" and not force:
             raise _edited(path, "replace")
         changed = True
-        detail = {"new": "", "older": "was of another clisup", "edited": "was edited; --force"}[standing]
+        detail = {"new": "", "older": "was from another clisup", "edited": "was edited; --force"}[standing]
         plan.add("write", path, detail, do=lambda path=path, text=text: write_unit(path, text))  # type: ignore[misc]
     return changed
 
@@ -201,7 +203,7 @@ def _standing(target: Target, name: str, found: str) -> str:
 
 def _edited(path: str, what: str) -> UsageError:
     return UsageError(
-        f"cannot {what} {path}, because it was edited since it was installed",
+        f"cannot {what} {path}, because it was edited after its installation",
         kind="usage",
         hint="keep the change as a drop-in (systemctl edit), then --force",
     )
@@ -212,7 +214,7 @@ def _home_file(target: Target) -> str:
 
 
 def _home_text(target: Target) -> str | None:
-    """A drop-in for a home that is not where the unit takes it to be."""
+    """Return a drop-in for a home outside /home, or None."""
     if target.manager.user or target.home == f"/home/{target.user}":
         return None
     hidden = any(target.home == place or target.home.startswith(f"{place}/") for place in HIDDEN)
@@ -221,21 +223,21 @@ def _home_text(target: Target) -> str | None:
 
 
 def _own_executable(env: Mapping[str, str]) -> str:
-    """The `clisup` that runs now: as it was called, or the one beside this Python. Raises `UsageError`."""
+    """Return the path of this `clisup`: as it was called, or beside this Python. Raises `UsageError`."""
     called = sys.argv[0] if os.path.basename(sys.argv[0]) == "clisup" else ""
     found = shutil.which(called, path=env.get("PATH", os.defpath)) if called else None
     beside = os.path.join(os.path.dirname(sys.executable), "clisup")
     for path in (found, beside):
         if path is not None and os.access(path, os.X_OK):
-            return os.path.abspath(path)  # a link stays one: what it leads to may change with an upgrade
+            return os.path.abspath(path)  # keep a link: an upgrade may change its target
     raise UsageError("cannot find the clisup executable", kind="usage", hint="name it: --executable PATH")
 
 
 def _check_executable(target: Target, command: str, *python: str) -> None:
-    """It, and the Python behind it where that is known, have to be there for the unit. Raises `UsageError`."""
+    """Check that the unit can see the executable and its Python. Raises `UsageError`."""
     if not os.path.isabs(command) or not os.access(command, os.X_OK):
         raise UsageError(
-            f"cannot start {command} from a unit, because it is no absolute path of an executable", kind="usage",
+            f"cannot start {command} from a unit, because it is not the absolute path of an executable", kind="usage",
             hint="--executable PATH",
         )  # fmt: skip
     if target.manager.user:
@@ -244,31 +246,31 @@ def _check_executable(target: Target, command: str, *python: str) -> None:
         own = path.startswith(f"{target.home.rstrip('/')}/")
         if not own and any(path.startswith(f"{place}/") for place in HIDDEN):
             raise UsageError(
-                f"cannot start {path} for {target.user}, because the unit sees no other home than theirs",
+                f"cannot start {path} for {target.user}, because the unit cannot see other homes",
                 kind="usage",
-                hint="install clisup for all, with the system's Python: python3 -m venv /opt/clisup && /opt/clisup/bin/pip install clisup",
+                hint="install clisup with the system's Python: python3 -m venv /opt/clisup && /opt/clisup/bin/pip install clisup",
             )
 
 
 def _check_rights(target: Target) -> None:
     if not target.manager.user and os.geteuid() != 0:
         raise UsageError(
-            "cannot change units of the system, because that takes root",
+            "cannot change units of the system, because only root may",
             kind="usage",
-            hint="with sudo; or look first: --dry-run",
+            hint="use sudo, or see the steps first: --dry-run",
         )
 
 
 def _check_alone(target: Target, env: Mapping[str, str]) -> None:
-    """A daemon that somebody has started by hand would keep the unit's from its socket. Raises `UsageError`."""
+    """Check that no daemon started by hand holds the socket of the unit. Raises `UsageError`."""
     if not target.manager.user:
         return
     socket = default_socket({name: value for name, value in env.items() if name != "CLISUP_SOCKET"}, os.getuid())
     if (holder := lock_holder(f"{socket}.lock")) is not None:
         raise UsageError(
-            f"cannot start the unit, because pid {holder} serves {socket} already, and systemd has not started it",
+            f"cannot start the unit, because pid {holder} already serves {socket}, and systemd did not start it",
             kind="daemon_already_running",
-            hint="clisup stop --mode detach, then again: the unit's daemon takes over its running turns",
+            hint="clisup stop --mode detach, then repeat: the unit's daemon takes over the running turns",
         )
 
 
@@ -282,7 +284,7 @@ def _is_active(target: Target, dry_run: bool) -> bool:
 
 
 def _other_instances(target: Target) -> list[str]:
-    """The users for whom clisup@ is enabled besides this one."""
+    """Return the other users for whom clisup@ is enabled."""
     found = set()
     for directory, _, names in os.walk(target.directory):
         if directory.endswith(".wants"):
@@ -290,14 +292,14 @@ def _other_instances(target: Target) -> list[str]:
     return sorted(found - {target.user})
 
 
-def _advise(plan: Plan, target: Target, env: Mapping[str, str]) -> None:
+def _advise(plan: InstallPlan, target: Target, env: Mapping[str, str]) -> None:
     if target.manager.user and not os.path.exists(f"{_LINGER}/{target.user}"):
-        plan.advice.append("your last logout ends it, unless you say once: loginctl enable-linger")
+        plan.advice.append("your last logout ends it, unless you run once: loginctl enable-linger")
     if target.manager.user and env.get("CLISUP_SOCKET"):
-        plan.advice.append("CLISUP_SOCKET is set in this shell: commands here look there, not at the unit's socket")
+        plan.advice.append("CLISUP_SOCKET is set in this shell: commands here use it, not the unit's socket")
     if not target.manager.user:
         plan.advice.append(
-            f"{target.user} and root reach it: CLISUP_SOCKET=/run/clisup/{target.user}/clisup.sock clisup status"
+            f"{target.user} and root can reach it: CLISUP_SOCKET=/run/clisup/{target.user}/clisup.sock clisup status"
         )
 
 

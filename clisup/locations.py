@@ -1,6 +1,7 @@
-"""Where clisup's files are, from a mapping of variables: the one place that knows, for the daemon and the light clients.
+"""Paths of clisup's files, from a mapping of variables, for the daemon and its clients.
 
-Standard library only. Order: `CLISUP_*` variable, then the configuration file (daemon only), then these defaults.
+A `CLISUP_*` variable overrides the configuration file, and the file overrides the defaults. `clisup status` loads this
+module, so the module imports almost nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes with the closing NUL (unix(7))."""
 
 SYSTEM_SOCKETS = "/run/clisup"
-"""Below it, by the user's name, is the socket of clisup@.service."""
+"""Directory of the sockets of clisup@.service, by the user's name."""
 
 
 def home_dir(env: Mapping[str, str], uid: int | None = None) -> str:
-    """Return `$HOME`, or the home of the password database where that is unset or not absolute: systemd sets none for root.
+    """Return `$HOME`, or the home of the password database if `$HOME` is not absolute: systemd sets none for root.
 
-    Raises `ConfigurationError` where neither is known. A default in /tmp would be a name that every user of the machine can take.
+    Raises `ConfigurationError` without either. A default in /tmp could be taken by any user of the machine.
     """
     uid = os.getuid() if uid is None else uid
     if home := _known_home(env, uid):
@@ -40,7 +41,7 @@ def home_dir(env: Mapping[str, str], uid: int | None = None) -> str:
 
     raise ConfigurationError(
         f"cannot tell where to keep files, because HOME is not set and uid {uid} has no home in the password database",
-        hint="set HOME, or name the place: --state-dir or CLISUP_STATE_DIR for the daemon, CLISUP_SOCKET for a client",
+        hint="set HOME, or name the directory: --state-dir or CLISUP_STATE_DIR for the daemon, CLISUP_SOCKET for a client",
     )
 
 
@@ -58,7 +59,7 @@ def _known_home(env: Mapping[str, str], uid: int) -> str:
 
 
 def default_state_dir(env: Mapping[str, str], uid: int) -> str:
-    """`$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
+    """Return `$CLISUP_STATE_DIR`, else `$XDG_STATE_HOME/clisup`, else `~/.local/state/clisup`."""
     if env.get("CLISUP_STATE_DIR"):
         return _absolute(env["CLISUP_STATE_DIR"])
     base = env.get("XDG_STATE_HOME") or os.path.join(home_dir(env, uid), ".local", "state")
@@ -66,9 +67,9 @@ def default_state_dir(env: Mapping[str, str], uid: int) -> str:
 
 
 def default_socket(env: Mapping[str, str], uid: int) -> str:
-    """`$CLISUP_SOCKET`, else `clisup/clisup.sock` in the runtime directory, else in the state directory.
+    """Return `$CLISUP_SOCKET`, else `clisup/clisup.sock` in the runtime directory, else in the state directory.
 
-    The state directory is the fallback because `/run/user/<uid>` exists only where a login session made it.
+    `/run/user/<uid>` exists only after a login, so the state directory is the fallback.
     """
     if env.get("CLISUP_SOCKET"):
         return _absolute(env["CLISUP_SOCKET"])
@@ -79,26 +80,26 @@ def default_socket(env: Mapping[str, str], uid: int) -> str:
 
 
 def config_file(env: Mapping[str, str]) -> str:
-    """`$CLISUP_CONFIG`, else `$XDG_CONFIG_HOME/clisup/config.toml`, else `~/.config/clisup/config.toml`."""
+    """Return `$CLISUP_CONFIG`, else `$XDG_CONFIG_HOME/clisup/config.toml`, else `~/.config/clisup/config.toml`."""
     if env.get("CLISUP_CONFIG"):
         return _absolute(env["CLISUP_CONFIG"])
     return os.path.join(config_home(env), "clisup", "config.toml")
 
 
 def config_home(env: Mapping[str, str]) -> str:
-    """`$XDG_CONFIG_HOME`, else `~/.config`. Without a home that is `/.config`, where only root can put a file."""
+    """Return `$XDG_CONFIG_HOME`, else `~/.config`. Without a home that is `/.config`, where only root can write."""
     return env.get("XDG_CONFIG_HOME") or os.path.join(_known_home(env, os.getuid()) or "/", ".config")
 
 
 def in_home(path: str, env: Mapping[str, str]) -> str:
-    """The path with `~/` at its beginning as the home of that environment. Raises `ConfigurationError` as `home_dir`."""
+    """Replace `~/` at the beginning by the home of the environment. Raises `ConfigurationError` as `home_dir` does."""
     return home_dir(env) + path[1:] if path.startswith("~/") else path
 
 
 def socket_for_client(env: Mapping[str, str], uid: int) -> str:
-    """The socket a client should try: as `default_socket`, but the configuration file's word counts where there is one.
+    """Return the socket for a client: as `default_socket`, but the configuration file overrides the defaults.
 
-    Where nothing is there and the system runs a daemon for this user (clisup@.service), that one's.
+    If no socket is there, and the system runs a daemon for this user (clisup@.service), return its socket.
     """
     if env.get("CLISUP_SOCKET"):
         return default_socket(env, uid)
@@ -111,9 +112,9 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
 
 
 def is_named(path: str, env: Mapping[str, str], uid: int) -> bool:
-    """Did somebody name this socket on purpose, or is it where `socket_for_client` looks by itself?
+    """Tell whether the user named this socket, by the variable, an argument, or a configuration file of their own.
 
-    The variable names one, and so does a configuration file of this user's own. An argument is seen by its being another path.
+    An argument shows as a path that differs from that of `socket_for_client`.
     """
     if env.get("CLISUP_SOCKET") and path == default_socket(env, uid):
         return True
@@ -124,14 +125,14 @@ def is_named(path: str, env: Mapping[str, str], uid: int) -> bool:
 
 
 def state_dir_for_client(env: Mapping[str, str], uid: int) -> str:
-    """Where a daemon that is not there would keep its state: as `default_state_dir`, but the configuration file's word counts."""
+    """Return the state directory: as `default_state_dir`, but the configuration file overrides the defaults."""
     if not env.get("CLISUP_STATE_DIR") and (configured := _daemon_table(env).get("state_dir")):
         return _absolute(in_home(str(configured), env))
     return default_state_dir(env, uid)
 
 
 def _daemon_table(env: Mapping[str, str]) -> dict[str, object]:
-    """`[daemon]` of the configuration file; empty without one. `tomllib` is loaded only where there is a file."""
+    """Return `[daemon]` of the configuration file, or an empty table without a file."""
     path = config_file(env)
     if not os.path.exists(path):
         return {}
@@ -143,7 +144,7 @@ def _daemon_table(env: Mapping[str, str]) -> dict[str, object]:
     except (
         OSError,
         ValueError,
-    ):  # no TOML, or no UTF-8: the daemon says so at its start, a client just looks elsewhere
+    ):  # no TOML, or no UTF-8: the daemon reports it at its start, a client uses the defaults
         return {}
     return daemon if isinstance(daemon, dict) else {}
 
@@ -164,4 +165,4 @@ def _absolute(path: str) -> str:
     try:
         return os.path.abspath(path)
     except FileNotFoundError:
-        return path  # relative, and the working directory is gone: who opens it says that it is not there
+        return path  # relative, and the working directory is gone: opening the file reports it

@@ -18,11 +18,10 @@ STDLIB = frozenset(sys.stdlib_module_names)
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 RULES = {"clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.errors"}
-SHARED = {"clisup", "clisup.errors", "clisup.explained", "clisup.locations"}
+SHARED = {"clisup", "clisup.errors", "clisup.locations"}
 MAY_IMPORT: dict[str, set[str]] = {
     # part of clisup -> parts of clisup that it may import, besides itself
     "clisup.errors": set(),
-    "clisup.explained": set(),
     "clisup.locations": {"clisup.errors"},
     "clisup.model": {"clisup.errors"},
     "clisup.policy": {"clisup.errors", "clisup.model"},
@@ -75,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.ops.cleanup_offline",
         "clisup.daemon.ops.config_view",
         "clisup.host.process.carrying",  # what a daemon does before it loads anything else
-        "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; at_rest is slower to load
+        "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
         "clisup.config.schema",
         "clisup.policy.secrets.plain_text",
@@ -114,7 +113,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
-    "clisup.cli.commands.daemon.metrics": {"prometheus_client"},  # its parser, for --json
+    "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
     "clisup.worker.apis.prices": {"genai_prices"},
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
@@ -190,7 +189,7 @@ SPAWNING = {
 SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
-    "clisup.cli.commands.other.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
+    "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else
 ENVIRON_FILES = {"clisup.host.process.carrying"}
@@ -249,12 +248,9 @@ REPEATED_CLASSES = {
     "Gap",
     "Held",
     "ImageBlock",
-    "Line",
     "Message",
     "Messages",
-    "NextTimer",
     "Place",
-    "Plan",
     "Recording",
     "Report",
     "Result",

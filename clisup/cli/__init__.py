@@ -1,1 +1,1 @@
-"""The `clisup` command: one file for each command, loaded only when it is asked for."""
+"""Command line of clisup. The file of a command is loaded only when the command is used."""

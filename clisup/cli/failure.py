@@ -1,4 +1,4 @@
-"""The one place where an error becomes a line on stderr and an exit code."""
+"""Errors of commands: one line on stderr, one line of hint, and the exit code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import sys
 import click
 
 from clisup.cli.views.terminal import plain
-from clisup.errors import EXIT_INTERRUPTED, ClisupError, UsageError, WorldError
-from clisup.explained import ERRORS, Explained, doctor_hint
+from clisup.errors import EXIT_INTERRUPTED, KINDS, ClisupError, Explanation, UsageError, WorldError, doctor_hint
 from clisup.locations import state_dir_for_client
 
 __all__ = ["TurnEnded", "exit_code_of", "usage"]
 
 
 class TurnEnded(WorldError):
-    """A turn that did not end well. Its exit code is that of its outcome, not of a kind; `doctor` is what explains it."""
+    """Turn that did not end well. Its outcome gives the exit code; `doctor` is the command that explains it."""
 
     def __init__(self, message: str, *, code: int, hint: str = "", doctor: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -29,12 +28,12 @@ class TurnEnded(WorldError):
 
 
 def usage(message: str, hint: str = "") -> UsageError:
-    """The command line asks for what cannot be."""
+    """Return the error for a command line that cannot be carried out."""
     return UsageError(message, kind="usage", hint=hint)
 
 
 def exit_code_of(error: Exception) -> int:
-    """Print `clisup: cannot ..., because ...` and its one line of hint; give the exit code. A fault of clisup's own is raised again."""
+    """Print the message and one line of hint, and return the exit code. Raise a fault of clisup itself again."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.Abort):
@@ -49,13 +48,13 @@ def exit_code_of(error: Exception) -> int:
 
 
 def _hint(error: ClisupError) -> str:
-    """The next step, and behind it what looks at the cause: one line."""
+    """Return one line: the next step, then the command that finds the cause."""
     hint, doctor = _holder_hint(error) or error.hint, _doctor(error)
     return f"{hint}; see {doctor}" if hint and doctor else hint or doctor
 
 
 def _holder_hint(error: ClisupError) -> str:
-    """Nothing answers, and yet a daemon holds the state directory: to start another is no help then."""
+    """Return the hint for a daemon that holds the state directory but does not answer: starting another cannot help."""
     if error.kind != "daemon_not_running":
         return ""
     from clisup.client.failures import OCCUPIED, Unreachable
@@ -66,7 +65,7 @@ def _holder_hint(error: ClisupError) -> str:
 
     try:
         holder = lock_holder(os.path.join(state_dir_for_client(os.environ, os.getuid()), "daemon.lock"))
-    except (OSError, ClisupError):  # no lock that can be looked at, or no home to look in
+    except (OSError, ClisupError):  # an unreadable lock, or no home directory
         return ""
     if not holder:
         return ""
@@ -74,18 +73,18 @@ def _holder_hint(error: ClisupError) -> str:
 
 
 def _doctor(error: ClisupError) -> str:
-    """What of `clisup doctor` explains it, where anything does and its own hint does not say so already."""
+    """Return the `clisup doctor` command that explains the error, unless the hint already names it."""
     if "clisup doctor" in error.hint:
         return ""
     if isinstance(error, TurnEnded):
         return error.doctor
     backend, check = error.data.get("backend"), error.data.get("check")
-    explained = Explained((check,)) if isinstance(check, str) else ERRORS.get(error.kind)
-    return doctor_hint(explained, backend if isinstance(backend, str) else None)
+    explanation = Explanation(check) if isinstance(check, str) else KINDS[error.kind].explanation
+    return doctor_hint(explanation, backend if isinstance(backend, str) else None)
 
 
 def _from_click(error: click.ClickException) -> ClisupError:
-    reason = " ".join(error.format_message().split()).rstrip(".,")  # click writes choices on lines of their own
+    reason = " ".join(error.format_message().split()).rstrip(".,")  # click writes each choice on its own line
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "clisup"
     return usage(

@@ -1,15 +1,12 @@
-"""Sessions by the beginning of their id, as people type them. Light: see `clisup.cli.main`."""
+"""Sessions by the beginning of their id, as people type them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 from clisup.client.raw import RawClient
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from clisup.errors import UsageError
+from clisup.errors import UsageError
 
 __all__ = ["SHORTEST", "all_sessions", "find_session", "pick"]
 
@@ -21,7 +18,7 @@ _PAGE = 1000
 def all_sessions(
     client: RawClient, *, state: str | None = None, labels: dict[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Summaries by page, newest first, of those with all of `labels`. Without `state`, all that are not closed."""
+    """Yield the rows of all sessions with `labels`, newest first. Without `state`, leave out closed sessions."""
     cursor: str | None = None
     while True:
         wanted: dict[str, Any] = ({"state": state} if state else {}) | ({"labels": labels} if labels else {})
@@ -34,38 +31,36 @@ def all_sessions(
 
 
 def find_session(client: RawClient, prefix: str) -> str:
-    """The one session whose id begins with `prefix`, closed ones too. Raises `UsageError`: session_not_found, usage."""
-    return pick(prefix, lambda: [*all_sessions(client), *all_sessions(client, state="closed")])
+    """Return the id of the one session, open or closed, that begins with `prefix`.
+
+    Raises `UsageError` of kind session_not_found or usage.
+    """
+    return pick(
+        prefix, lambda: (s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed")))
+    )
 
 
-def pick(prefix: str, summaries: Callable[[], list[dict[str, Any]]]) -> str:
-    """As `find_session`, among `summaries`, which are asked for where `prefix` is no whole id."""
+def pick(prefix: str, ids: Callable[[], Iterable[str]]) -> str:
+    """Return the one id that begins with `prefix`. Ask for `ids` only if `prefix` is not a whole id."""
     prefix = prefix.lower()
     if len(prefix) == _UUID_LENGTH:
-        return prefix  # the daemon knows it or says that it does not
+        return prefix  # the daemon reports an unknown id itself
     if len(prefix) < SHORTEST:
-        from clisup.errors import UsageError
-
         raise UsageError(
-            f"cannot look for session {prefix!r}, because {SHORTEST} characters of its id are the least",
+            f"session id {prefix!r} is too short: give at least {SHORTEST} characters",
             kind="usage",
-            hint="list them: clisup sessions",
+            hint="list the sessions: clisup sessions",
         )
-    found = [s["session_id"] for s in summaries() if s["session_id"].startswith(prefix)]
+    found = [id_ for id_ in ids() if id_.startswith(prefix)]
     if len(found) == 1:
-        return str(found[0])
-    raise _not_one(prefix, found)
-
-
-def _not_one(prefix: str, found: list[str]) -> UsageError:
-    from clisup.errors import UsageError
-
+        return found[0]
     if not found:
-        reason = f"cannot find session {prefix!r}, because no session's id begins so"
-        return UsageError(reason, kind="session_not_found", hint="list them: clisup sessions")
+        raise UsageError(
+            f"no session matches {prefix!r}", kind="session_not_found", hint="list the sessions: clisup sessions"
+        )
     names = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-    return UsageError(
-        f"cannot tell which session {prefix!r} is, because {len(found)} ids begin so",
+    raise UsageError(
+        f"session id {prefix!r} is ambiguous, because {len(found)} ids begin with it",
         kind="session_not_found",
         hint=f"give more of the id: {names}",
     )

@@ -1,7 +1,4 @@
-"""Where `clisup` starts: the light commands by hand, all others through click, and one place for exit codes.
-
-`clisup status` is what people and probes run all day. It goes around click, which alone costs four times a bare Python.
-"""
+"""Entry point of `clisup`: it runs a command through click and turns every failure into an exit code."""
 
 from __future__ import annotations
 
@@ -9,35 +6,35 @@ import os
 import sys
 
 from clisup.cli.streams import CannotWrite, open_closed, silence, write_whole
+from clisup.errors import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_UNWRITABLE
 
 __all__ = ["main"]
 
-# 74 and 130 are those of `clisup.errors`, which costs more than all of this; 141 is what a shell makes of SIGPIPE.
-_EXIT_UNWRITABLE = 74
-_EXIT_INTERRUPTED = 130
-_EXIT_BROKEN_PIPE = 141
+# People and shell prompts run these all day. click alone starts 3.7 times slower than `python -c pass`; with these forms
+# the limit for the whole of `clisup status` is 4 times. So exactly these command lines go around click.
+_FAST_STATUS = (["status"], ["status", "-q"], ["status", "--json"])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and give its exit code. Without `argv` the process is ours, and so are its standard streams."""
+    """Run one command and return its exit code. Without `argv`, take over the standard streams of the process."""
     args = sys.argv[1:] if argv is None else argv
     if argv is None:
         open_closed()
-        if args[:1] != ["serve"]:  # which has a way of its own for a log that nobody reads
+        if args[:1] != ["serve"]:  # the daemon's log has its own way to survive a broken stderr
             write_whole()
     try:
         code = _exit_code(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader has left: `clisup logs X | head`
         silence()
-        return _EXIT_BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except CannotWrite as error:
         silence()
         print(f"clisup: {error}", file=sys.stderr)
-        return _EXIT_UNWRITABLE
+        return EXIT_UNWRITABLE
 
 
 def _exit_code(args: list[str]) -> int:
@@ -52,34 +49,21 @@ def _exit_code(args: list[str]) -> int:
 
 
 def _run(args: list[str]) -> int:
-    if instruction := os.environ.get("_CLISUP_COMPLETE"):
-        from clisup.cli.commands.other.completion import complete
-        from clisup.cli.root import root
+    instruction = os.environ.get("_CLISUP_COMPLETE")
+    if args in _FAST_STATUS and not instruction:
+        from clisup.cli.status.page import StatusOptions, show_status
+
+        return show_status(StatusOptions(quiet="-q" in args, json="--json" in args))
+    if args[:1] == ["serve"] and args == sys.argv[1:]:
+        # The re-execution loads every module again, so it comes before click.
+        from clisup.host.process.carrying import can_carry, carry_environment_over
+
+        if can_carry():
+            carry_environment_over(args)
+    from clisup.cli.root import root, run_click
+
+    if instruction:
+        from clisup.cli.commands.completion import complete
 
         return complete(instruction, root)
-    if args == ["version"] or args == ["--version"]:
-        from clisup.cli.commands.other.version import show_version
-
-        return show_version()
-    if args[:1] == ["status"]:
-        from clisup.cli.status.arguments import parse
-
-        if (wanted := parse(args[1:])) is not None:
-            from clisup.cli.status.status import show_status
-
-            return show_status(wanted)
-    if args[:1] == ["serve"]:
-        from clisup.cli.commands.daemon.serve_arguments import parse as parse_serve
-
-        if (flags := parse_serve(args[1:])) is not None:
-            if args == sys.argv[1:]:  # a process of its own, and no call of ours
-                from clisup.host.process.carrying import can_carry, carry_environment_over
-
-                if can_carry():
-                    carry_environment_over(args)  # first of all: what is imported before it is imported twice
-            from clisup.daemon.start import Flags, serve
-
-            return serve(Flags(**flags))  # type: ignore[arg-type]  # they are what `parse` has found
-    from clisup.cli.root import run_click
-
     return run_click(args)

@@ -1,107 +1,79 @@
-"""The click side of `clisup`: commands by group, each loaded from its own file when it is needed."""
+"""Tree of commands: their groups in `clisup --help`, and the file that holds each of them."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import os
 import sys
 
 import click
 
-from clisup.cli.command_group import CommandGroup
+from clisup import __version__
 from clisup.cli.failure import usage
+from clisup.cli.options import CommandGroup
 
-__all__ = ["ELSEWHERE", "GROUPS", "root", "run_click"]
+__all__ = ["GROUPS", "SYNONYMS", "root", "run_click"]
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Work": (
-        "run",
-        "attach",
-        "logs",
-        "approvals",
-        "wait",
-        "interrupt",
-        "steer",
-        "sessions",
-        "set",
-        "context",
-        "fork",
-        "close",
-        "delete",
-    ),
-    "Daemon": (
-        "serve",
-        "status",
-        "top",
-        "metrics",
-        "stop",
-        "gc",
-        "daemon",
-        "install",
-        "uninstall",
-        "config",
-    ),
-    "Backends": (
-        "backends",
-        "env",
-        "doctor",
-        "debug",
-    ),
-    "Recordings": (
-        "record",
-        "replay",
-    ),
-    "Model layer": ("workflow",),
-    "Other": (
-        "demo",
-        "completion",
-        "man",
-        "mcp-bridge",
-        "version",
-    ),
+# fmt: off
+_PLACES: dict[str, dict[str, str]] = {
+    "Work": {
+        "run": "commands.run:run", "attach": "attach:attach", "logs": "commands.logs:logs",
+        "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",
+        "steer": "commands.sessions:steer", "sessions": "commands.sessions:sessions", "set": "commands.sessions:set_",
+        "context": "commands.sessions:context", "fork": "commands.sessions:fork", "close": "commands.sessions:close",
+        "delete": "commands.sessions:delete",
+    },
+    "Daemon": {
+        "serve": "commands.daemon:serve", "status": "status.command:status", "top": "top:top",
+        "metrics": "commands.daemon:metrics", "stop": "commands.daemon:stop", "gc": "commands.gc:gc",
+        "daemon": "commands.daemon:daemon", "install": "commands.install:install", "uninstall": "commands.install:uninstall",
+        "config": "commands.config:config",
+    },
+    "Backends": {
+        "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.doctor:doctor",
+        "debug": "commands.debug:debug",
+    },
+    "Recordings": {"record": "commands.recordings:record", "replay": "commands.recordings:replay"},
+    "Model layer": {"workflow": "commands.workflow:workflow"},
+    "Other": {
+        "demo": "commands.demo:demo", "completion": "commands.completion:completion", "man": "commands.manual:man",
+        "mcp-bridge": "commands.other:mcp_bridge", "version": "commands.other:version",
+    },
 }
-ELSEWHERE = {
+"""Commands by group: the module in `clisup.cli` and the name in it."""
+
+SYNONYMS = {
     "start": "serve", "up": "serve", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
     "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
     "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
-}  # fmt: skip
-"""What other programs call it, where no letters are alike."""
-_FOLDERS = {"Work": "commands.sessions", "Daemon": "commands.daemon"}  # all other groups: commands.other
-_PLACES = {
-    "status": ("status.help_only", "status"),  # its own files are light, and know nothing of click
-    "version": ("status.help_only", "version"),
-    "top": ("top", "command"),
 }
-"""Modules and names of commands that do not stand in the folder of their group."""
+"""Names that other programs use for a command and that look unlike its name here."""
+# fmt: on
+
+GROUPS: dict[str, tuple[str, ...]] = {title: tuple(places) for title, places in _PLACES.items()}
+_FILES = {name: place for places in _PLACES.values() for name, place in places.items()}
 
 
 class Commands(CommandGroup):
-    """A group that imports a command's file only when the command is asked for."""
+    """Group that imports the file of a command only when the command is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in GROUPS.values() for name in names]
+        return list(_FILES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in _FILES:
             return None
-        group = next(group for group, names in GROUPS.items() if cmd_name in names)
-        own = f"{_FOLDERS.get(group, 'commands.other')}.{cmd_name.replace('-', '_')}"
-        path, name = _PLACES.get(cmd_name, (own, "command"))
-        found = getattr(importlib.import_module(f"clisup.cli.{path}"), name)
+        module, _, name = _FILES[cmd_name].partition(":")
+        found = getattr(importlib.import_module(f"clisup.cli.{module}"), name)
         assert isinstance(found, click.Command)
-        if "_CLISUP_COMPLETE" in os.environ:
-            from clisup.cli.commands.other.completion import teach
-
-            teach(found)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            word = ELSEWHERE.get(args[0]) or next(iter(difflib.get_close_matches(args[0], known, n=1, cutoff=0.5)), "")
+        if args and args[0] not in _FILES and not args[0].startswith("-"):
+            import difflib  # the daemon starts through this module, and needs none
+
+            word = SYNONYMS.get(args[0]) or next(iter(difflib.get_close_matches(args[0], _FILES, n=1, cutoff=0.5)), "")
             hint = f"did you mean: clisup {word}" if word else "see clisup --help"
             raise usage(f"cannot run {args[0]!r}, because there is no such command", hint=hint)
         return super().resolve_command(ctx, args)
@@ -113,10 +85,11 @@ class Commands(CommandGroup):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, message="clisup %(version)s", help="Print the version of this command.")
 def root() -> None:
-    """Run CLI model backends (claude, codex and their kin) under a supervisor daemon.
+    """Run CLI model backends (claude, codex and others) under a supervisor daemon.
 
-    The daemon keeps every session's events, ends turns that hang, and outlives its clients.
+    The daemon keeps the events of every session, ends turns that hang, and outlives its clients.
 
     \b
     Example:
@@ -127,11 +100,11 @@ def root() -> None:
 
 
 def run_click(args: list[str]) -> int:
-    """Run a command; its exit code. Raises click's exceptions and `ClisupError`."""
+    """Run a command and return its exit code. Raises the exceptions of click and `ClisupError`."""
     if not args or args[0] == "help":
         args = [*args[1:], "--help"]
     try:
-        # Not `root.main`, which makes an exit code of 1 of a reader that has left.
+        # `root.main` would exit with 1 when the reader of a pipe has left.
         with root.make_context("clisup", list(args)) as context:
             code = root.invoke(context)
     except (EOFError, KeyboardInterrupt):

@@ -1,6 +1,6 @@
-"""stdin, stdout and stderr as a command needs them: open, and written to whole.
+"""Standard streams of a command: open, and written to whole.
 
-Part of `clisup status`: nothing here is slow to import.
+`clisup status` loads this module, so the module imports almost nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _NAMES = ("stdin", "stdout", "stderr")
 
 
 class CannotWrite(Exception):
-    """stdout does not take what is written. No `OSError`: whoever catches those means files of its own."""
+    """Failure of a write to stdout. The class is no `OSError`, so that code for other files does not catch it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"cannot write to stdout, because {reason}")
 
 
 def open_closed() -> None:
-    """Open /dev/null in the place of each standard stream that was closed: else what is opened next is taken for it.
+    """Open /dev/null for each standard stream that was closed.
 
-    First of all: a descriptor is opened at the lowest free number.
+    Call this first: the next file to be opened would get the number of the stream.
     """
     for fd, name in enumerate(_NAMES):
         if getattr(sys, name) is None and not _is_open(fd):
@@ -38,10 +38,10 @@ def open_closed() -> None:
 
 
 def write_whole() -> None:
-    """Have stdout and stderr write all they are given.
+    """Replace stdout and stderr by streams that write all of their data.
 
-    Python's own lose what a pipe does not take at once where PYTHONUNBUFFERED is set, and fail where somebody has made the
-    pipe or the terminal, which is shared, non-blocking.
+    With PYTHONUNBUFFERED, Python's own streams lose the part that a pipe does not accept at once. They also fail if
+    another process has made the shared pipe or terminal non-blocking.
     """
     for name, kind in (("stdout", _Stdout), ("stderr", _Stderr)):
         stream = getattr(sys, name)
@@ -52,7 +52,7 @@ def write_whole() -> None:
 
 
 def silence() -> None:
-    """What stdout still holds goes nowhere, nor does what is yet written."""
+    """Discard the buffer of stdout and all later output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -65,14 +65,14 @@ def _is_open(fd: int) -> bool:
 
 
 def _over(raw: io.FileIO, like: TextIO, *, buffered: bool) -> io.TextIOWrapper:
-    """A text stream that does as `like` does."""
+    """Return a text stream over `raw` with the settings of `like`."""
     buffer: Any = io.BufferedWriter(raw) if buffered else raw
     through = not buffered
     return io.TextIOWrapper(buffer, like.encoding, like.errors, "\n", bool(like.line_buffering), through)
 
 
 class _Whole(io.FileIO):
-    """Writes all of it, however little is taken at a time, and waits where nothing is."""
+    """File that writes all of its data, in pieces if necessary, and waits while the other end is full."""
 
     def write(self, data: Any, /) -> int:
         left = memoryview(data).cast("B")
@@ -102,7 +102,7 @@ class _Stdout(_Whole):
 
 
 class _Stderr(_Whole):
-    """Where it cannot be written there is nobody to tell: the work goes on."""
+    """Standard error. Failed writes are ignored: no stream is left to report them."""
 
     def write(self, data: Any, /) -> int:
         try:

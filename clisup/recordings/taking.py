@@ -25,9 +25,9 @@ from clisup.model.verdict import exit_from_file
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import MIN_LENGTH
 from clisup.recordings.files import LARGEST
+from clisup.store.offline import stored_records
 from clisup.store.session_dir import RunDir, SessionDir, list_sessions
 from clisup.store.spool import ends_text, read_range, spool_size
-from clisup.store.stored_records import stored_records
 
 __all__ = [
     "Machine", "RecordingRequest", "TakenRecording", "find_session", "state_dir_of", "take", "this_machine",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.views.answer import WITHDRAWN, Answer
+from clisup.cli.views.answer import WITHDRAWN, AnswerStream
 
 Event = dict[str, Any]
 
@@ -29,7 +29,7 @@ RETRACTED = {"type": "retracted", "message_id": "m1", "from_index": 0, "reason":
 def show(*events: Event, stream: bool, blobs: dict[str, bytes] | None = None) -> tuple[list[str], list[str]]:
     pieces: list[str] = []
     notes: list[str] = []
-    answer = Answer(pieces.append, notes.append, (blobs or {}).__getitem__, stream=stream)
+    answer = AnswerStream(pieces.append, notes.append, (blobs or {}).__getitem__, stream=stream)
     for event in events:
         answer.take(event)
     return pieces, notes

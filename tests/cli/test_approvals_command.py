@@ -1,4 +1,4 @@
-"""`clisup approvals`: what waits for a word, shown so that nothing in it can pretend, and the word."""
+"""`clisup approvals`: pending approvals, shown so that nothing in them can pretend, and their answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fake_daemon import SESSION, FakeDaemon, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.cli.views.approval_words import LINES, WIDTH, question_lines, visible
+from clisup.cli.views.events import LINES, WIDTH, question_lines, visible
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -45,7 +45,7 @@ def test_the_list_has_an_id_that_can_be_answered(clisup: Run, opened: list[dict[
     assert ran.code == 0
     assert ran.out.splitlines()[1].split() == ["3f2a0000/1:0", "t1", "2026-01-01T10:00:00Z", "Bash", "git", "status"]
     opened.clear()
-    assert clisup("approvals").out == "No approval is open.\n"
+    assert clisup("approvals").out == "No pending approvals.\n"
 
 
 def test_the_whole_is_there_as_json(clisup: Run, opened: list[dict[str, Any]]) -> None:
@@ -147,14 +147,14 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
-    from clisup.cli.status.page import session_table
+    from clisup.cli.status.columns import fitting
 
     summary = daemon.summary(phase="approval", approvals=2)
-    assert "approval (2)" in session_table([summary])
+    assert "approval (2)" in fitting([summary], None)[0]
 
 
 def test_what_is_no_name_of_an_approval_is_told_in_words(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["approval/list"] = lambda peer, params: {"approvals": []}
     ran = clisup("approvals", "allow", "1")
-    assert ran.code == 2 and "because one is named like 1:0 or 3f2a9c1e/1:0" in ran.err
+    assert ran.code == 2 and "because approvals are named 1:0 or 3f2a9c1e/1:0" in ran.err
     assert not daemon.calls("approval/respond")

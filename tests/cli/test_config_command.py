@@ -40,7 +40,7 @@ def values(ran: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_a_right_file_is_well(clisup: Run, file: Path) -> None:
-    assert clisup("config", "check", "--config", str(file)) == (0, f"{file}: all is well\n", "")
+    assert clisup("config", "check", "--config", str(file)) == (0, f"{file}: no mistakes\n", "")
     found = json.loads(clisup("config", "check", "--config", str(file), "--json").out)
     assert found == {"file": str(file), "exists": True, "problems": [], "ok": True}
 

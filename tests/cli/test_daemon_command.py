@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import SILENCE, FakeDaemon, Peer
 
-from clisup.cli.commands.daemon import daemon as daemon_command
+from clisup.cli.commands import daemon as daemon_command
 from clisup.errors import ConfigurationError
 
 Run = Callable[..., Any]
@@ -97,7 +97,7 @@ def test_restart_without_a_daemon_is_exit_3(clisup: Run, daemon: FakeDaemon) -> 
 def test_the_group_alone_shows_its_commands(clisup: Run) -> None:
     ran = clisup("daemon")
     assert ran.code == 0
-    assert "\n  restart  Start the daemon anew" in ran.out
+    assert "\n  restart  Restart the daemon in" in ran.out
 
 
 def test_its_command_has_an_example_too(clisup: Run) -> None:

@@ -60,7 +60,7 @@ def test_programs_get_the_findings_as_they_are_and_warnings_are_no_failure(clisu
     assert (ran.code, json.loads(ran.out)) == (0, FINDINGS[:2])
     assert daemon.calls("backend/check") == [{"cwd": "/tmp"}]
     daemon.handlers["backend/check"] = lambda peer, params: FINDINGS[:1]
-    assert clisup("doctor").out.endswith("\nall is well\n")
+    assert clisup("doctor").out.endswith("\nno problems\n")
 
 
 def test_without_a_daemon_the_command_looks_itself_and_says_so(clisup: Run, home: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_state_directory_that_refuses_costs_only_the_memory(clisup: Run, home:
     (home / "state").write_text("a file")
     ran = clisup("doctor", "--drift", "demo")
     assert ran.code == 0 and "DEMO_CLI_HOME" in ran.out
-    assert "the next check will not know of this one" in ran.err
+    assert "cannot save this check for the next one" in ran.err
 
 
 def test_what_cannot_be_looked_at_is_an_error(clisup: Run, home: Path) -> None:
@@ -177,9 +177,7 @@ def test_where_the_working_directory_is_gone_the_rest_is_looked_at(
     leave(tmp_path, monkeypatch)
     ran = clisup("doctor", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, FINDINGS[:2])
-    assert (
-        ran.err == "clisup: cannot tell the working directory, because it is gone; the rest is looked at without it\n"
-    )
+    assert ran.err == "clisup: cannot tell the working directory, because it is gone; the other checks run without it\n"
     assert daemon.calls("backend/check") == [{}]
     assert clisup("doctor", "-C", "below").code == 2
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.views.event_lines import WORDS, event_line, words
+from clisup.cli.views.events import WORDS, event_line, words
 from clisup.model.events import EVENT_TYPES
 
 LEAST: dict[str, dict[str, Any]] = {

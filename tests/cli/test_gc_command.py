@@ -35,7 +35,7 @@ def test_it_prints_what_went_and_how_much_in_all(clisup: Run, daemon: FakeDaemon
     daemon.handlers["daemon/gc"] = lambda peer, params: DONE
     out = clisup("gc").out
     assert out.splitlines()[0].split() == ["KIND", "SIZE", "WHY", "PATH"]
-    assert out.endswith("\n\nremoved 1 thing, 2.0 KiB\n") and "\033" not in out
+    assert out.endswith("\n\nremoved 1 item, 2.0 KiB\n") and "\033" not in out
     assert json.loads(clisup("gc", "--json").out) == DONE
 
 
@@ -49,5 +49,5 @@ def test_what_could_not_be_removed_is_an_error_of_its_own(clisup: Run, daemon: F
         DONE | {"failed": [{"path": "/y", "error": "no rights"}], "more": 2}
     )
     ran = clisup("gc")
-    assert ran.code == 1 and ran.err == "clisup: cannot remove /y, because of: no rights\n"
-    assert "2 more were found: call it again" in ran.out
+    assert ran.code == 1 and ran.err == "clisup: cannot remove /y: no rights\n"
+    assert "2 more were found: repeat the command" in ran.out

@@ -60,9 +60,9 @@ def test_a_manager_that_does_not_answer_is_told_with_its_own_words(tmp_path: Pat
     [
         ([], "cannot tell which manager is meant"),
         (["--user", "--system"], "cannot tell which manager is meant"),
-        (["--user", "--for", "alice"], "cannot make a user's unit for somebody else"),
+        (["--user", "--for", "alice"], "cannot make a user's unit for another user"),
         (["--system", "--for", "nobody-of-this-name"], "there is no such user"),
-        (["--system"], "whose daemon"),
+        (["--system"], "which user the daemon is for"),
     ],
 )
 @pytest.mark.parametrize("command", ["install", "uninstall"])
@@ -75,7 +75,7 @@ def test_what_cannot_be_meant_is_a_usage_error(tmp_path: Path, command: str, wor
 def test_a_user_without_a_home_has_no_daemon(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--system", "--for", "nobody", "--dry-run")
     assert done.returncode == 2
-    assert "is not there" in done.stderr
+    assert "does not exist" in done.stderr
 
 
 @ROOT_ONLY
@@ -106,7 +106,7 @@ def test_what_cannot_be_uninstalled_is_not_told_as_an_installation(
 def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--system", "--for", "daemon", "--executable", "/root/bin/clisup", "--dry-run")
     assert done.returncode == 2
-    assert "no absolute path of an executable" in done.stderr
+    assert "not the absolute path of an executable" in done.stderr
     relative = clisup(tmp_path, "install", "--user", "--executable", "bin/clisup", "--dry-run")
     assert relative.returncode == 2
 
@@ -121,7 +121,7 @@ def test_the_steps_are_there_for_programs(tmp_path: Path, executable: str) -> No
 
 def test_with_nothing_installed_there_is_nothing_to_remove(tmp_path: Path) -> None:
     done = clisup(tmp_path, "uninstall", "--user", "--dry-run")
-    assert (done.returncode, "no unit of clisup's is there" in done.stdout) == (0, True)
+    assert (done.returncode, "it has no unit of clisup" in done.stdout) == (0, True)
 
 
 def test_what_was_edited_is_not_written_over(tmp_path: Path, executable: str) -> None:
@@ -130,7 +130,7 @@ def test_what_was_edited_is_not_written_over(tmp_path: Path, executable: str) ->
     unit.write_text("[Service]\nExecStart=/mine\n")
     done = clisup(tmp_path, "install", "--user", "--dry-run", "--executable", executable)
     assert done.returncode == 2
-    assert "it was edited since it was installed" in done.stderr
+    assert "it was edited after its installation" in done.stderr
     forced = clisup(tmp_path, "install", "--user", "--dry-run", "--force", "--executable", executable)
     assert "(was edited; --force)" in forced.stdout
     assert unit.read_text() == "[Service]\nExecStart=/mine\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon, Peer
 
-from clisup.cli.commands.sessions import logs
+from clisup.cli.commands import logs
 from clisup.cli.views import event_pages as history_module
 from clisup.errors import UsageError
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from clisup import __version__
-from clisup.cli.commands.other.manual import page, pages
+from clisup.cli.commands.manual import page, pages
 from clisup.cli.root import GROUPS, root
 
 MAN = Path(__file__).parents[2] / "man"

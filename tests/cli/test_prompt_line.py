@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.cli.attach.prompt_line import LINE_LIMIT, Key, PromptLine
+from clisup.cli.attach.prompt import LINE_LIMIT, KeyPress, PromptLine
 
 
-def typed(*pieces: bytes) -> tuple[list[Key], str]:
+def typed(*pieces: bytes) -> tuple[list[KeyPress], str]:
     line = PromptLine()
     return [key for piece in pieces for key in line.feed(piece)], line.text
 
@@ -24,22 +24,22 @@ def test_keys_edit_the_line(data: bytes, text: str) -> None:
 
 
 def test_enter_gives_lines_and_what_follows_stays() -> None:
-    assert typed(b"one\ntwo\rthr") == ([Key("line", "one"), Key("line", "two")], "thr")
+    assert typed(b"one\ntwo\rthr") == ([KeyPress("line", "one"), KeyPress("line", "two")], "thr")
 
 
 def test_ctrl_d_leaves_only_an_empty_line_and_ctrl_c_is_told() -> None:
     assert typed(b"a\x04") == ([], "a")
-    assert typed(b"\x04") == ([Key("leave")], "")
-    assert typed(b"a\x03") == ([Key("interrupt")], "a")
+    assert typed(b"\x04") == ([KeyPress("leave")], "")
+    assert typed(b"a\x03") == ([KeyPress("interrupt")], "a")
 
 
 def test_bytes_of_one_key_may_come_in_pieces() -> None:
     assert typed(b"\xc3", b"\xa9\x1b", b"[", b"A", b"x") == ([], "éx")
-    assert typed(b"\033[200", b"~a\nb\033[20", b"1~", b"\n") == ([Key("line", "a\nb")], "")
+    assert typed(b"\033[200", b"~a\nb\033[20", b"1~", b"\n") == ([KeyPress("line", "a\nb")], "")
 
 
 def test_up_brings_the_last_line_back() -> None:
-    assert typed(b"again\n\033[A!") == ([Key("line", "again")], "again!")
+    assert typed(b"again\n\033[A!") == ([KeyPress("line", "again")], "again!")
 
 
 def test_an_escape_that_leads_nowhere_does_not_hold_the_rest_for_ever() -> None:

@@ -155,7 +155,7 @@ def test_text_that_was_taken_back_is_not_in_a_pipe(service: Service) -> None:
 def test_a_denied_tool_is_exit_77(service: Service) -> None:
     ran = service.run("run", "-b", "demo", '@denied Write {"file_path": "/nonexistent/x"}\nThen text.')
     assert (ran.returncode, ran.stdout) == (77, "Then text.\n")
-    assert "not allowed to use: Write" in ran.stderr
+    assert "the CLI was denied: Write" in ran.stderr
 
 
 @pytest.mark.parametrize(("script", "said"), [("@error overloaded", "overloaded"), ("@crash", "crashed")])

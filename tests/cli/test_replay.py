@@ -57,7 +57,7 @@ def test_json_is_what_check_compares_with(clisup: Callable[..., Any], fixture: P
     assert ran.code == 1
     changed = [line for line in ran.out.splitlines() if line.startswith("-{")]
     assert changed and all("I may." in line for line in changed)
-    assert "the decoder now says something else" in ran.err
+    assert "the decoder now gives other events" in ran.err
 
 
 def test_each_turn_of_a_live_process_has_its_end(clisup: Callable[..., Any]) -> None:

@@ -53,7 +53,7 @@ def test_the_answer_is_on_stdout_and_the_session_on_stderr(clisup: Run, daemon: 
     assert clisup("run", "-b", "demo", "hi") == (
         0,
         "Hello.\n",
-        f"session {SESSION} (go on with: clisup run --session {SESSION})\n",
+        f"session {SESSION} (continue with: clisup run --session {SESSION})\n",
     )
 
 
@@ -220,7 +220,7 @@ def test_a_working_directory_that_was_removed_is_said_so(
 def test_a_terminal_without_a_prompt_is_a_usage_error(
     clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clisup.cli.commands.sessions.run.sys", FakeSys())
+    monkeypatch.setattr("clisup.cli.commands.run.sys", FakeSys())
     ran = clisup("run", "-b", "demo")
     assert ran.code == 2
     assert "because stdin is a terminal" in ran.err
@@ -437,7 +437,7 @@ def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: 
     plays(daemon, lambda daemon: end(daemon, text="I could not.", denied=["Write", "Bash", "Write"]))
     ran = clisup("run", "-b", "demo", "hi")
     assert (ran.code, ran.out) == (77, "I could not.\n")
-    assert "not allowed to use: Bash, Write" in ran.err
+    assert "the CLI was denied: Bash, Write" in ran.err
     assert "--permission-mode" in ran.err
 
 
@@ -447,7 +447,7 @@ def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: 
     ("prompt_not_found", "its transcript does not hold the prompt"),
     ("missing", "it has no transcript of this session"),
     ("unreadable", "its transcript cannot be read"),
-    ("of a newer daemon", "nothing is known of its transcript"),
+    ("of a newer daemon", "its transcript is unknown"),
 ])  # fmt: skip
 def test_an_uncertain_delivery_says_what_is_known_and_sends_nothing_again(
     clisup: Run, daemon: FakeDaemon, transcript: str, said: str
@@ -457,10 +457,8 @@ def test_an_uncertain_delivery_says_what_is_known_and_sends_nothing_again(
     plays(daemon, lambda daemon: end(daemon, "failed", error=error, **unsure))
     ran = clisup("run", "-b", "demo", "hi")
     assert (ran.code, ran.out) == (1, "")
-    assert (
-        "cannot tell whether the CLI took the prompt, because nobody saw it (crashed: its exit is unknown)" in ran.err
-    )
-    assert said in ran.err and "it was not sent again" in ran.err
+    assert "cannot tell whether the CLI received the prompt (crashed: its exit is unknown)" in ran.err
+    assert said in ran.err and "send the prompt again only if" in ran.err
     assert len(daemon.calls("session/prompt")) == 1
 
 
@@ -506,7 +504,7 @@ class ctrl_c_at:  # reads as a word in a with statement
         raise AssertionError("the daemon was not asked to interrupt")
 
     def __enter__(self) -> None:
-        from clisup.cli.views.turn_view import Screen
+        from clisup.cli.views.answer import Screen
 
         write = Screen.note
 
@@ -550,7 +548,7 @@ def test_a_restart_in_the_middle_is_survived_and_told(
             daemon.stop()
 
     monkeypatch.setattr(Follower, "_come_back", lost)
-    monkeypatch.setattr("clisup.cli.running.turn.Screen.note", note)
+    monkeypatch.setattr("clisup.cli.turn.Screen.note", note)
     plays(daemon, scene)
     ran = clisup("run", "-b", "demo", "hi")
     assert (ran.code, ran.out) == (0, "Hello.\n")
@@ -642,5 +640,5 @@ def test_a_file_that_is_no_image_is_refused_before_a_session_is_opened(
 ) -> None:
     (tmp_path / "notes.png").write_text("words")
     code, _, err = clisup("run", "-b", "demo", "--image", str(tmp_path / "notes.png"), "What?")
-    assert code == 2 and "no image that models see" in err and "image/webp" in err
+    assert code == 2 and "models do not accept this kind of file" in err and "image/webp" in err
     assert not daemon.requests

@@ -10,8 +10,8 @@ import pytest
 from fake_daemon import SESSION, FakeDaemon, Peer
 from test_status import CLAUDE, DEMO
 
-from clisup.cli.commands.daemon import stop
-from clisup.cli.parameters import MAX_COUNT, MAX_SECONDS, MAX_USD
+from clisup.cli.commands import daemon as daemon_commands
+from clisup.cli.options import MAX_COUNT, MAX_SECONDS, MAX_USD
 from clisup.cli.views.terminal import clip, cost, count, duration, plain, size, table, tokens
 from clisup.daemon import start
 from clisup.errors import UsageError
@@ -162,7 +162,7 @@ def test_stop_waits_until_the_daemon_is_gone(
         monkeypatch.undo()
         daemon.stop()
 
-    monkeypatch.setattr(stop.time, "sleep", goes)
+    monkeypatch.setattr(daemon_commands.time, "sleep", goes)
     daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
     daemon.handlers["daemon/status"] = lambda peer, params: {"daemon": {"running": 0}}
     monkeypatch.setenv("CLISUP_SOCKET", daemon.path)
@@ -180,8 +180,8 @@ def test_a_stop_says_how_many_turns_still_run_whenever_that_changes(
     def status(peer: Peer, params: dict[str, Any]) -> Any:
         return {"daemon": {"running": left.pop(0)}}
 
-    monkeypatch.setattr(stop, "_nobody_listens", lambda path: not left)
-    monkeypatch.setattr(stop, "LOOK_S", 0)
+    monkeypatch.setattr(daemon_commands, "_nobody_listens", lambda path: not left)
+    monkeypatch.setattr(daemon_commands, "COUNT_EVERY_S", 0)
     daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
     daemon.handlers["daemon/status"] = status
     ran = clisup("stop", "--json")
@@ -195,7 +195,7 @@ def test_a_stop_says_how_many_turns_still_run_whenever_that_changes(
 
 
 def test_stop_does_not_wait_for_ever(clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop, "STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(daemon_commands, "STOP_TIMEOUT_S", 0.05)
     daemon.handlers["daemon/shutdown"] = lambda peer, params: {"ok": True}
     ran = clisup("stop")
     assert ran.code == 75
@@ -258,7 +258,7 @@ def test_steer_prints_the_turn_that_the_prompt_was_said_to(clisup: Run, daemon: 
 
 def test_steer_says_where_nothing_ran(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/prompt"] = lambda peer, params: {"turn_id": "t4", "seq": 9, "delivery": "delivered"}
-    assert clisup("steer", "3f2a", "Hello.").err == "nothing ran: it is a turn of its own\n"
+    assert clisup("steer", "3f2a", "Hello.").err == "no turn was running: the prompt has a turn of its own\n"
 
 
 def test_set_says_from_when_on_each_setting_holds(clisup: Run, daemon: FakeDaemon) -> None:

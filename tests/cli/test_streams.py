@@ -21,8 +21,6 @@ from fake_daemon import SESSION, FakeDaemon
 from test_status import STATUS
 
 import clisup
-from clisup.cli import main
-from clisup.errors import EXIT_INTERRUPTED, EXIT_UNWRITABLE
 
 BOUND_S = 60.0
 ME = f"{shlex.quote(sys.executable)} -m clisup"
@@ -119,10 +117,6 @@ def test_a_stdout_that_cannot_be_written_has_a_word_and_an_exit_code_of_its_own(
     assert done.returncode == 74
     assert done.stderr.splitlines()[-1] == "clisup: cannot write to stdout, because No space left on device"
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-
-
-def test_the_light_way_knows_the_exit_codes_of_the_table() -> None:
-    assert (main._EXIT_UNWRITABLE, main._EXIT_INTERRUPTED) == (EXIT_UNWRITABLE, EXIT_INTERRUPTED)
 
 
 def test_a_stderr_that_cannot_be_written_is_passed_over(answering: FakeDaemon) -> None:

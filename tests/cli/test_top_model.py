@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.top.following import BACK, Tail, pieces, start_after
-from clisup.cli.top.head import head_lines, sparkline
 from clisup.cli.top.model import LEAST_PAUSE_S, MOST_PAUSE_S, RATES, SORTS, Board, pause_after
-from clisup.cli.top.rows import brief, memory, table
+from clisup.cli.top.texts import BACK, Tail, brief, event_spans, head_lines, memory, sparkline, start_after, table
 
 ONE, TWO, THREE = (f"{n}aaaaaaa-0000-4000-8000-000000000000" for n in "123")
 
@@ -119,7 +117,7 @@ def test_what_is_kept_of_a_session_goes_with_it() -> None:
     for id_ in (ONE, TWO):
         one.take_event(event(id_, "notice", code="x", message="y"), 101.0)
     one.take_status(status(session(TWO)), 102.0)
-    assert set(one._last) == set(one._stirred) == {TWO}
+    assert set(one._last) == set(one._heard_at) == {TWO}
 
 
 @pytest.mark.parametrize(
@@ -271,7 +269,7 @@ def test_the_text_that_is_being_written_is_kept_until_its_message_comes() -> Non
 
 
 def test_a_followed_event_is_a_time_a_word_and_what_it_says() -> None:
-    time, kind, said = pieces(event(ONE, "tool_use", name="Bash", input={"command": "ls"}))
+    time, kind, said = event_spans(event(ONE, "tool_use", name="Bash", input={"command": "ls"}))
     assert time[0].strip().count(":") == 2 and kind[0].strip() == "tool_use" and said == ("Bash ls", "tool")
-    assert pieces(event(ONE, "message_stop")) == []
-    assert pieces(event(ONE, "tool_result", content="no", is_error=True))[2][1] == "bad"
+    assert event_spans(event(ONE, "message_stop")) == []
+    assert event_spans(event(ONE, "tool_result", content="no", is_error=True))[2][1] == "bad"

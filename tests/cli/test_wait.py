@@ -124,7 +124,7 @@ def test_a_timeout_is_124_and_the_turns_go_on(clisup: Run, daemon: FakeDaemon, a
     active[SESSION] = ["t1"]
     ran = clisup("wait", SESSION, "--timeout", "0.05")
     assert (ran.code, ran.out) == (124, "")
-    assert "cannot see the turns of 1 session end, because 0.05 s have passed" in ran.err
+    assert "the turns of 1 session have not ended after 0.05 s" in ran.err
     assert daemon.calls("session/interrupt") == []
 
 

@@ -122,7 +122,7 @@ def test_json_has_all_but_what_was_said(show: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("records", "state", "words"),
     [
-        (BEGUN, "interrupted", "research: interrupted: its process is gone"),
+        (BEGUN, "interrupted", "research: interrupted: its process has ended"),
         ([*BEGUN, FAILED], "failed", "research: failed"),
         (
             [*BEGUN, FAILED, WorkflowPaused(at=AT, reason="budget", message="1 of 1 usd")],
@@ -153,7 +153,7 @@ def test_while_it_runs_it_says_so(clisup: Callable[..., Any], tmp_path: Path) ->
 
 def test_the_steps_of_a_stage_that_is_not_done_are_named(show: Callable[..., Any]) -> None:
     steps = [StepCompleted(at=AT, round=1, stage="do", attempt=1, step=name, result=None) for name in ("fetch", "sort")]
-    assert "steps of do that are done: fetch, sort\n" in show([*BEGUN, *steps])
+    assert "finished steps of do: fetch, sort\n" in show([*BEGUN, *steps])
     assert show([*BEGUN, *steps], "--json")["steps"] == ["fetch", "sort"]
     assert show(ENDED, "--json")["steps"] == []
 

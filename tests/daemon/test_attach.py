@@ -17,7 +17,7 @@ from pty_terminal import Terminal
 from session_probe import SessionProbe
 from wire import PATIENCE_S
 
-from clisup.cli.commands.sessions.attach import last_start
+from clisup.cli.attach import last_start
 from clisup.client.sync import Client
 
 QUESTION = "[d]eny with a message: "

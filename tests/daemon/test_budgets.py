@@ -334,7 +334,7 @@ def test_the_command_line_opens_shows_and_raises_a_budget(daemon: Harness) -> No
     page = run(daemon, "status", session_id).stdout
     assert re.search(r"Budget: [0-9.]+ of 2 USD, 110 of 100 tokens; used up", page)
     why = run(daemon, "status", "--why", session_id).stdout
-    assert "no turn may begin: the budget of 100 tokens is used up (110)" in why
+    assert "no turn may start: the budget of 100 tokens is used up (110)" in why
     refused = run(daemon, "run", "--session", session_id, "more")
     assert refused.returncode == 1
     assert "budget of 100 tokens is used up" in refused.stderr and "clisup set" in refused.stderr

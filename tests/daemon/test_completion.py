@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from click.shell_completion import CompletionItem
 from harness import Harness
 from wire import PATIENCE_S
 
-from clisup.cli.commands.other.completion import SHELLS, VARIABLE
+from clisup.cli import completing
+from clisup.cli.commands.completion import SHELLS, VARIABLE
 
 ASK = {
     "bash": """
@@ -93,19 +96,9 @@ def test_without_a_daemon_there_is_silence(daemon: Harness, tmp_path: Path, name
 
 def test_a_daemon_that_says_nothing_is_not_waited_for(daemon: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound itself, without a clock: the look goes on in a thread that nobody waits for."""
-    import threading
-
-    import click
-
-    from clisup.cli.commands.other import completion
-
     let_go = threading.Event()
-    slow = completion._Live(
-        lambda _name: [click.shell_completion.CompletionItem("late")] if let_go.wait(PATIENCE_S) else []
-    )
-    monkeypatch.setattr(completion, "LIMIT_S", 0.01)
-    option = click.Option(["--session"], type=slow)
-    assert option.type.shell_complete(click.Context(click.Command("x")), option, "") == []
+    monkeypatch.setattr(completing, "LIMIT_S", 0.01)
+    assert completing.candidates(lambda: [CompletionItem("late")] if let_go.wait(PATIENCE_S) else [], "") == []
     let_go.set()
 
 

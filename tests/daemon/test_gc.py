@@ -23,7 +23,7 @@ from session_probe import SessionProbe
 
 from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import Clearing
-from clisup.daemon.ops.cleanup_offline import clear_alone
+from clisup.daemon.ops.cleanup_offline import clean_up_offline
 from clisup.daemon.ops.garbage import Removable
 from clisup.errors import ClisupError
 
@@ -172,7 +172,7 @@ def test_of_the_sockets_of_claudes_only_those_of_its_own_runs_go(
     monkeypatch.setattr(garbage, "CLI_SOCKETS", str(folder))
     for name, value in environment(daemon).items():
         monkeypatch.setenv(name, value)
-    done = clear_alone(dry_run=False, older_than_s=1e9)
+    done = clean_up_offline(dry_run=False, older_than_s=1e9)
     assert [item["path"] for item in done["items"] if item["kind"] == "socket"] == [str(mine)]
     assert foreign.exists() and not mine.exists()
 

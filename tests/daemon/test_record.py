@@ -245,7 +245,7 @@ def test_a_long_prompt_is_known_by_its_beginning_unless_it_is_given(daemon: Harn
     prompt = "word " * 100
     session.ask(prompt)
     done = clisup(daemon, "record", session.id, "-o", "rec.jsonl", "--force")
-    assert "--prompt TEXT gives the whole" in done.stderr
+    assert "give the whole with --prompt TEXT" in done.stderr
     recording = record(daemon, session, "--prompt", prompt)
     meta = json.loads(recording.with_suffix(".meta.json").read_text())
     assert (meta["prompt"], meta["launch"]["prompt"], meta["prompt_bytes"]) == (prompt, prompt, 500)

@@ -291,7 +291,7 @@ def test_logs_without_a_daemon_say_what_is_damaged_and_go_on(serve: Callable[...
     assert rows.returncode == 3 and fine.id[:8] in rows.stdout
     assert all(f"cannot read session {session.id}" in rows.stderr for session in (damaged, odd))
     nobody = run(daemon, "logs", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
-    assert nobody.returncode == 4 and "nothing is stored of it" in nobody.stderr
+    assert nobody.returncode == 4 and "no files of it are stored" in nobody.stderr
     follow = run(daemon, "logs", "--all", "-f")
     assert follow.returncode == 3 and "cannot reach the daemon" in follow.stderr
 

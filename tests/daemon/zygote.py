@@ -175,7 +175,7 @@ def _end_all(living: dict[int, tuple[int, socket.socket]]) -> None:
 
 def _load() -> None:
     """All that a daemon may import in its life, so that no child does it again."""
-    import clisup.cli.commands.daemon.serve
+    import clisup.cli.commands.daemon
     import clisup.cli.main
     import clisup.cli.root
     import clisup.daemon.app  # noqa: F401

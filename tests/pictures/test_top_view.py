@@ -67,7 +67,7 @@ def followed(top: Top) -> str:
 
 async def ask_in(scene: Scene, pilot: Pilot[Any]) -> str:
     session_id = scene.open("asking", f"{ASKS}\nAfter it.", mode="live", permission_mode="default")
-    await see(pilot, "git push --force-with-lease origin main", "waits for a word")
+    await see(pilot, "git push --force-with-lease origin main", "approval needed")
     await until(pilot, lambda: time.monotonic() - pilot.app._pinned_at > 1, "it may be answered")
     return session_id
 
@@ -97,7 +97,7 @@ def test_a_follows_an_approval_is_allowed_by_one_key(scene: Scene) -> None:
         assert scene.status()["sessions"][0]["phase"] == "approval"
         await pilot.press("a")
         await until(pilot, lambda: ended(scene, session_id) == ["completed"], "it was allowed")
-        await until(pilot, lambda: "waits for a word" not in screen(top), "the question goes")
+        await until(pilot, lambda: "approval needed" not in screen(top), "the question goes")
         resolved = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
         assert [(e["decision"], e["actor"]["client"]) for e in resolved] == [("allow", "clisup-top")]
 
@@ -167,7 +167,7 @@ def test_a_turn_is_interrupted_by_key_after_a_question(scene: Scene) -> None:
         await until(pilot, lambda: ended(scene, session_id) == ["interrupted"], "it ends")
         await see(pilot, "idle")  # the view has heard of it, too
         await pilot.press("i")
-        await see(pilot, "nothing runs in this session")
+        await see(pilot, "no turn runs in this session")
 
     play(scene, look)
 

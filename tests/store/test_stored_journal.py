@@ -14,7 +14,7 @@ from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
 from clisup.store.journal_reader import Gap, JournalReader
 from clisup.store.journal_store import JournalStore
-from clisup.store.stored_journal import TAIL, StoredJournal
+from clisup.store.offline import TAIL, StoredJournal
 
 
 def line(seq: int, message: str = "m") -> bytes:

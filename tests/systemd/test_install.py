@@ -89,7 +89,7 @@ def test_a_users_service_from_nothing_to_serving_and_back(installer: Installer) 
     assert installer.server(socket) is None
     assert [path.name for path in installer.user_units.rglob("*") if path.is_file()] == []
     assert (installer.lab.home / ".local/state/clisup").is_dir()
-    assert "no unit of clisup's is there" in installer.run("uninstall", "--user")[0]
+    assert "it has no unit of clisup" in installer.run("uninstall", "--user")[0]
 
 
 def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer: Installer) -> None:
@@ -98,7 +98,7 @@ def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer
     before = installer.server(socket)
     moved = write_command(installer.lab.root / "new" / "bin" / "clisup")
     said, _ = installer.run("install", "--user", "--executable", str(moved), "--now")
-    assert "was of another clisup" in said
+    assert "was from another clisup" in said
     assert "run systemctl --user restart clisup.service" in said
     after = installer.server(socket)
     assert before is not None and after is not None and after["pid"] != before["pid"]
@@ -107,7 +107,7 @@ def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer
     unit.write_text(unit.read_text() + "Nice=5\n")
     for words in (["install", "--executable", str(moved)], ["uninstall"]):
         _, error = installer.run(*words, "--user", code=2)
-        assert "it was edited since it was installed" in error
+        assert "it was edited after its installation" in error
     assert "Nice=5" in unit.read_text()
     assert "was edited; --force" in installer.run("install", "--user", "--executable", str(moved), "--force")[0]
     assert "Nice=5" not in unit.read_text()

@@ -1,1 +1,1 @@
-"""Commands: one file for each, in the groups of `clisup --help`."""
+"""Commands of `clisup`. `clisup.cli.root` names the file of each command."""

@@ -1,1 +1,1 @@
-"""`clisup status`: with few imports, because people and prompts of shells run it all the time."""
+"""`clisup status`. `page` and `columns` import almost nothing: people and shell prompts run the command all day."""

@@ -1,4 +1,7 @@
-"""The columns of `clisup status`: one table of names, what each shows, and which go first where the terminal is narrow. Light."""
+"""Columns of `clisup status`: their names, their cells, and the order in which a narrow terminal loses them.
+
+`clisup status` loads this module, so the module imports almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ GAP = 2  # spaces between two columns
 
 
 def _phase(s: _Row) -> str:
-    """`approval (2)`: so many tool calls wait for a word; see clisup approvals."""
+    """Return the phase of the turn, as `approval (2)` with two pending approvals."""
     phase = s.get("phase") or "-"
     return f"{phase} ({s['approvals']})" if s.get("approvals") else phase
 
@@ -42,7 +45,7 @@ def _timer(s: _Row) -> str:
 
 
 def _last(s: _Row) -> str:
-    """The newest event's type, and how long ago it came."""
+    """Return the type and the age of the newest event."""
     last = s.get("last_event")
     if not last:
         return "-"
@@ -50,7 +53,7 @@ def _last(s: _Row) -> str:
 
 
 def outcome(s: _Row) -> str:
-    """How the session's last turn ended, as `failed: authentication`; `-` while the next one runs."""
+    """Return the outcome of the last turn, as `failed: authentication`, or `-` while the next turn runs."""
     last = s.get("last_turn")
     if not last or s.get("turn_id"):
         return "-"
@@ -87,7 +90,7 @@ COLUMNS: dict[str, Callable[[_Row], str]] = {
     "ID":         lambda s: str(s["session_id"]),
 }
 # fmt: on
-"""Every column by its name. SESSION is cut to what tells the rows apart, ID is whole."""
+"""Every column by its name. SESSION is a short id that is unique in the table, ID the whole id."""
 
 DEFAULT = (
     "SESSION",
@@ -105,11 +108,11 @@ DEFAULT = (
     "LAST",
 )
 GO_FIRST = ("LAST", "PID", "COST", "AGE", "MEM", "TOKENS", "BACKEND", "IDLE", "TURN", "PHASE")
-"""Where the terminal is too narrow, these are left out, from the first on. What is left then is cut at the edge."""
+"""Columns that a narrow terminal loses, in this order. Lines that are still too long are cut at the edge."""
 
 
 def chosen(fields: str) -> list[str]:
-    """The columns of a comma list. Raises `UsageError(usage)` for a name that is none, with the nearest and the list."""
+    """Return the columns of a comma list. Raises `UsageError(usage)` for an unknown name."""
     names = [name.strip().upper().replace("_", "-") for name in fields.split(",") if name.strip()]
     wrong = [name for name in names if name not in COLUMNS]
     if names and not wrong:
@@ -127,13 +130,13 @@ def chosen(fields: str) -> list[str]:
 
 
 def session_rows(sessions: Sequence[_Row], names: Sequence[str]) -> list[list[str]]:
-    """A cell for every column of every session, `-` where there is nothing."""
+    """Return the cells of these columns for every session; an empty cell is `-`."""
     short = short_ids([s["session_id"] for s in sessions])
     return [[short[s["session_id"]] if n == "SESSION" else COLUMNS[n](s) for n in names] for s in sessions]
 
 
 def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]]:
-    """The default table, with as many columns as `width` has room for (None: all), and the names of those left out."""
+    """Return the default table with the columns that fit into `width` (None: all), and the names of the others."""
     names, gone = list(DEFAULT), []
     cells = session_rows(sessions, names)
     widths = {name: max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)}
@@ -147,7 +150,7 @@ def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]
 
 
 def tinted(text: str, sessions: Sequence[_Row], ink: Ink) -> str:
-    """The table of these sessions with a bold head, and in red the rows of sessions whose last turn failed."""
+    """Return the table of these sessions with a bold head. Rows of sessions whose last turn failed are red."""
     head, *rows = text.split("\n")
     return "\n".join(
         [ink("bold", head), *(ink("red", row) if failed(s) else row for row, s in zip(rows, sessions, strict=True))]
@@ -155,12 +158,12 @@ def tinted(text: str, sessions: Sequence[_Row], ink: Ink) -> str:
 
 
 def limited_accounts(status: dict[str, Any]) -> list[dict[str, Any]]:
-    """Accounts near or at their limit, or that hold turns."""
+    """Return the accounts that are near or at their limit, or that hold turns."""
     return [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]
 
 
 def short_ids(ids: list[str]) -> dict[str, str]:
-    """The shortest beginning, of at least 8 characters, that still tells each id from the others."""
+    """Return the shortest unique beginning of each id, with at least 8 characters."""
     width = 8
     while len({id_[:width] for id_ in ids}) < len(set(ids)):
         width += 4

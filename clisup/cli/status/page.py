@@ -1,94 +1,167 @@
-"""Status as text: a page for people, JSON, ids or chosen columns. Light: see `clisup.cli.main`."""
+"""`clisup status` as text: a page for people, JSON, ids or chosen columns.
+
+`clisup.cli.main` calls this module without click, so the module imports almost nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 
-from clisup.cli.status.asking import absent_daemon
 from clisup.cli.status.columns import chosen, fitting, limited_accounts, session_rows, tinted
-from clisup.cli.status.totals import total_lines
-from clisup.cli.views.terminal import Ink, clip, cut, duration, plain, size, table
+from clisup.cli.views.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
+from clisup.client.raw import RawClient
+from clisup.errors import EXIT_NOT_RUNNING, EXIT_OK, ClisupError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clisup.cli.status.arguments import StatusArguments
+__all__ = ["StatusOptions", "absence", "ask", "is_absent", "page", "render", "show_status"]
 
-__all__ = ["daemon_lines", "page", "render", "session_table"]
+UNFINISHED = "unfinished"
+"""State of a session whose turn ran when the daemon and the keeper went away (clisup.daemon.ops.status_offline)."""
 
+_ABSENT = ("not_running", "unreachable")
 _COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 
 
-def render(status: dict[str, Any], wanted: StatusArguments, ink: Ink, width: int | None) -> str:
-    """The output in the form that is wanted, with its last line end."""
-    if wanted.json:
+class StatusOptions:
+    """Form of the output: for people, as JSON, ids alone (`quiet`), or the `columns` of a comma list."""
+
+    __slots__ = ("columns", "json", "quiet")
+
+    def __init__(self, columns: str | None = None, *, json: bool = False, quiet: bool = False) -> None:
+        self.columns, self.json, self.quiet = columns, json, quiet
+
+
+def show_status(options: StatusOptions) -> int:
+    """Print the status of the daemon, or of the files if no daemon answers, and return the exit code."""
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale has no bullet
+    if options.columns is not None:
+        chosen(options.columns)  # before the request
+    status = ask()
+    if is_absent(status) and (options.quiet or options.columns is not None):
+        print(f"clisup: {absence(status)}", file=sys.stderr)
+    print(render(status, options, Ink(), width_of(sys.stdout)), end="")
+    return EXIT_NOT_RUNNING if is_absent(status) else EXIT_OK
+
+
+def ask() -> dict[str, Any]:
+    """Return the daemon's status, or the status of the files if no daemon answers."""
+    try:
+        with RawClient.connect(name="clisup-status") as client:
+            status: dict[str, Any] = client.call("daemon/status")
+            return status
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.cli.offline import status_from_disk
+
+        return status_from_disk(error)
+
+
+def is_absent(status: dict[str, Any]) -> bool:
+    """Tell whether the status comes from the files alone."""
+    return status["daemon"]["state"] in _ABSENT
+
+
+def absence(status: dict[str, Any]) -> str:
+    """Return one line: that no daemon answers, and which files were read."""
+    word = str(status["daemon"]["state"]).replace("_", " ")
+    return f"the daemon is {word}; from disk: {plain(status['daemon']['state_dir'])}"
+
+
+def render(status: dict[str, Any], options: StatusOptions, ink: Ink, width: int | None) -> str:
+    """Return the output with its last line end."""
+    if options.json:
         return json.dumps(status, ensure_ascii=False) + "\n"
-    if wanted.quiet:
+    if options.quiet:
         return "".join(f"{s['session_id']}\n" for s in status["sessions"])
-    if wanted.columns is not None:
-        names = chosen(wanted.columns)
+    if options.columns is not None:
+        names = chosen(options.columns)
         text = table(names, session_rows(status["sessions"], names))
         return cut(tinted(text, status["sessions"], ink), width) + "\n"
     return cut(page(status, ink, width), width) + "\n"
 
 
 def page(status: dict[str, Any], ink: Ink, width: int | None = None) -> str:
-    """All of it for people; the table of sessions has the columns for which there is room."""
-    parts = ["\n".join(daemon_lines(status, ink))]
+    """Return the page for people. The table of sessions has the columns that fit."""
+    lines = _absent_lines(status, ink) if is_absent(status) else _daemon_lines(status, ink)
+    parts = ["\n".join([lines[0], *map(plain, lines[1:])])]
     absent = [b["name"] for b in status["backends"] if b.get("default") and not b.get("path")]
     if backends := [b for b in status["backends"] if b["name"] not in absent]:
         parts.append(_bold_head(_backend_table(backends), ink))
     if absent:
-        parts.append(
-            ink("dim", f"Not installed: {', '.join(absent)} (clisup backends says where they were looked for)")
-        )
+        parts.append(ink("dim", f"Not installed: {', '.join(absent)} (clisup backends lists the places searched)"))
     if limited := limited_accounts(status):
         parts.append(_bold_head(_account_table(limited), ink))
     parts.append(_sessions(status["sessions"], ink, width))
-    parts += [
-        f"{ink('red', 'damaged')} {plain(f'{id_}: {why}')}"
-        for id_, why in (status.get("damaged_sessions") or {}).items()
-    ]
+    damaged = status.get("damaged_sessions") or {}
+    parts += [f"{ink('red', 'damaged')} {plain(f'{id_}: {why}')}" for id_, why in damaged.items()]
     return "\n\n".join(parts)
 
 
-def daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
-    """The head: who runs, where, how much."""
-    d, totals = status["daemon"], status["totals"]
-    if absent_daemon(status):
-        from clisup.cli.status.absent import absent_lines
+# -- the head -----------------------------------------------------------------------------------------------------------
 
-        return absent_lines(status, ink)
+
+def _daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
+    d = status["daemon"]
     colour = _COLOURS.get(d["state"], "red")
     storage = d.get("storage") or {}
-    disk = f"{size(storage.get('free_bytes'))} free{_trouble(storage)}"
-    lines = [
+    clients = len(status.get("clients") or ())
+    return [
         f"{ink(colour, '●')} clisup {d['version']} — {ink(colour, d['state'])} (pid {d['pid']}, up {duration(d['uptime_s'])})",
         f"   Socket: {d['socket']}",
-        f"    State: {d['state_dir']} ({disk})",
+        f"    State: {d['state_dir']} ({size(storage.get('free_bytes'))} free{_trouble(storage)})",
         f"  Running: {d['running']} of {d['max_running']} turns, {d['waiting']} waiting, {d['adopted_turns']} adopted",
-        f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {_clients(status)}",
-        *total_lines(totals),
+        f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {clients} client{'' if clients == 1 else 's'}",
+        *_total_lines(status["totals"]),
+        *_drift_lines(status.get("drift") or []),
     ]
-    lines += _drift(status.get("drift") or [])
-    return [lines[0], *[plain(line) for line in lines[1:]]]
 
 
-def _clients(status: dict[str, Any]) -> str:
-    count = len(status.get("clients") or [])
-    return "1 client" if count == 1 else f"{count} clients"
+def _absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
+    """Return the head without a daemon: the reason, and the turns that run on."""
+    from clisup.client.failures import OCCUPIED
+
+    d = status["daemon"]
+    missing = d["state"] == "not_running"
+    word = "not running" if missing else f"not reachable (pid {d['pid']} holds the state directory)"
+    there = os.path.isdir(d["state_dir"])
+    disk = f"{size(d['storage']['free_bytes'])} free" if there else "there is no such directory"
+    unfinished = sum(s["state"] == UNFINISHED for s in status["sessions"])
+    running = "1 turn goes" if d["running"] == 1 else f"{d['running']} turns go"
+    return [
+        f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
+        f"   Reason: {d['reason']}; {'start it: clisup serve' if missing else OCCUPIED}",
+        f"    State: {d['state_dir']} ({disk})",
+        f"  Running: {running} on without it, {unfinished} unfinished, {d['waiting']} waiting",
+        *_total_lines(status["totals"]),
+    ]
 
 
-def _drift(entries: list[dict[str, Any]]) -> list[str]:
-    """What the CLIs said and this clisup does not know, in one line; none where there is nothing."""
+def _total_lines(totals: dict[str, Any]) -> list[str]:
+    """Return turns, tokens and cost of all stored sessions."""
+    usage = totals.get("tokens") or {}
+    outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in totals["turns"].items())
+    fired = totals["watchdog_fired"]
+    return [
+        f"    Turns: {outcomes}; watchdog fired {fired} {'time' if fired == 1 else 'times'}",
+        f"   Tokens: {tokens(usage)} ({count(usage.get('output_tokens'))} of output), cost {cost(totals.get('cost_usd'))}",
+    ]
+
+
+def _drift_lines(entries: list[dict[str, Any]]) -> list[str]:
+    """Return one line on output of CLIs that this clisup does not know, or none."""
     words = [f"{e['kind']} {e['version']}: {len(e['frames'])} frames, {len(e['fields'])} fields" for e in entries]
     more = f"; and {len(words) - 3} more versions" if len(words) > 3 else ""
     return [f"    Drift: unknown of {'; '.join(words[-3:])}{more} (clisup doctor)"] if words else []
 
 
 def _trouble(storage: dict[str, Any]) -> str:
-    """What is wrong with the state directory, loudly; nothing where nothing is."""
+    """Return the fault of the state directory in capitals, or "" without a fault."""
     state = storage.get("state", "ok")
     if state != "ok":
         word = str(state).replace("_", " ").upper()
@@ -96,9 +169,7 @@ def _trouble(storage: dict[str, Any]) -> str:
     return "" if storage.get("writable", True) else ", NOT WRITABLE"
 
 
-def session_table(sessions: list[dict[str, Any]]) -> str:
-    """One row a session, every cell filled."""
-    return fitting(sessions, None)[0]
+# -- the tables ---------------------------------------------------------------------------------------------------------
 
 
 def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> str:
@@ -111,10 +182,16 @@ def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> st
 
 def _backend_table(backends: list[dict[str, Any]]) -> str:
     rows = [
-        [b["name"], b.get("version") or "-", b.get("path") or "-", str(b.get("sessions", "-")), _word(b)]
+        [b["name"], b.get("version") or "-", b.get("path") or "-", str(b.get("sessions", "-")), _support(b)]
         for b in backends
     ]
     return table(["BACKEND", "VERSION", "PATH", "SESSIONS", "STATUS"], rows)
+
+
+def _support(backend: dict[str, Any]) -> str:
+    if reason := backend.get("unavailable_reason"):
+        return clip(f"not available: {reason}", 110)
+    return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 
 def _account_table(accounts: list[dict[str, Any]]) -> str:
@@ -130,12 +207,6 @@ def _account_table(accounts: list[dict[str, Any]]) -> str:
         for a in accounts
     ]
     return table(["ACCOUNT", "LIMIT", "TYPE", "USED", "UNTIL", "HELD"], rows)
-
-
-def _word(backend: dict[str, Any]) -> str:
-    if reason := backend.get("unavailable_reason"):
-        return clip(f"not available: {reason}", 110)
-    return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 
 def _bold_head(text: str, ink: Ink) -> str:

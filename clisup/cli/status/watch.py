@@ -1,42 +1,37 @@
-"""`clisup status --watch`: the status again and again, across restarts of the daemon. Light: see `clisup.cli.main`."""
+"""`clisup status --watch`: the status again and again, across restarts of the daemon."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from typing import Any
 
-from clisup.cli.status.asking import absent_daemon, ask, told_absent
-from clisup.cli.status.page import render
+from clisup.cli.lookup import pick
+from clisup.cli.status.page import StatusOptions, absence, ask, is_absent, render
 from clisup.cli.views.terminal import Ink, cut, width_of
+from clisup.errors import ClisupError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from clisup.cli.status.arguments import StatusArguments
-
-__all__ = ["SHORTEST_S", "watch"]
+__all__ = ["LONGEST_S", "SHORTEST_S", "watch_status"]
 
 SHORTEST_S = 0.1
 LONGEST_S = 86_400.0
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\033[H", "\033[K", "\033[J"
 
 
-def watch(wanted: StatusArguments) -> int:
-    """Print the status every so many seconds until Ctrl-C, which is the way to end it: exit code 0.
+def watch_status(options: StatusOptions, session: str | None, pause: float) -> int:
+    """Print the status every `pause` seconds until Ctrl-C. Return 0.
 
-    A terminal is painted anew; a pipe gets a block with the time for each look, with `--json` one line. Where the daemon goes
-    away, what its files say is shown until it is back.
+    A terminal is redrawn. A pipe gets a block with the time for each status, or with `--json` one line. While the daemon
+    is away, the status of its files is shown.
     """
-    pause = _pause(wanted.watch)
-    tty = sys.stdout.isatty() and not wanted.json
+    tty = sys.stdout.isatty() and not options.json
     if tty:
         sys.stdout.write(_HOME + _TO_SCREEN_END)
     try:
         while True:
-            text = _look(wanted)
-            sys.stdout.write(_painted(text) if tty else text)
+            text = _block(options, session, pause)
+            sys.stdout.write(_screen(text) if tty else text)
             sys.stdout.flush()
             time.sleep(pause)
     except KeyboardInterrupt:
@@ -45,46 +40,32 @@ def watch(wanted: StatusArguments) -> int:
         return 0
 
 
-def _pause(seconds: float | None) -> float:
-    if seconds is not None and SHORTEST_S <= seconds <= LONGEST_S:
-        return seconds
-    from clisup.errors import UsageError
-
-    raise UsageError(
-        f"cannot look every {seconds:g} s, because {SHORTEST_S:g} to {LONGEST_S:g} s are possible",
-        kind="usage",
-        hint="try: clisup status --watch 2",
-    )
-
-
-def _look(wanted: StatusArguments) -> str:
-    """One block: a line with the time (not in JSON), then the status, or why there is none."""
-    head = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  every {wanted.watch:g} s"
+def _block(options: StatusOptions, session: str | None, pause: float) -> str:
+    """Return a line with the time, except for JSON, then the status or the error."""
+    head = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  every {pause:g} s"
     try:
-        status = _asked(wanted)
-    except Exception as error:
-        if getattr(error, "kind", None) not in ("overloaded", "shutting_down", "session_not_found"):
+        status = _status_of(session)
+    except ClisupError as error:
+        if error.kind not in ("overloaded", "shutting_down", "session_not_found"):
             raise
-        return "" if wanted.json else f"{head}\n\n{error}\n\n"
-    text = render(status, wanted, Ink(), width_of(sys.stdout))
-    if wanted.json:
+        return "" if options.json else f"{head}\n\n{error}\n\n"
+    text = render(status, options, Ink(), width_of(sys.stdout))
+    if options.json:
         return text
-    return f"{head}{f'; {told_absent(status)}' if absent_daemon(status) else ''}\n\n{text}\n"
+    return f"{head}{f'; {absence(status)}' if is_absent(status) else ''}\n\n{text}\n"
 
 
-def _asked(wanted: StatusArguments) -> dict[str, Any]:
-    """The status, with the one session alone where one was named."""
+def _status_of(session: str | None) -> dict[str, Any]:
+    """Return the status; with `session`, the status of that session alone."""
     status = ask()
-    if wanted.session is not None:
-        from clisup.cli.lookup import pick
-
-        named = pick(wanted.session, lambda: status["sessions"])
+    if session is not None:
+        named = pick(session, lambda: [s["session_id"] for s in status["sessions"]])
         status["sessions"] = [s for s in status["sessions"] if s["session_id"] == named]
     return status
 
 
-def _painted(text: str) -> str:
-    """Over what was there: each line is cleared behind its end, and all below the last one. No more lines than there are."""
+def _screen(text: str) -> str:
+    """Return the text drawn over the screen before: each line clears its rest. Lines beyond the screen are left out."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
         lines, columns = max(size.lines - 1, 1), size.columns or None

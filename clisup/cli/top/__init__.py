@@ -1,4 +1,4 @@
-"""`clisup top`: a full-screen live view. What it knows is pure (`model`, `rows`, `head`); Textual is loaded by `app` alone."""
+"""`clisup top`: a full-screen live view. `model` and the texts are pure; only `app` and its parts load Textual."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ import sys
 
 import click
 
+from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.client.sync import Client
 
-__all__ = ["command"]
+__all__ = ["top"]
 
 
 @click.command("top")
+@click.option("--sort", default="attention", metavar="ORDER",
+              help="attention (default), session, idle, age, memory, tokens, cost.")  # fmt: skip
+@click.option("--filter", "wanted", default="", metavar="WORDS", help="Only sessions that match all of these words.")
 @click.option(
-    "--sort",
-    default="attention",
-    metavar="ORDER",
-    help="attention (default), session, idle, age, memory, tokens, cost.",
+    "-f",
+    "--follow",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Follow this session's events from the start.",
 )
-@click.option("--filter", "wanted", default="", metavar="WORDS", help="Only sessions that hold all of these words.")
-@click.option("-f", "--follow", metavar="SESSION", help="Follow this session's events from the start.")
-def command(sort: str, wanted: str, follow: str | None) -> int:
+def top(sort: str, wanted: str, follow: str | None) -> int:
     """Watch the sessions live, in full screen.
 
-    Shows each session's phase, turn, idle time, age, process, memory, tokens, cost and last event, how many events a second
-    there are, the next timer, and the tool calls that wait for a word.
+    The view shows the phase, turn, idle time, age, process, memory, tokens, cost and last event of each session, the events
+    a second, the next timer, and pending approvals.
 
     Keys: up and down (or k and j) choose a session, Enter or f follows its events, i interrupts its turn (asks first), a
-    allows and d denies the tool call that is shown, s sorts, / filters, ? helps, q leaves. What runs goes on.
+    allows and d denies the shown tool call, s sorts, / filters, ? helps, q leaves. Sessions go on.
 
-    It survives a restart of the daemon, and honours NO_COLOR. In a pipe use clisup status.
+    The view survives a restart of the daemon and honours NO_COLOR. In a pipe, use clisup status.
 
     \b
     Example:
@@ -45,7 +48,7 @@ def command(sort: str, wanted: str, follow: str | None) -> int:
         raise usage(f"cannot sort by {sort!r}, because it is none of {', '.join(SORTS)}", hint="clisup top --sort idle")
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise usage(
-            "cannot show a live view, because stdin or stdout is not a terminal that can do that",
+            "cannot show a live view, because stdin or stdout is not a terminal with cursor control",
             hint="for pipes and programs: clisup status, clisup status --json, clisup logs --all -f",
         )
     with Client.connect(name="clisup-top") as client:
@@ -56,6 +59,6 @@ def command(sort: str, wanted: str, follow: str | None) -> int:
             session_id = find_session(client, follow)
     from clisup.cli.top.app import Top
 
-    top = Top(path, sort=sort, wanted=wanted, follow=session_id)
-    top.run()
-    return top.return_code or 0
+    app = Top(path, sort=sort, wanted=wanted, follow=session_id)
+    app.run()
+    return app.return_code or 0

@@ -1,4 +1,4 @@
-"""The full-screen view: Textual's application around a `Board`, fed by one connection, and a second while a session is followed."""
+"""Full-screen view: Textual's application around a `Board`, fed by one connection, and a second for a followed session."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ from textual.widgets import Footer
 from textual.worker import Worker
 
 from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
-from clisup.cli.top.following import start_after
-from clisup.cli.top.head import Span, head_lines
 from clisup.cli.top.link import EventFeed
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
-from clisup.cli.top.rows import table
-from clisup.cli.views.approval_words import question_lines
+from clisup.cli.top.texts import Span, head_lines, start_after, table
+from clisup.cli.views.events import question_lines
 from clisup.cli.views.terminal import plain
 from clisup.errors import ClisupError
 
 __all__ = ["ARMED_AFTER_S", "PAINT_S", "Top"]
 
 PAINT_S = 0.25
-"""The screen is drawn anew this often, and at once after a key."""
+"""Seconds between two drawings of the screen. A key draws it at once."""
 
 ARMED_AFTER_S = 0.6
-"""A question that has just come cannot be answered yet: the key may have been meant for the one before."""
+"""Seconds before a new question can be answered: the key may have been meant for the one before."""
 
 _Event = dict[str, Any]
 
 
 class Top(App[int]):
-    """`path` is the daemon's socket; the rest is where the view begins."""
+    """Application. `path` is the daemon's socket; the other arguments are the first state of the view."""
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "clisup top"
@@ -62,7 +60,7 @@ class Top(App[int]):
     ]  # fmt: skip
 
     def __init__(self, path: str, *, sort: str = FIRST_SORT, wanted: str = "", follow: str | None = None) -> None:
-        super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no greys in place of colours: none
+        super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no colours, and no greys instead
         self.board = Board()
         self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
         self._feed = EventFeed(path, "*", None, on_event=self._on_event, on_state=self._on_state)
@@ -78,29 +76,29 @@ class Top(App[int]):
 
     def on_mount(self) -> None:
         self.rows.focus()
-        for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
+        for number in (signal.SIGTERM, signal.SIGHUP):  # restore the terminal
             try:
                 asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=128 + number))
             except (RuntimeError, ValueError):
                 pass  # not in the main thread: a test
-        self.run_worker(self._hear(), group="feed", exit_on_error=True)
+        self.run_worker(self._receive(), group="feed", exit_on_error=True)
         self.run_worker(self._watch(), group="status", exit_on_error=True)
         self.set_interval(PAINT_S, self._paint)
 
     async def on_unmount(self) -> None:
-        """Hang up before the loop is gone."""
+        """Close the connections before the loop ends."""
         working = list(self.workers)
         for worker in working:
             worker.cancel()
         await asyncio.gather(*(worker.wait() for worker in working), return_exceptions=True)
-        await asyncio.sleep(0)  # a transport closes its socket in the round after it was told to
+        await asyncio.sleep(0)  # a transport closes its socket one round later
 
-    # -- what comes in -----------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------------------------------
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         try:
             await self._feed.run()
-        except ClisupError as error:  # not one that passes: something else listens there, or it lets us in no longer
+        except ClisupError as error:  # permanent: another program listens there, or access is denied
             self.exit(return_code=error.exit_code, message=f"clisup: {error.message}")
 
     async def _watch(self) -> None:
@@ -115,7 +113,7 @@ class Top(App[int]):
                 if self._to_follow is not None:
                     self._follow(self._to_follow)
             except ClisupError:
-                pass  # it is away: the feed looks for it, and the head says so
+                pass  # the daemon is away: the feed reconnects, and the head says so
             pause = pause_after(monotonic() - began)
             await asyncio.sleep(pause / 2)
             try:
@@ -132,7 +130,7 @@ class Top(App[int]):
         self.board.connected = connected
         self._look.set()
 
-    # -- what is seen ------------------------------------------------------------------------------------------------
+    # -- the screen ----------------------------------------------------------------------------------------------------
 
     def _paint(self) -> None:
         now = monotonic()
@@ -143,7 +141,7 @@ class Top(App[int]):
         self.pane.paint()
 
     def _chosen_view(self, shown: int) -> list[list[Span]]:
-        """A line that says what is left out, and the order, where they are not those of the beginning."""
+        """Return a line with the filter and the order, if they are not the defaults."""
         parts: list[Span] = []
         if self._wanted:
             parts.append((f"filter: {self._wanted} ({shown} of {len(self.board.sessions)})  ", "warn"))
@@ -164,7 +162,7 @@ class Top(App[int]):
         self.question.show(lines, len(self.board.approvals), event["session_id"][:8], self.size.height // 3)
 
     def on_sessions_pane_chosen(self) -> None:
-        """The question shown is that of the session that was chosen, where it has one."""
+        """Show the question of the chosen session, if it has one."""
         session_id = self.rows.selected
         asks = any(of == session_id for of, _ in self.board.approvals)
         if asks and self._pinned is not None and self._pinned[0] != session_id:
@@ -180,7 +178,7 @@ class Top(App[int]):
             self.rows.move(by)
 
     async def action_back(self) -> None:
-        """Close what is open: the followed events, then the filter."""
+        """Close the followed events, or clear the filter."""
         if self._followed is not None:
             self._stop_following()
         elif self._wanted:
@@ -190,7 +188,7 @@ class Top(App[int]):
     def action_sort(self) -> None:
         orders = list(SORTS)
         self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
-        self._say(f"sorted by {self._sort}")
+        self._notify(f"sorted by {self._sort}")
         self._paint()
 
     def action_filter(self) -> None:
@@ -199,7 +197,7 @@ class Top(App[int]):
                 self._wanted = value.strip()
                 self._paint()
 
-        asked = "Only sessions with all of these words (nothing: all of them):"
+        asked = "Only sessions with all of these words (empty: all sessions):"
         self.push_screen(Ask("filter", asked, self._wanted), done)
 
     def action_keys(self) -> None:
@@ -208,7 +206,7 @@ class Top(App[int]):
     def action_interrupt(self) -> None:
         session = self.board.session(self.rows.selected)
         if session is None or not session.get("turn_id"):
-            self._say("nothing runs in this session", bad=True)
+            self._notify("no turn runs in this session", bad=True)
             return
         if self._is_hidden(self.rows):
             return
@@ -217,7 +215,7 @@ class Top(App[int]):
         def done(mode: str | None) -> None:
             if mode is not None:
                 asked = {"session_id": session_id, "turn_id": turn_id, "mode": mode}
-                self.run_worker(self._tell("session/interrupt", f"{turn_id} of {session_id[:8]}", asked))
+                self.run_worker(self._request("session/interrupt", f"{turn_id} of {session_id[:8]}", asked))
 
         self.push_screen(Confirm(f"End {turn_id} of {session_id[:8]} ({session['backend']})?"), done)
 
@@ -231,32 +229,32 @@ class Top(App[int]):
         self._answer("deny")
 
     def _is_hidden(self, part: Widget) -> bool:
-        """Tell whether the screen is too small for all of `part`, and say so: no key acts on an unseen thing."""
+        """Tell whether the screen is too small for all of `part`, and notify the user: no key acts on a hidden part."""
         hidden = part.region.bottom > self.footer.region.y
         if hidden:
-            self._say("the terminal has too few lines to show what this key acts on: make it taller", bad=True)
+            self._notify("the terminal has too few lines to show what this key acts on: make it taller", bad=True)
         return hidden
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answer(self, word: str) -> None:
-        """What a key says to the question on the screen. Nobody allows what was not all to be seen."""
+        """Answer the question on the screen. A question that is not shown whole cannot be allowed."""
         event = self.board.approvals.get(self._pinned) if self._pinned else None
         if event is None:
-            self._say("no approval waits", bad=True)
+            self._notify("no pending approval", bad=True)
         elif self._is_hidden(self.question):
             pass
         elif monotonic() - self._pinned_at < ARMED_AFTER_S:
-            self._say("this question has just come: look, and press again")
+            self._notify("this question is new: read it, and press again")
         elif word != "deny" and not self.question.whole:
-            self.push_screen(Whole(question_lines(event)), lambda said: self._respond(event, said))
+            self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
         else:
             self._respond(event, word)
 
     def _respond(self, event: _Event, word: str | None) -> None:
         if word == "deny":
             named = f"{plain(event['tool_name'])} of {event['session_id'][:8]} is denied."
-            asked = f"{named} What is the model told? (claude alone hands it on)"
+            asked = f"{named} Message to the model? (only claude passes it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
         elif word is not None:
             more = {"remember": True} if word == "always" else {}
@@ -269,25 +267,25 @@ class Top(App[int]):
 
     def _send_answer(self, event: _Event, answer: dict[str, Any]) -> None:
         named = {"session_id": event["session_id"], "approval_id": event["approval_id"], **answer}
-        self.run_worker(self._tell("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
+        self.run_worker(self._request("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
 
-    async def _tell(self, method: str, what: str, params: dict[str, Any]) -> None:
-        """Ask the daemon for what a key meant, and say what became of it."""
+    async def _request(self, method: str, what: str, params: dict[str, Any]) -> None:
+        """Send the request for a key, and notify the user of the result."""
         try:
             result = await self._feed.call(method, patient=True, **params)
         except ClisupError as error:
-            self._say(error.message, bad=True)
+            self._notify(error.message, bad=True)
             return
-        self._say(f"{what}: {result.get('outcome') or 'done'}")
+        self._notify(f"{what}: {result.get('outcome') or 'done'}")
         self._look.set()
 
-    def _say(self, text: str, *, bad: bool = False) -> None:
+    def _notify(self, text: str, *, bad: bool = False) -> None:
         self.notify(text, severity="error" if bad else "information", timeout=6 if bad else 3, markup=False)
 
     # -- following ---------------------------------------------------------------------------------------------------
 
     def action_follow(self) -> None:
-        """Follow the chosen session; the one that is followed already is let go."""
+        """Follow the chosen session, or stop if it is followed already."""
         chosen = self.rows.selected
         if chosen is None:
             return
@@ -301,7 +299,7 @@ class Top(App[int]):
         self._stop_following()
         session = self.board.session(session_id)
         if session is None:
-            self._say(f"session {session_id[:8]} is not open: clisup logs shows it", bad=True)
+            self._notify(f"session {session_id[:8]} is not open: clisup logs shows it", bad=True)
             return
         self.rows.selected = session_id
         self.pane.begin(f"{session_id[:8]} {session['backend']}")
@@ -314,7 +312,7 @@ class Top(App[int]):
     async def _follow_until_gone(self, feed: EventFeed) -> None:
         try:
             await feed.run()
-        except ClisupError as error:  # it was deleted
+        except ClisupError as error:  # the session was deleted
             self.pane.write([(error.message, "bad")])
 
     def _on_followed(self, connected: bool) -> None:

@@ -1,4 +1,4 @@
-"""Questions over the view: does this turn end, what is a denied model told, the whole of a tool's input, and the help."""
+"""Dialogs over the view: interrupt a turn, message for a denied call, the whole input of a tool, and the help."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Tab               to the events and back, to scroll them
 Esc               close the events, then drop the filter
 
 i                 interrupt its turn (asks first)
-a                 allow the tool call that is shown; one that is
-                  cut is shown whole first
+a                 allow the shown tool call; a cut one is
+                  shown whole first
 A                 allow it, and ask the CLI not to ask again
 d                 deny it, with a message for the model or none
 
@@ -30,15 +30,15 @@ s                 sort by the next: attention, session, idle,
                   age, memory, tokens, cost
 /                 filter: id, backend, phase, model, directory,
                   labels (ticket=4711)
-q Ctrl-C          leave; what runs goes on
+q Ctrl-C          leave; sessions go on
 
-yellow: waits for a word   green: works   cyan: waits for a slot
+yellow: needs approval   green: works   cyan: waits for a slot
 red: its last turn failed
 """
 
 
 class _Dialog(ModalScreen[str | None]):
-    """Dismissed with a word, or with None where it was left."""
+    """Dialog with a word as its result, or None if the user left it."""
 
     DEFAULT_CSS = """
     _Dialog { align: center middle; }
@@ -54,7 +54,7 @@ class _Dialog(ModalScreen[str | None]):
     def action_leave(self) -> None:
         self.dismiss(None)
 
-    def action_say(self, word: str) -> None:
+    def action_answer(self, word: str) -> None:
         self.dismiss(word)
 
     def _box(self, title: str, keys: str, *parts: Static | Input | VerticalScroll) -> Vertical:
@@ -64,11 +64,11 @@ class _Dialog(ModalScreen[str | None]):
 
 
 class Confirm(_Dialog):
-    """Dismissed with `graceful`, `kill` or None."""
+    """Dialog with `graceful`, `kill` or None as its result."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "say('graceful')", show=False),
-        Binding("K", "say('kill')", show=False),
+        Binding("y", "answer('graceful')", show=False),
+        Binding("K", "answer('kill')", show=False),
         Binding("n,q", "leave", show=False),
     ]
 
@@ -81,7 +81,7 @@ class Confirm(_Dialog):
 
 
 class Ask(_Dialog):
-    """One line of text: dismissed with it (it may be empty), or with None."""
+    """Dialog with one line of text as its result (it may be empty), or None."""
 
     def __init__(self, title: str, question: str, value: str = "") -> None:
         super().__init__()
@@ -99,12 +99,12 @@ class Ask(_Dialog):
 
 
 class Whole(_Dialog):
-    """A tool's whole input, to scroll: dismissed with `allow`, `always`, `deny` or None."""
+    """Whole input of a tool, to scroll. The result is `allow`, `always`, `deny` or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "say('allow')", show=False),
-        Binding("A", "say('always')", show=False),
-        Binding("d", "say('deny')", show=False),
+        Binding("a", "answer('allow')", show=False),
+        Binding("A", "answer('always')", show=False),
+        Binding("d", "answer('deny')", show=False),
         Binding("q", "leave", show=False),
     ]
 
@@ -114,14 +114,14 @@ class Whole(_Dialog):
 
     def compose(self) -> ComposeResult:
         text = Static(Text("\n".join(self._lines)))
-        yield self._box("waits for a word", "a allow   A always   d deny   Esc leaves", VerticalScroll(text))
+        yield self._box("approval needed", "a allow   A always   d deny   Esc leaves", VerticalScroll(text))
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
 
 
 class Help(_Dialog):
-    """The keys."""
+    """List of the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,question_mark,enter", "leave", show=False)]
 

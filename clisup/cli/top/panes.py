@@ -1,4 +1,4 @@
-"""The parts of the screen: the head, the table of sessions, the approval that waits, and the events that are followed."""
+"""Parts of the screen: the head, the table of sessions, the pending approval, and the followed events."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import RichLog, Static
 
-from clisup.cli.top.following import Piece, Tail, pieces
-from clisup.cli.top.head import Span
-from clisup.cli.top.rows import Table
+from clisup.cli.top.texts import Span, Tail, TopTable, event_spans
 
 __all__ = ["FOLLOWED_LINES", "ApprovalPane", "FollowPane", "HeadPane", "SessionsPane", "painted"]
 
 FOLLOWED_LINES = 1000
-"""Lines of followed events that are kept; the oldest go."""
+"""Limit of kept lines of followed events."""
 
 _TAIL_LINES = 3
 _NOBODY = "No sessions: clisup run -b BACKEND PROMPT opens one."
@@ -38,12 +36,12 @@ _STYLES = {
 
 
 def painted(spans: Sequence[Span]) -> Text:
-    """Spans of text and tone as one line; nothing in a text is markup."""
+    """Return spans as one line. Text is never markup."""
     return Text.assemble(*((text, _STYLES[tone]) for text, tone in spans), no_wrap=True, end="")
 
 
 class HeadPane(Static):
-    """Who runs and how busy it is."""
+    """Head: state and load of the daemon."""
 
     DEFAULT_CSS = "HeadPane { height: auto; max-height: 5; padding: 0 1; background: $panel; }"
 
@@ -61,11 +59,11 @@ class SessionsPane(ScrollView, can_focus=True):
     """
 
     class Chosen(Message):
-        """Somebody chose another row."""
+        """Message: the user chose another row."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table("", [])
+        self.table = TopTable("", [])
         self.selected: str | None = None
 
     @property
@@ -77,8 +75,8 @@ class SessionsPane(ScrollView, can_focus=True):
     def _at(self) -> int:
         return next((at for at, line in enumerate(self.table.lines) if line.session_id == self.selected), -1)
 
-    def show(self, table: Table) -> None:
-        """New rows. The choice stays with its session; where that is gone, with its place."""
+    def show(self, table: TopTable) -> None:
+        """Show new rows. The choice stays with its session, or with its place if the session is gone."""
         before = max(0, self._at)
         self.table = table
         if self._at < 0:
@@ -116,7 +114,7 @@ class SessionsPane(ScrollView, can_focus=True):
         return self.scrollable_content_region.width
 
     def _line(self, y: int) -> tuple[str, Style]:
-        """What stands on a line of the screen, and how. The head stays where it is."""
+        """Return the text and style of a line of the screen. The head does not scroll."""
         if y == 0:
             return self.table.head, Style(bold=True)
         at = y - 1 + self.scroll_offset.y
@@ -141,7 +139,7 @@ class SessionsPane(ScrollView, can_focus=True):
 
 
 class ApprovalPane(Static):
-    """The tool call that waits: what it is, and the keys that answer it. `whole` says whether all of its input is seen."""
+    """Pending approval and the keys that answer it. `whole` tells whether all of its input is visible."""
 
     DEFAULT_CSS = """
     ApprovalPane { height: auto; border: round $warning; padding: 0 1; display: none; }
@@ -149,7 +147,7 @@ class ApprovalPane(Static):
     whole = True
 
     def show(self, lines: Sequence[str], count: int, session: str, room: int) -> None:
-        """`lines` of a question in a session, of `count` that wait; `room` lines of the screen are for it."""
+        """Show the `lines` of a question of a session, one of `count`, on `room` lines of the screen."""
         room = max(2, room - 2)
         self.whole = len(lines) <= room
         shown = (
@@ -162,7 +160,7 @@ class ApprovalPane(Static):
         if any(len(line) > width for line in lines):
             self.whole = False
         text.highlight_regex(r"^approval: .*", "bold yellow")
-        self.border_title = f"waits for a word in {session}" + (f" (1 of {count})" if count > 1 else "")
+        self.border_title = f"approval needed in {session}" + (f" (1 of {count})" if count > 1 else "")
         self.border_subtitle = "a allow   A always   d deny" if self.whole else "a see all of it   d deny"
         self.update(text)
         self.display = True
@@ -172,7 +170,7 @@ class ApprovalPane(Static):
 
 
 class FollowPane(Vertical):
-    """A session's events in words, and beneath them the text that is being written."""
+    """Events of a session in words, and below them the text that is being written."""
 
     DEFAULT_CSS = """
     FollowPane { height: 1fr; border-top: solid $primary; display: none; padding: 0 1; }
@@ -184,12 +182,12 @@ class FollowPane(Vertical):
         self.log_lines = RichLog(max_lines=FOLLOWED_LINES, wrap=False, markup=False, min_width=0, auto_scroll=False)
         self._writing = Static("", markup=False)
         self._tail = Tail()
-        self._lines: deque[Sequence[Piece]] = deque(maxlen=FOLLOWED_LINES)
+        self._lines: deque[Sequence[Span]] = deque(maxlen=FOLLOWED_LINES)
         super().__init__(self.log_lines, self._writing)
         self.log_lines.can_focus = True
 
     def begin(self, title: str) -> None:
-        """Follow something new."""
+        """Follow another session."""
         self.log_lines.clear()
         self._lines.clear()
         self._tail = Tail()
@@ -197,12 +195,12 @@ class FollowPane(Vertical):
         self.display = True
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event. Deltas go into the text that is being written, all others into lines that stay."""
+        """Show an event. A delta extends the text that is being written, any other event adds a line."""
         if not self._tail.take(event):
-            self.write(pieces(event))
+            self.write(event_spans(event))
 
-    def write(self, line: Sequence[Piece]) -> None:
-        """A line, shown with the next `paint`."""
+    def write(self, line: Sequence[Span]) -> None:
+        """Add a line for the next `paint`."""
         if line:
             self._lines.append(line)
 
@@ -227,8 +225,8 @@ class FollowPane(Vertical):
         self._writing.update(Text(text))
 
 
-def _hanging(line: Sequence[Piece], width: int) -> Text:
-    """The line folded to `width`; what goes over begins beneath the words, where there is room for that."""
+def _hanging(line: Sequence[Span], width: int) -> Text:
+    """Fold a line to `width`. Continuation lines begin below the words, if there is room."""
     *fixed, (said, tone) = line
     indent = sum(len(text) for text, _ in fixed)
     room = width - indent if width - indent >= _LEAST_ROOM else width

@@ -1,22 +1,105 @@
-"""The answer of a turn on stdout. A terminal gets text as it comes; a pipe gets only what the CLI has confirmed.
+"""Events of a turn for a person: the answer on stdout, and a line on stderr for each notable event beside it.
 
-Deltas can be taken back by the CLI (a cut stream, a retry); a `message` never is. So a pipe, which cannot forget what it was
-given, is fed from messages alone, and a terminal is told where text that it shows does not count.
+The CLI can take deltas back (a cut stream, a retry), but never a `message`. So a pipe gets text only from messages. A
+terminal gets deltas as they come, and a note where the shown text was withdrawn.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["WITHDRAWN", "Answer"]
+from clisup.cli.views.events import words
+from clisup.cli.views.terminal import Ink, clip, plain
+from clisup.client.sync import Client
+
+__all__ = ["WITHDRAWN", "AnswerStream", "Output", "Screen", "TurnView"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
 _Event = dict[str, Any]
+_LABELS = {
+    "tool_use": "tool",
+    "permission_denied": "denied",
+    "approval_resolved": "approval",
+    "retry": "retry",
+    "watchdog": "watchdog",
+    "stderr": "stderr",
+    "rate_limit": "rate limit",
+    "task": "task",
+    "notice": "notice",
+    "unparsed": "unparsed",
+    "gap": "gap",
+}
 
 
-class Answer:
-    """Fed with the events of one turn. `write` takes text for stdout, `note` a line for stderr, `fetch` gives a blob whole."""
+class Output(Protocol):
+    """Place for an answer and the notes beside it."""
+
+    tty: bool
+
+    def write(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Screen:
+    """Standard streams: stdout for the answer, stderr for the notes."""
+
+    def __init__(self) -> None:
+        self.tty = sys.stdout.isatty()
+        self._ink = Ink(sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+    def write(self, text: str) -> None:
+        """Write a piece of the answer at once. A pipe gets it unchanged, a terminal without control characters."""
+        sys.stdout.write(plain(text) if self.tty else text)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Print a line beside the answer."""
+        print(self._ink("dim", plain(text)), file=sys.stderr, flush=True)
+
+
+class TurnView:
+    """View of one turn of a session, fed with its events. A client called `name` fetches texts stored outside events."""
+
+    def __init__(self, path: str, session_id: str, output: Output, *, name: str) -> None:
+        self._path, self._session_id, self._output, self._name = path, session_id, output, name
+        self._answer = AnswerStream(output.write, output.note, self._fetch, stream=output.tty)
+
+    def take(self, event: _Event) -> None:
+        """Show the event."""
+        self._beside(event)
+        self._answer.take(event)
+
+    def note(self, text: str) -> None:
+        """Print a line beside the answer. End the answer's open line first: both may go to the same terminal."""
+        self._answer.end_line()
+        self._output.note(text)
+
+    def _beside(self, event: _Event) -> None:
+        """Print the note for an event that is worth one."""
+        kind = event["type"]
+        quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
+        if kind in _LABELS and not quiet and not event.get("parent_tool_use_id"):
+            self.note(f"{_LABELS[kind]}: {words(event)}")
+        elif kind == "tool_result" and event.get("is_error"):
+            self.note(f"tool failed: {words(event)}")
+        elif kind == "tool_result" and event.get("content") and not event.get("parent_tool_use_id"):
+            self.note(f"  -> {clip(event['content'], 100)}")
+
+    def _fetch(self, blob: str) -> bytes:
+        with Client.connect(self._path, name=self._name) as client:
+            return client.blob(self._session_id, blob)
+
+
+class AnswerStream:
+    """Text of one turn's answer, fed with its events.
+
+    `write` takes text for stdout, `note` a line for stderr, and `fetch` returns a whole blob.
+    """
 
     def __init__(
         self,
@@ -34,11 +117,11 @@ class Answer:
         self._aside = ""
 
     def take(self, event: _Event) -> None:
-        """Show what the event adds to the answer. The text of subagents is not part of it."""
+        """Show the answer's part in the event. Text of subagents is not part of the answer."""
         if event.get("parent_tool_use_id"):
             return
         if event["type"] in ("content_delta", "message"):
-            self._tell_aside()
+            self._note_aside()
         match event["type"]:
             case "content_delta" if event["kind"] == "text" and self._stream:
                 self._delta(event)
@@ -50,7 +133,7 @@ class Answer:
                 self._finish(event)
 
     def end_line(self) -> None:
-        """What comes beside the answer begins on a line of its own."""
+        """End the open line, so that a note starts on its own line."""
         if self._last != "\n":
             self._put("\n")
 
@@ -61,7 +144,7 @@ class Answer:
         self._put(text)
 
     def _confirm(self, event: _Event) -> None:
-        """The message is right: show what the deltas did not, or say that they were wrong."""
+        """Show the part of a message that its deltas did not show, or withdraw wrong deltas."""
         text = "".join(self._whole(block) for block in event.get("blocks") or () if block["kind"] == "text")
         if event.get("synthetic"):
             self._aside = text
@@ -84,25 +167,25 @@ class Answer:
             self._note(WITHDRAWN)
 
     def _finish(self, event: _Event) -> None:
-        """Text that no message ever confirmed does not count; an answer that no message brought is in the turn's end."""
+        """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
         for id_ in list(self._pending):
             self._withdraw(id_)
         if self._aside.strip() == ((event.get("error") or {}).get("message") or "").strip():
-            self._aside = ""  # who shows the end says it as the error
-        self._tell_aside()
+            self._aside = ""  # the error message repeats the text
+        self._note_aside()
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
         self.end_line()
 
-    def _tell_aside(self) -> None:
-        """Show what the CLI itself said in the model's place. It is never part of the answer."""
+    def _note_aside(self) -> None:
+        """Show text of the CLI in place of the model, which is never part of the answer."""
         text, self._aside = self._aside, ""
         if text:
             self.end_line()
             self._note(text)
 
     def _begin(self, id_: str | None) -> None:
-        """Each message begins on a line of its own."""
+        """Begin each message on its own line."""
         if id_ != self._message:
             self.end_line()
             self._message = id_

@@ -1,4 +1,4 @@
-"""Stored events by page: of one session, or of all of them in the order of their time."""
+"""Stored events by page: of one session, or of all sessions by time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["by_time", "stored", "stored_of_all"]
 
 PAGE = 500
 HELD = 20_000
-"""Events of all sessions together that may be held while they are put in order."""
+"""Limit of events of all sessions together in memory, while they are merged."""
 
 _LEAST_PAGE = 10
 _Event = dict[str, Any]
 
 
 def stored(client: Client, session_id: str, raw: bool, page_size: int = PAGE) -> Iterator[_Event]:
-    """A session's history up to its end as it is now. What is missing is told by dicts of type `gap`."""
+    """Yield the stored events of a session. Dicts of type `gap` report missing events."""
     after = 0
     while True:
         page = client.call("session/events", session_id=session_id, after_seq=after, limit=page_size, raw=raw)
@@ -32,14 +32,14 @@ def stored(client: Client, session_id: str, raw: bool, page_size: int = PAGE) ->
 
 
 def stored_of_all(client: Client, raw: bool) -> Iterator[_Event]:
-    """The history of every session, closed ones too, by time; events of one session stay in their order."""
+    """Yield the stored events of every session, closed ones too, by time. Events of one session keep their order."""
     ids = [s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed"))]
     page_size = min(PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
     return by_time(stored(client, session_id, raw, page_size) for session_id in ids)
 
 
 def by_time(histories: Iterable[Iterable[_Event]]) -> Iterator[_Event]:
-    """Those of several sessions put in order; events of one session stay in theirs."""
+    """Merge the events of several sessions by time. Events of one session keep their order."""
     return (event for _, event in heapq.merge(*map(_dated, histories), key=lambda dated: dated[0]))
 
 
@@ -49,7 +49,7 @@ def _with_gaps(session_id: str, page: dict[str, Any]) -> list[_Event]:
 
 
 def _dated(events: Iterable[_Event]) -> Iterator[tuple[str, _Event]]:
-    """Each with its time; a gap has that of the event before it. A session that is deleted meanwhile simply ends."""
+    """Yield each event with its time; a gap has the time of the event before it. A session deleted meanwhile ends."""
     ts = ""
     try:
         for event in events:

@@ -1,6 +1,6 @@
-"""Text for people: colours only where they help, numbers that can be read, tables, and no control characters from others.
+"""Text for people: colours, readable numbers, plain tables, and no control characters of others.
 
-Part of `clisup status`: standard library only, and nothing that is slow to import.
+`clisup status` loads this module, so the module imports almost nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPACES = {9: " ", 10: " "}
 
 
 class Ink:
-    """Colours for one stream: none in a pipe, with NO_COLOR, or on a dumb terminal."""
+    """Colours of one stream: none in a pipe, with NO_COLOR, or on a dumb terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         out = stream or sys.stdout
@@ -32,7 +32,7 @@ class Ink:
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal that a stream goes to, `$COLUMNS` before what the terminal says; None for anything else."""
+    """Return the columns of the terminal behind a stream, by `$COLUMNS` or the terminal itself; None without one."""
     if not stream.isatty():
         return None
     if (named := os.environ.get("COLUMNS", "")).isdecimal() and int(named) > 0:
@@ -44,7 +44,7 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def cut(text: str, width: int | None) -> str:
-    """Each line cut at `width` columns (None: not at all). A line that is too long loses its colours."""
+    """Cut each line at `width` columns (None: not at all). A cut line loses its colours."""
     if width is None:
         return text
     return "\n".join(
@@ -58,13 +58,13 @@ def _bare(line: str) -> str:
 
 
 def clip(text: str, width: int = 120) -> str:
-    """One line of at most `width` characters."""
+    """Return one line of at most `width` characters."""
     line = " ".join(plain(text[: width * 8]).split())
     return line if len(line) <= width and len(text) <= width * 8 else line[: width - 1] + "…"
 
 
 def duration(seconds: float | None) -> str:
-    """As `8.2 s`, `3 min`, `2 h 5 min`, `4 d 1 h`."""
+    """Return a duration as `8.2 s`, `3 min`, `2 h 5 min` or `4 d 1 h`."""
     if seconds is None:
         return "-"
     if seconds < 60:
@@ -78,7 +78,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(number: float | None) -> str:
-    """Bytes, as `52.1 MiB`."""
+    """Return bytes as `52.1 MiB`."""
     if number is None:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -89,7 +89,7 @@ def size(number: float | None) -> str:
 
 
 def count(number: int | None) -> str:
-    """As `12`, `4.5k`, `1.2M`."""
+    """Return a number as `12`, `4.5k` or `1.2M`."""
     if number is None:
         return "-"
     if number < 1000:
@@ -98,21 +98,25 @@ def count(number: int | None) -> str:
 
 
 def cost(dollars: float | None) -> str:
-    """As `$0.0123`."""
+    """Return a sum of money as `$0.0123`."""
     return "-" if dollars is None else f"${dollars:.4f}"
 
 
 def tokens(usage: dict[str, Any] | None) -> str:
-    """All tokens of a usage, `-` where the CLI did not say."""
+    """Return the sum of all tokens of a usage, or `-` if the CLI did not report any."""
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
     known = [usage[name] for name in names if usage.get(name) is not None] if usage else []
     return count(sum(known)) if known else "-"
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns as wide as their cells; the last one runs free. A line end in a cell becomes a space."""
-    cells = [head, *[[plain(cell).translate(_SPACES) or "-" for cell in row] for row in rows]]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
+def table(head: list[str] | None, rows: list[list[str]]) -> str:
+    """Return a plain table. Columns are as wide as their cells; a line end or tab in a cell becomes a space.
+
+    An empty cell is `-`, except in a table without a head.
+    """
+    empty = "-" if head else ""
+    cells = [*([head] if head else []), *[[plain(cell).translate(_SPACES) or empty for cell in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     widths[-1] = 0
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)

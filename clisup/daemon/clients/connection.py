@@ -20,8 +20,7 @@ from clisup.daemon.clients.fair_share import LONG_FRAME, ClientShare
 from clisup.daemon.clients.frame_writer import Outlet
 from clisup.daemon.clients.subscription import Subscription
 from clisup.daemon.ops.metrics import OTHER, Metrics
-from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.explained import ERRORS, doctor_hint
+from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
@@ -263,7 +262,7 @@ class Connection:
     def _failed(self, request: Request, error: ClisupError) -> bytes:
         """Return the error answer, with a hint and without secrets. A path may hold anything."""
         _log.debug("request refused", method=request.method[:64], kind=error.kind, client=self.name)
-        hint = error.hint or doctor_hint(ERRORS.get(error.kind), error.data.get("backend"))
+        hint = error.hint or doctor_hint(KINDS[error.kind].explanation, error.data.get("backend"))
         error.message, error.hint = LOG.redact(error.message), LOG.redact(hint)
         self._metrics.requested(_known(request.method), error.kind)
         return encode_error(request.id, error)

@@ -1,4 +1,4 @@
-"""`clisup gc` where no daemon runs: the same, under the lock of the state directory, so that none can start meanwhile."""
+"""`clisup gc` without a daemon: same rule, under the lock of the state directory, so that no daemon starts meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
 from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import due_of, parts_of, remove_files
-from clisup.daemon.ops.status_offline import stored_sessions
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError, WorldError
 from clisup.host.config_file import read_config
@@ -24,16 +23,19 @@ from clisup.host.safe_paths import make_safe_dir
 from clisup.policy.retention import Part
 from clisup.store.cursor_store import CursorStore
 from clisup.store.journal_reader import Segments
+from clisup.store.offline import StoredSession, stored_sessions
 from clisup.store.session_dir import SessionDir
-from clisup.store.stored_sessions import StoredSession
 from clisup.store.stored_sizes import look_at
 from clisup.wire.gc_models import GcParams
 
-__all__ = ["clear_alone"]
+__all__ = ["clean_up_offline"]
 
 
-def clear_alone(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
-    """What `daemon/gc` would answer. Raises `WorldError` where a daemon holds the state directory, `ConfigurationError`."""
+def clean_up_offline(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
+    """Remove garbage and return the answer of `daemon/gc`.
+
+    Raises `WorldError` if a daemon holds the state directory, and `ConfigurationError`.
+    """
     env = taken_environment()
     path, named = config_path(Flags(), env)
     config = read_config(path, required=named)
@@ -43,7 +45,7 @@ def clear_alone(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
         return result_of(params, [], {}, 0).model_dump()
     make_safe_dir(place.state_dir, "clean up")
     with _locked(os.path.join(place.state_dir, "daemon.lock")):
-        stored = list(stored_sessions(place.state_dir, {}))  # what is damaged is left alone
+        stored = list(stored_sessions(place.state_dir, {}))  # damaged sessions stay
         found = list(
             find(_facts(place.state_dir, place.socket, stored), older_than_s, _due(place.state_dir, stored, config))
         )
@@ -58,7 +60,7 @@ def _locked(path: str) -> Iterator[None]:
     holder = lock.acquire()
     if holder is not None:
         raise WorldError(
-            f"cannot clear up, because pid {holder} holds the state directory and does not answer as a daemon",
+            f"cannot clean up, because pid {holder} holds the state directory and does not answer as a daemon",
             kind="overloaded",
             hint="it is starting, stuck, or listens at another socket: see clisup status",
         )
@@ -78,7 +80,7 @@ def _facts(state_dir: str, socket: str, stored: list[StoredSession]) -> Facts:
 
 
 def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Part]:
-    """As retention reckons; the last segment of an open session stays, for the next daemon to go on with."""
+    """Return the parts that retention removes. The last segment of an open session stays: the next daemon needs it."""
     limits = config.daemon.retention
     if not limits.days and not limits.bytes:
         return []
@@ -88,7 +90,7 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
         try:
             sizes = look_at(SessionDir(state_dir, session_id))
         except OSError:
-            continue  # what cannot be looked at is left alone
+            continue  # unreadable sessions stay
         held = session.ledger.held is not None or bool(session.ledger.queue)
         mine = parts_of(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
         found.append((sizes, [] if held else mine))
@@ -113,7 +115,7 @@ def _remove_all(state_dir: str, items: list[Removable], config: Config) -> dict[
 
 
 def _remove_part(directory: SessionDir, part: Part) -> None:
-    """Whole segments, and never the last: the next daemon reads that one alone."""
+    """Remove whole segments, but never the last: the next daemon reads only that one."""
     first = [segment.first_seq for segment in look_at(directory).segments]
     ends = [following - 1 for following in first[1:]]
     gone = [seq for seq, end in zip(first, ends, strict=False) if part.upto is not None and end <= part.upto]

@@ -1,4 +1,4 @@
-"""What a command does in the daemon's place: examine without one, and read a CLI's files, which no daemon should spend its time on."""
+"""Checks of `clisup doctor` that run in the command itself: without a daemon, or too slow for a daemon."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from clisup.store.drift_store import load_checks, load_drift, save_checks
 __all__ = ["Flags", "examine", "find_name_drift"]
 
 Progress = Callable[[int, int], None]
-"""Told the bytes read and the bytes to read."""
+"""Called with the bytes read and the bytes to read."""
 
 
 def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, Any]]:
-    """What `backend/check` would answer, where no daemon runs: as one that would be started here and now.
+    """Return the answer of `backend/check` for a daemon that would start here and now.
 
-    Raises `UsageError(backend_not_found)`. A configuration that cannot be used is a finding.
+    Raises `UsageError(backend_not_found)`. A wrong configuration is a finding.
     """
     env = taken_environment()
     path, named = config_path(flags, env)
@@ -62,10 +62,10 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, A
 
 
 def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> dict[str, Any]:
-    """The environment names in the files of a backend's CLI that its scrub lists do not know; remembered for the next check.
+    """Find environment names in the files of a backend's CLI that its scrub lists lack. Remember them for the next check.
 
-    `command` is what a running daemon starts for the backend: its PATH may be another one than that of this process.
-    Raises `UsageError(backend_not_found)`, `ConfigurationError`, and `WorldError` where there is nothing to read.
+    `command` is the command that a running daemon starts for the backend: the daemon may have another PATH.
+    Raises `UsageError(backend_not_found)`, `ConfigurationError`, and `WorldError` if there is no file to read.
     """
     env = taken_environment()
     path, named = config_path(flags, env)
@@ -100,12 +100,12 @@ def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[s
         "new": list(drift.new),
         "unknown": list(drift.unknown),
         "secret_like": [variable for variable in drift.unknown if looks_secret(variable)],
-        "not_stored": _stored(state_dir, lists, remember(before, check)),
+        "not_stored": _save(state_dir, lists, remember(before, check)),
     }
 
 
-def _stored(state_dir: str, kind: str, checks: list[NameCheck]) -> str | None:
-    """None, or why the next check will not know of this one."""
+def _save(state_dir: str, kind: str, checks: list[NameCheck]) -> str | None:
+    """Save the checks. Return None, or why the next check cannot compare with this one."""
     try:
         save_checks(state_dir, kind, checks)
     except ClisupError as error:
@@ -117,7 +117,7 @@ async def _version(backend: Backend) -> str | None:
     try:
         return (await backend.ready())[1]
     except WorldError as error:
-        return error.data.get("installed")  # out of range, which is when one wants to look
+        return error.data.get("installed")  # a version out of range is the common reason to look
 
 
 def _place(flags: Flags, config: Config) -> Place:

@@ -1,4 +1,4 @@
-"""What people and programs see of a session at a glance."""
+"""Summaries of sessions, for `session/list` and `daemon/status`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from clisup.daemon.ops.session_row import ProcessState, session_row
 from clisup.errors import WorldError
-from clisup.host import clock
 from clisup.host.locks import lock_holder
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["keeper_pid_of", "summaries_of", "summary_of"]
 
 AT_ONCE = 100
-"""Summaries in one step: some milliseconds."""
+"""Summaries in one step, which takes some milliseconds."""
 
 
 async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable[None]]) -> str:
-    """The rows of many sessions, as a JSON array. Others are served in between, so each row is of its own moment; `turn` is awaited
-    before each step."""
+    """Return the rows of many sessions as a JSON array.
+
+    Each step awaits `turn` and serves other tasks, so rows may show different moments.
+    """
     parts: list[str] = []
     for at in range(0, len(sessions), AT_ONCE):
         if at:
@@ -35,50 +37,33 @@ async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable
 
 
 def summary_of(session: Session) -> dict[str, Any]:
-    """A row of `session/list` and `daemon/status`."""
-    run = session.run
-    current, ledger = session.ledger.current, session.ledger
+    """Return the row of a session in `session/list` and `daemon/status`."""
+    run, ledger = session.run, session.ledger
     timers = run.guard.timers() if run else []
     keeper = run.keeper_pid if run else None
-    last = ledger.last_event
-    return {
-        "session_id": session.id,
-        "backend": session.spec.backend,
-        "model": ledger.model or session.spec.model,
-        "state": str(session.seen_state),
-        "phase": run.tracker.phase if run else None,
-        "turn_id": current.id if current else None,
-        "native_session_id": ledger.native_session_id,
-        "cwd": session.spec.cwd,
-        "labels": session.spec.labels,
-        "created_at": session.spec.created_at,
-        "pid": ledger.held.pid if ledger.held else None,
-        "keeper_pid": keeper,
-        "rss_bytes": session.services.memory.of(keeper),
-        "live": session.live is not None,
-        "idle_s": run.guard.idle_s if run else None,
-        "age_s": clock.age_of(session.spec.created_at),
-        "turns": ledger.turns,
-        "last_turn": ledger.last_turn,
-        "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
-        "approvals": len(session.approvals.open),
-        "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
-        "tokens": ledger.usage.model_dump(),
-        "cost_usd": ledger.cost_usd,
-        "cost_source": ledger.cost_source,
-        "budget": session.budgets.told(),
-        "subscribers": session.recorder.followers,
-        "first_seq": session.recorder.first_seq,
-        "next_seq": session.recorder.next_seq,
-        "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
-        "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
-    }
+    process = ProcessState(
+        state=str(session.seen_state),
+        first_seq=session.recorder.first_seq,
+        next_seq=session.recorder.next_seq,
+        budget=session.budgets.told(),
+        phase=run.tracker.phase if run else None,
+        pid=ledger.held.pid if ledger.held else None,
+        keeper_pid=keeper,
+        rss_bytes=session.services.memory.of(keeper),
+        live=session.live is not None,
+        idle_s=run.guard.idle_s if run else None,
+        held=held.words() if ledger.queue and (held := session.gate.held()) else None,
+        approvals=len(session.approvals.open),
+        subscribers=session.recorder.followers,
+        next_timer=min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
+    )
+    return session_row(session.spec, ledger, process)
 
 
 def keeper_pid_of(session: Session) -> int | None:
-    """The keeper of the session's process, as it said in hello or, before that, on disk.
+    """Return the pid of the keeper of the session's process, from the keeper's hello or its start record.
 
-    A disk that cannot be read must neither keep clients out nor let its CLI's tools in: the keeper's lock is asked then.
+    An unreadable disk must neither keep clients out nor let the CLI's tools in: the keeper's lock then gives the pid.
     """
     run = session.run
     if run is not None and run.keeper_pid is not None:

@@ -39,8 +39,8 @@ from clisup.model.events import Actor, SessionForked, SessionSeeded
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.totals import totals_of
 from clisup.store.cursor_store import CursorStore
+from clisup.store.offline import check_spec
 from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
-from clisup.store.stored_sessions import check_spec
 from clisup.store.transcripts import CopyInProgress
 from clisup.wire.models import SessionForkParams, SessionNewParams
 

@@ -1,0 +1,167 @@
+"""Approvals at the terminal of `clisup run`: a question on the terminal, answered with one key and Enter.
+
+A thread reads the answer, so that events go on meanwhile. An answer from another client ends the question. Input typed
+before a question is discarded: a key meant for one question could answer the next.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from clisup.cli.views.events import question_lines
+from clisup.cli.views.terminal import clip, plain
+from clisup.client.sync import RepeatingClient
+from clisup.errors import ClisupError
+
+__all__ = ["ANSWERS", "CHOICES", "ApprovalPrompt", "open_terminal"]
+
+CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
+ANSWERS: dict[str, dict[str, Any]] = {
+    "y": {"decision": "allow"},
+    "yes": {"decision": "allow"},
+    "n": {"decision": "deny"},
+    "no": {"decision": "deny"},
+    "a": {"decision": "allow", "remember": True},
+    "always": {"decision": "allow", "remember": True},
+    "d": {"decision": "deny", "message": ""},
+}
+_LINE_LIMIT = 4096
+_Event = dict[str, Any]
+
+
+def open_terminal() -> int | None:
+    """Open the terminal if a person can answer: stderr is a terminal, and this process is in its foreground."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.tcgetpgrp(terminal) == os.getpgrp():
+            return terminal
+    except OSError:
+        pass
+    os.close(terminal)
+    return None
+
+
+class ApprovalPrompt:
+    """Questions on `terminal`, one at a time. Without a terminal, `note` prints how to answer elsewhere."""
+
+    def __init__(self, path: str, session_id: str, note: Callable[[str], None], terminal: int | None) -> None:
+        self._path, self._session_id, self._note = path, session_id, note
+        self._terminal = terminal
+        self._lock = threading.Lock()
+        self._waiting: deque[_Event] = deque()
+        self._asking: _Event | None = None
+        self._stop_r, self._stop_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def take(self, event: _Event) -> None:
+        """Handle a request for an approval, or its answer."""
+        if event["type"] == "approval_resolved":
+            self._forget(event["approval_id"])
+        elif self._terminal is None:
+            what = clip(" ".join(line.strip() for line in question_lines(event)), 200)
+            self._note(
+                f"{what}\n  answer it with: clisup approvals allow|deny {event['session_id']}/{event['approval_id']}"
+            )
+        else:
+            with self._lock:
+                self._waiting.append(event)
+            self._next()
+
+    def close(self) -> None:
+        """Drop all questions: the turn has ended."""
+        with self._lock:
+            self._waiting.clear()
+            self._asking = None
+        self._wake()
+
+    def _forget(self, approval_id: str) -> None:
+        with self._lock:
+            self._waiting = deque(event for event in self._waiting if event["approval_id"] != approval_id)
+            if self._asking is None or self._asking["approval_id"] != approval_id:
+                return
+            self._asking = None
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._stop_w, b"x")
+        except BlockingIOError:
+            pass  # the thread is awake already
+
+    def _next(self) -> None:
+        with self._lock:
+            if self._asking is not None or not self._waiting:
+                return
+            self._asking = event = self._waiting.popleft()
+        threading.Thread(target=self._ask, args=(event,), daemon=True).start()
+
+    def _ask(self, event: _Event) -> None:
+        terminal = self._terminal
+        assert terminal is not None
+        try:
+            termios.tcflush(terminal, termios.TCIFLUSH)
+            self._print("\n".join(question_lines(event)) + "\n")
+            answer = self._answer(event)
+            if answer is not None:
+                self._respond(event, answer)
+        except (OSError, termios.error):
+            pass  # the terminal is gone: another client can answer
+        with self._lock:
+            if self._asking is event:
+                self._asking = None
+        self._next()
+
+    def _answer(self, event: _Event) -> dict[str, Any] | None:
+        while self._asking is event:
+            self._print(CHOICES)
+            if (line := self._line(event)) is None:
+                return None
+            if (answer := ANSWERS.get(line.strip().lower())) is None:
+                continue
+            if "message" not in answer:
+                return answer
+            self._print("  message to the model: ")
+            message = self._line(event)
+            return None if message is None else {**answer, "message": message.strip()}
+        return None
+
+    def _line(self, event: _Event) -> str | None:
+        """Return a line of the terminal, or None if the question was dropped, or at Ctrl-D."""
+        terminal = self._terminal
+        assert terminal is not None
+        while True:
+            ready, _, _ = select.select([terminal, self._stop_r], [], [])
+            if self._stop_r in ready:
+                os.read(self._stop_r, 4096)
+            if self._asking is not event:
+                self._print("\n")
+                return None
+            if terminal in ready:
+                data = os.read(terminal, _LINE_LIMIT)
+                if not data:
+                    self._print("\n  left open: see clisup approvals\n")
+                    return None
+                return data.decode("utf-8", "replace")
+
+    def _print(self, text: str) -> None:
+        assert self._terminal is not None
+        os.write(self._terminal, plain(text).encode("utf-8", "replace"))
+
+    def _respond(self, event: _Event, answer: dict[str, Any]) -> None:
+        try:
+            with RepeatingClient(self._path, name="clisup-run") as client:
+                client.call("approval/respond", session_id=self._session_id, approval_id=event["approval_id"], **answer)
+        except ClisupError as error:
+            if error.kind != "approval_already_resolved":  # the event names the client
+                self._note(str(error))

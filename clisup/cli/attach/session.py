@@ -1,0 +1,298 @@
+"""Terminal of `clisup attach`: events of one session, and typed lines for the session.
+
+The main thread owns the terminal. One thread reads the events, one sends the typed lines in order. Events go through one
+bounded queue: if the terminal is slow, the daemon waits.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from clisup.cli.approval_prompt import ANSWERS, CHOICES
+from clisup.cli.attach.prompt import KeyPress, PromptLine, PromptScreen
+from clisup.cli.views.answer import TurnView
+from clisup.cli.views.events import question_lines, words
+from clisup.cli.views.terminal import clip
+from clisup.client.sync import Client, Follower, RepeatingClient, prompt_surely
+from clisup.errors import ClisupError
+
+__all__ = ["AttachedSession"]
+
+NAME = "clisup-attach"
+WAITING = 256
+"""Events that are read ahead of the screen."""
+
+UNSENT_S = 5.0
+"""Seconds that the last typed line has to reach the daemon when the user leaves."""
+
+_PROMPT = "> "
+_MESSAGE = "  message to the model: "
+_Event = dict[str, Any]
+
+
+class AttachedSession:
+    """Session on a terminal. `about` is the answer of `session/get`; events begin after `after`.
+
+    `steer`: typed lines go into the running turn.
+    """
+
+    def __init__(self, path: str, about: dict[str, Any], after: int, *, steer: bool) -> None:
+        self._path, self._id, self._after = path, str(about["session_id"]), after
+        self._when_busy = "steer" if steer else "queue"
+        last = int(about["next_seq"]) - 1
+        self._behind = last if after < last else 0
+        self._line = PromptLine()
+        self._screen = PromptScreen(self._line)
+        self._coming: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
+        self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._turns: dict[str, TurnView] = {}
+        self._running: str | None = about.get("turn_id")
+        self._asked: list[_Event] = []
+        self._answer: dict[str, Any] | None = None
+        self._stash = ""
+        self._interrupts = 0
+        self._interrupter: Client | None = None
+        self._left = False
+        self._failed: ClisupError | None = None
+
+    def run(self) -> int:
+        """Run until the user leaves or the session is closed. Raises the error that ends the events."""
+        follower = Follower(
+            self._path, self._id, self._after,
+            on_lost=lambda: self._later(lambda: self._screen.note("[connection lost; trying again]")),
+            on_back=lambda: self._later(self._back),
+        )  # fmt: skip
+        with self._screen, _signals_wake(self._wake_w):
+            for work in (lambda: self._read(follower), self._send):
+                threading.Thread(target=work, daemon=True).start()
+            self._show_line()
+            while not self._left:
+                ready, _, _ = select.select([0, self._wake_r], [], [])
+                if 0 in ready:
+                    self._typed()
+                if self._wake_r in ready:
+                    self._take_all()
+            self._screen.hide()
+            self._wait_for_unsent()
+        if self._failed is not None:
+            raise self._failed
+        return 0
+
+    # -- input, in separate threads ------------------------------------------------------------------------------------
+
+    def _later(self, what: Callable[[], None]) -> None:
+        """Run `what` in the main thread. Wait while its queue is full."""
+        self._coming.put(what)
+        try:
+            os.write(self._wake_w, b"x")
+        except BlockingIOError:
+            pass  # the main thread is awake already
+
+    def _read(self, follower: Follower) -> None:
+        try:
+            for event in follower:
+                self._later(lambda event=event: self._take(event))  # type: ignore[misc]
+        except ClisupError as error:
+            self._later(lambda error=error: self._fail(error))  # type: ignore[misc]
+
+    def _send(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job()
+            except ClisupError as error:
+                if error.kind != "approval_already_resolved":  # the event names the client
+                    self._later(lambda error=error: self._screen.note(f"clisup: {error}"))  # type: ignore[misc]
+            finally:
+                self._jobs.task_done()
+
+    def _take_all(self) -> None:
+        os.read(self._wake_r, 4096)
+        while not self._left:
+            try:
+                what = self._coming.get_nowait()
+            except queue.Empty:
+                return
+            what()
+
+    def _fail(self, error: ClisupError) -> None:
+        self._failed, self._left = error, True
+
+    def _back(self) -> None:
+        self._screen.note("[connected again]")
+        if self._interrupts:
+            self._interrupt()
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _take(self, event: _Event) -> None:
+        kind, turn_id = event["type"], event.get("turn_id")
+        if kind == "gap":
+            self._screen.note(f"gap: {words(event)}")
+        elif kind == "turn_started":
+            self._begin(event)
+        elif kind in ("approval_requested", "approval_resolved"):
+            self._asked = [a for a in self._asked if a["approval_id"] != event["approval_id"]]
+            self._asked += [event] if kind == "approval_requested" else []
+        elif turn_id is None and kind == "notice":
+            self._screen.note(f"notice: {words(event)}")
+        if turn_id is not None and kind != "approval_requested":
+            self._of_turn(turn_id).take(event)
+        if kind == "turn_completed":
+            self._end(event)
+        if kind == "notice" and event.get("code") == "closed":
+            self._screen.note("[the session was closed]")
+            self._left = True
+        if int(event.get("seq") or event["to_seq"]) >= self._behind:
+            self._behind = 0  # history is over
+        self._show_line()
+
+    def _of_turn(self, turn_id: str) -> TurnView:
+        if turn_id not in self._turns:
+            self._turns[turn_id] = TurnView(self._path, self._id, self._screen, name=NAME)
+        return self._turns[turn_id]
+
+    def _begin(self, event: _Event) -> None:
+        self._running, self._interrupts = event["turn_id"], 0
+        self._screen.note(
+            f"-- {event['turn_id']}: {clip(event.get('prompt_preview') or event.get('origin') or '', 100)}"
+        )
+
+    def _end(self, event: _Event) -> None:
+        self._turns.pop(event["turn_id"], None)
+        self._asked = [a for a in self._asked if a.get("turn_id") != event["turn_id"]]
+        if self._running == event["turn_id"]:
+            self._running, self._interrupts = None, 0
+        self._screen.note(f"-- {event['turn_id']} {words(event)}")
+
+    # -- the line ------------------------------------------------------------------------------------------------------
+
+    def _show_line(self) -> None:
+        """Show the pending question, or the typed line if no turn runs or text is typed; not while history is shown."""
+        if self._left:
+            return
+        asking = self._asked[0] if self._asked and not self._behind else None
+        if self._answer is not None and (asking is None or asking["approval_id"] != self._answer["approval_id"]):
+            self._answer = None  # another client answered first
+            self._line.text, self._stash = self._stash, ""
+        if asking is not None and self._answer is None:
+            for line in question_lines(asking):
+                self._screen.note(line)
+            self._answer = {"approval_id": asking["approval_id"]}
+            self._stash = self._line.take()
+        if self._answer is not None:
+            self._screen.show(_MESSAGE if "message" in self._answer else CHOICES)
+        elif self._line.text or (self._running is None and not self._behind):
+            self._screen.show(_PROMPT)
+        else:
+            self._screen.hide()
+
+    def _typed(self) -> None:
+        try:
+            data = os.read(0, 4096)
+        except OSError:
+            data = b""
+        if not data:  # the terminal is gone
+            self._left = True
+            return
+        keys = self._line.feed(data)
+        for key in keys:
+            _KEYS[key.kind](self, key)
+        self._show_line()
+
+    def _on_line(self, key: KeyPress) -> None:
+        self._interrupts = 0
+        if self._answer is not None:
+            self._screen.keep()
+            self._on_answer(key.text.strip())
+        elif key.text.strip():
+            self._screen.hide()
+            self._screen.note(_PROMPT + clip(key.text, 400))
+            self._jobs.put(lambda: self._prompt(key.text))
+
+    def _on_answer(self, text: str) -> None:
+        assert self._answer is not None
+        if "message" in self._answer:
+            answer: dict[str, Any] | None = {**self._answer, "message": text}
+        elif (chosen := ANSWERS.get(text.lower())) is None:
+            return  # the question stays
+        elif "message" in chosen:
+            self._answer |= chosen
+            return
+        else:
+            answer = {**self._answer, **chosen}
+        self._asked = self._asked[1:]
+        self._jobs.put(lambda: self._respond(answer or {}))
+
+    def _on_interrupt(self, _key: KeyPress) -> None:
+        if self._line.text:
+            self._line.take()
+        elif self._interrupts:
+            self._left = True
+        elif self._running is None:
+            self._interrupts = 1
+            self._screen.note("[no turn runs; Ctrl-D leaves, and so does Ctrl-C again]")
+        else:
+            self._interrupts = 1
+            self._screen.note("[interrupting the turn; Ctrl-C again leaves]")
+            self._interrupt()
+
+    def _on_leave(self, _key: KeyPress) -> None:
+        self._left = True
+
+    # -- output to the daemon ------------------------------------------------------------------------------------------
+
+    def _prompt(self, text: str) -> None:
+        params = {"session_id": self._id, "prompt": text, "when_busy": self._when_busy}
+        accepted = prompt_surely(self._path, params, name=NAME)
+        if accepted["delivery"] == "queued":
+            place = accepted.get("position")
+            self._later(lambda: self._screen.note(f"[queued at {place}: another turn is running]"))
+
+    def _respond(self, answer: dict[str, Any]) -> None:
+        with RepeatingClient(self._path, name=NAME) as client:
+            client.call("approval/respond", session_id=self._id, **answer)
+
+    def _interrupt(self) -> None:
+        """Send the request without waiting, on a connection that stays open. The turn's end arrives as an event."""
+        try:
+            client = Client.connect(self._path, name=NAME)
+            client.post("session/interrupt", session_id=self._id, turn_id=self._running, mode="graceful")
+        except ClisupError:
+            self._screen.note("[the daemon is away; it gets the request when it is back]")
+            return
+        if self._interrupter is not None:
+            self._interrupter.close()
+        self._interrupter = client
+
+    def _wait_for_unsent(self) -> None:
+        waiting = threading.Thread(target=self._jobs.join, daemon=True)
+        waiting.start()
+        waiting.join(UNSENT_S)
+        if waiting.is_alive():
+            self._screen.note("[the daemon has not confirmed the last line: see clisup logs before you send it again]")
+
+
+@contextmanager
+def _signals_wake(fd: int) -> Iterator[None]:
+    """Wake `select` by a signal that arrives just before the wait."""
+    before = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+
+
+_KEYS: dict[str, Callable[[AttachedSession, KeyPress], None]] = {
+    "line": AttachedSession._on_line,
+    "interrupt": AttachedSession._on_interrupt,
+    "leave": AttachedSession._on_leave,
+}

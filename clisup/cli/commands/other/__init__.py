@@ -1,1 +1,0 @@
-"""Commands about backends, recordings and the rest."""

@@ -1,0 +1,246 @@
+"""`clisup run`: send a prompt, print the answer, and return the outcome as the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import stat
+import sys
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from clisup.cli.completing import complete_backend, complete_session
+from clisup.cli.failure import usage
+from clisup.cli.lookup import find_session
+from clisup.cli.options import MAX_COUNT, MAX_USD, absolute, in_utf8, json_option, labels_of, limit, utf8
+from clisup.cli.turn import PromptedTurn
+from clisup.cli.views.answer import Screen
+from clisup.client.images import image_block
+from clisup.client.sync import Client
+from clisup.errors import ClisupError
+
+__all__ = ["run"]
+
+_UUID_LENGTH = 36
+_UNCERTAIN = ("daemon_not_running", "overloaded")
+"""Kinds of errors after which the daemon may have accepted the prompt."""
+
+_RECODE = "convert it, or send it on stdin (-), where each wrong byte becomes U+FFFD"
+_FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory", "budget_usd",
+          "budget_tokens")  # fmt: skip
+
+
+@click.command("run")
+@click.argument("prompt", required=False, callback=utf8("send the prompt", _RECODE))
+@click.option("-b", "--backend", metavar="BACKEND", shell_complete=complete_backend, callback=utf8("name the backend"),
+              help="The backend of a new session; see clisup backends.")  # fmt: skip
+@click.option("-C", "directory", metavar="DIRECTORY",
+              help="The directory of a new session, on the daemon's machine (default: here).")  # fmt: skip
+@click.option("--session", metavar="SESSION", shell_complete=complete_session, callback=utf8("name the session"),
+              help="Continue this session: its id, or the first characters of it.")  # fmt: skip
+@click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model of a new session.")
+@click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
+              help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
+@click.option("--system-prompt-file", type=click.Path(exists=True, dir_okay=False),
+              help="Text added to the CLI's own system prompt.")  # fmt: skip
+@click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
+@click.option("--live", is_flag=True, help="Keep the CLI's process of a new session for later prompts.")
+@click.option("--budget-usd", type=float, metavar="USD", callback=limit(MAX_USD),
+              help="Limit of the cost of all turns of a new session.")  # fmt: skip
+@click.option("--budget-tokens", type=int, metavar="N", callback=limit(MAX_COUNT),
+              help="Limit of their tokens, input and output.")  # fmt: skip
+@click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("set the label"),
+              help="A label of a new session; may be repeated.")  # fmt: skip
+@click.option("--image", "images", multiple=True, metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+              help="A PNG, JPEG, GIF or WebP file for the model, before PROMPT; may be repeated.")  # fmt: skip
+@click.option("--output-schema", "schema", type=click.Path(exists=True, dir_okay=False),
+              help="A file with the JSON Schema of an object: ask for such an answer, and print it as one line of JSON.")  # fmt: skip
+@click.option("--expand", is_flag=True, help="Let the CLI expand its /commands, @files and $skills in the prompt.")
+@click.option("--no-wait-limit", "refuse_limited", is_flag=True,
+              help="Give up (exit 75) if the account's rate limit holds new turns.")  # fmt: skip
+@json_option("Print every event as a JSON line, and nothing else, on stdout.")
+def run(
+    prompt: str | None,
+    as_json: bool,
+    images: tuple[str, ...],
+    schema: str | None,
+    expand: bool,
+    refuse_limited: bool,
+    session: str | None,
+    **options: Any,
+) -> int:
+    """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
+
+    The answer goes to stdout, everything else to stderr. Ctrl-C interrupts the turn, a second one kills it, a third leaves
+    without waiting. A pipe receives only text that the CLI can no longer take back.
+
+    \b
+    Exit codes: 0 done, 1 the turn failed, 69 the CLI is not logged in, 77 a tool was denied, 124 timed out, 130 interrupted;
+    before the turn: 2 usage, 3 no daemon, 4 no such session, 69 no such backend, 75 busy.
+    If the answer cannot be written, the turn goes on: 74 stdout cannot be written, 141 its reader has left.
+
+    \b
+    Example:
+      clisup run -b claude "Which files does this project have?"
+      git diff | clisup run -b claude -C ~/src/app --model sonnet -
+      clisup run --session 3f2a "And now in French."
+      clisup run -b claude --image shot.png "What is wrong on this page?"
+      clisup run -b claude --live "Tidy up the tests."
+      clisup run -b codex --budget-usd 0.5 "Find the bug."
+      clisup run -b claude --output-schema port.json "At which port does it listen?" | jq .port
+    """
+    blocks = _with_images(_prompt_text(prompt), images)
+    output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
+    with Client.connect(name="clisup-run") as client:
+        session_id = _session(client, session, options)
+        about = client.call("session/get", session_id=session_id)
+        path = client.path
+    turn = PromptedTurn(path, session_id, about["backend"], blocks, Screen(), expand=expand, refuse_limited=refuse_limited,
+                json=as_json, output_schema=output_schema)  # fmt: skip
+    try:
+        return turn.run(about["next_seq"] - 1)
+    except ClisupError as error:
+        if session is None and not turn.accepted and error.kind not in _UNCERTAIN:
+            _close(path, session_id)
+        raise
+
+
+def _prompt_text(prompt: str | None) -> str:
+    if prompt is not None and prompt != "-":
+        if not prompt.strip():
+            raise usage("cannot send an empty prompt", hint="give it at least one character")
+        if _stdin_has_text():
+            print("stdin is not read: give - as PROMPT to send what it holds", file=sys.stderr)
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        raise usage(
+            "cannot run without a prompt, because stdin is a terminal", hint='clisup run -b claude "Say hello."'
+        )
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not text.strip():
+        raise usage("cannot run without a prompt, because stdin was empty", hint="give it as an argument or on stdin")
+    return text
+
+
+def _stdin_has_text() -> bool:
+    """Tell whether stdin is a pipe or a file with unread text. Never wait: the pipe of a job may stay silent."""
+    try:
+        fd = sys.stdin.fileno()
+        about = os.fstat(fd)
+        if stat.S_ISREG(about.st_mode):
+            return about.st_size > 0 and os.lseek(fd, 0, os.SEEK_CUR) == 0  # else a loop of a shell reads the file
+        if not stat.S_ISFIFO(about.st_mode):
+            return False
+        look = select.poll()
+        look.register(fd, select.POLLIN)
+        return any(what & select.POLLIN for _, what in look.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False  # closed, or not a real stream
+
+
+def _with_images(text: str, paths: tuple[str, ...]) -> str | list[dict[str, str]]:
+    """Return the blocks of a prompt with images: the images first. The first bytes of a file tell its format."""
+    if not paths:
+        return text
+    return [*map(_image, paths), {"type": "text", "text": text}]
+
+
+def _image(path: str) -> dict[str, str]:
+    try:
+        with open(path, "rb") as file:
+            return image_block(file.read())
+    except OSError as error:
+        raise usage(f"cannot read {path}, because {error.strerror}") from None
+    except ClisupError as error:
+        raise usage(f"cannot send {path}, because models do not accept this kind of file", hint=error.hint) from None
+
+
+def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str:
+    """Return the id of the session for the prompt, and open it if it is new."""
+    if wanted is None:
+        return _open(client, options)
+    if len(wanted) == _UUID_LENGTH and options["backend"] and not _exists(client, wanted):
+        return _open(client, options, session_id=wanted.lower())
+    session_id = find_session(client, wanted)
+    given = [name for name in _FIXED if options[name]]
+    if given:
+        raise usage(
+            f"cannot set {', '.join(sorted(given))} of session {wanted}, because it is fixed when a session is opened",
+            hint="leave it out, or open a new session without --session; `clisup set` changes model, permission mode and budget",
+        )
+    backend = client.call("session/get", session_id=session_id)["backend"]
+    if options["backend"] not in (None, backend):
+        raise usage(f"cannot use backend {options['backend']} in session {wanted}, because it belongs to {backend}")
+    return session_id
+
+
+def _close(path: str, session_id: str) -> None:
+    """Close a session that this command opened and that never received the prompt: nobody knows its id."""
+    with suppress(ClisupError), Client.connect(path, name="clisup-run") as client:
+        client.call("session/close", session_id=session_id)
+
+
+def _exists(client: Client, session_id: str) -> bool:
+    try:
+        client.call("session/get", session_id=session_id.lower())
+    except ClisupError as error:
+        if error.kind != "session_not_found":
+            raise
+        return False
+    return True
+
+
+def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
+    if not options["backend"]:
+        names = client.server.get("backends") or ["claude"]
+        raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
+    params = {
+        "backend": options["backend"],
+        "cwd": _directory(options["directory"]),
+        "mode": "live" if options["live"] else None,
+        "model": options["model"],
+        "permission_mode": options["permission_mode"],
+        "system_prompt": _text_file(options["system_prompt_file"]),
+        "mcp_config": _json_file(options["mcp_config"], '{"mcpServers": {...}}'),
+        "labels": labels_of(options["labels"]),
+        "budget": _budget(options),
+        **fixed,
+    }
+    opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
+    return str(opened["session_id"])
+
+
+def _directory(given: str | None) -> str:
+    path = absolute(given or ".", otherwise="-C DIRECTORY")
+    return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
+
+
+def _budget(options: dict[str, Any]) -> dict[str, float] | None:
+    limits = {name: options[f"budget_{name}"] for name in ("usd", "tokens")}
+    return {name: value for name, value in limits.items() if value is not None} or None
+
+
+def _text_file(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+
+
+def _json_file(path: str | None, hint: str) -> dict[str, Any] | None:
+    text = _text_file(path)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint=hint)
+    return value

@@ -1,0 +1,289 @@
+"""Commands on sessions and their turns: sessions, close, delete, fork, set, context, interrupt, steer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from clisup.cli.completing import complete_session
+from clisup.cli.failure import usage
+from clisup.cli.lookup import all_sessions, find_session
+from clisup.cli.options import (
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_USD,
+    json_option,
+    labels_of,
+    limit,
+    session_argument,
+    turn_id,
+    utf8,
+)
+from clisup.cli.status.columns import failed, outcome, short_ids
+from clisup.cli.status.why import budget_words
+from clisup.cli.views.tables import print_table
+from clisup.cli.views.terminal import cost, duration
+from clisup.client.sync import Client
+from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
+
+__all__ = ["close", "context", "delete", "fork", "interrupt", "sessions", "set_", "steer"]
+
+_HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
+_STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
+_LIMITS = ("usd", "tokens", "turns", "wall_s")
+_APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
+
+
+@click.command("sessions")
+@json_option("Print one JSON object a line.")
+@click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state (default: all but closed).")
+@click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("look for the label"),
+              help="Only sessions with this label; may be repeated.")  # fmt: skip
+def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
+    """List sessions, newest first.
+
+    If no daemon is running, the list comes from its files, and the exit code is 3.
+
+    \b
+    Example:
+      clisup sessions
+      clisup sessions --state running --json | jq -r .session_id
+      clisup sessions --label ticket=4711
+    """
+    found, code = _sessions(state, labels_of(labels) or {})
+    if as_json:
+        for row in found:
+            print(json.dumps(row, ensure_ascii=False))
+    elif found:
+        short = short_ids([s["session_id"] for s in found])
+        rows = [_row(s, short[s["session_id"]]) for s in found]
+        print_table(_HEAD, rows, ["red" if failed(s) else "" for s in found])
+    else:
+        print("No sessions.")
+    return code
+
+
+def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows and the exit code."""
+    try:
+        with Client.connect(name="clisup-sessions") as client:
+            return list(all_sessions(client, state=state, labels=labels)), EXIT_OK
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.cli.offline import sessions_from_disk
+
+        rows = [row for row in sessions_from_disk(state) if labels.items() <= row["labels"].items()]
+        return rows, error.exit_code
+
+
+def _row(s: dict[str, Any], short: str) -> list[str]:
+    labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
+    numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
+    return [short, s["backend"], s.get("model") or "-", s["state"], outcome(s), *numbers, labels or "-", s["cwd"]]
+
+
+@click.command("close")
+@session_argument
+def close(session: str) -> int:
+    """Close SESSION permanently.
+
+    A running turn is interrupted first. The session's events stay readable.
+
+    \b
+    Example:
+      clisup close 3f2a
+    """
+    with Client.connect(name="clisup-close") as client:
+        session_id = find_session(client, session)
+        client.call("session/close", session_id=session_id)
+    print(f"session {session_id}: closed")
+    return EXIT_OK
+
+
+@click.command("delete")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
+@click.option("--all-closed", is_flag=True, help="Every closed session.")
+def delete(sessions: tuple[str, ...], all_closed: bool) -> int:
+    """Delete each closed SESSION permanently.
+
+    This removes its events, the output of its turns, and its place in every durable cursor. An open session is refused:
+    close it first. The CLI's own transcript stays.
+
+    \b
+    Example:
+      clisup delete 3f2a 77b0
+      clisup delete --all-closed
+    """
+    if bool(sessions) == all_closed:
+        reason = "it names sessions and --all-closed" if sessions else "it names no session: give one, or --all-closed"
+        raise click.UsageError(reason, click.get_current_context())
+    with Client.connect(name="clisup-delete") as client:
+        if not all_closed:
+            for session_id in dict.fromkeys([find_session(client, session) for session in sessions]):
+                client.call("session/delete", session_id=session_id)
+                print(f"session {session_id}: deleted", flush=True)
+            return EXIT_OK
+        found = [summary["session_id"] for summary in all_sessions(client, state="closed")]
+        deleted = sum(_delete(client, session_id) for session_id in found)
+    print(f"{deleted} closed sessions deleted" if deleted else "No closed sessions.")
+    return EXIT_OK
+
+
+def _delete(client: Client, session_id: str) -> bool:
+    """Delete a session. Return False if another client or retention was faster."""
+    try:
+        client.call("session/delete", session_id=session_id)
+    except ClisupError as error:
+        if error.kind != "session_not_found":
+            raise
+        return False
+    return True
+
+
+@click.command("fork")
+@session_argument
+@click.option("--at-turn", metavar="T", callback=turn_id, help="The last turn in the new session's history; else all.")
+def fork(session: str, at_turn: str | None) -> int:
+    """Open a session with the history of SESSION.
+
+    The new session has the same directory, model and settings. SESSION and its CLI's transcript are not changed. While a
+    turn of SESSION runs, the new session has all turns before it. Prints the new session's id.
+
+    \b
+    Example:
+      clisup fork 3f2a
+      clisup run --session "$(clisup fork 3f2a --at-turn t2)" "Try it another way."
+    """
+    with Client.connect(name="clisup-fork") as client:
+        wanted = {} if at_turn is None else {"at_turn": at_turn}
+        answer = client.call("session/fork", session_id=find_session(client, session), **wanted)
+    print(answer["session_id"])
+    return EXIT_OK
+
+
+@click.command("set")
+@session_argument
+@click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model from here on.")
+@click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
+              help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
+@click.option("--budget-usd", type=float, metavar="USD", callback=limit(MAX_USD),
+              help="Limit of the cost of all turns together.")  # fmt: skip
+@click.option("--budget-tokens", type=int, metavar="N", callback=limit(MAX_COUNT),
+              help="Limit of their tokens, input and output.")  # fmt: skip
+@click.option("--budget-turns", type=int, metavar="N", callback=limit(MAX_COUNT), help="Limit of the number of turns.")
+@click.option("--budget-wall-s", type=float, metavar="SECONDS", callback=limit(MAX_SECONDS),
+              help="Limit of the time of all turns together.")  # fmt: skip
+@click.option("--no-budget", is_flag=True, help="Remove all limits.")
+def set_(session: str, no_budget: bool, **wanted: Any) -> int:
+    """Change the model, the permission mode or the budget of SESSION.
+
+    A live process changes model and mode at once, even during a turn; else the change takes effect with the next turn. A
+    budget takes effect at once and counts what was used before. Limits that are not named do not change.
+
+    \b
+    Example:
+      clisup set 3f2a --model opus
+      clisup set 3f2a --permission-mode plan
+      clisup set 3f2a --budget-usd 5
+    """
+    # The mode comes first: a backend may refuse the mode, but not the model.
+    given = {name: value for name in ("permission_mode", "model") if (value := wanted[name]) is not None}
+    limits = {name: value for name in _LIMITS if (value := wanted[f"budget_{name}"]) is not None}
+    if not given and not limits and not no_budget:
+        raise usage("cannot set nothing", hint="give --model, --permission-mode or a --budget-... option")
+    if limits and no_budget:
+        raise usage("cannot both set and remove limits", hint="leave out --no-budget")
+    if (empty := next((name for name, value in given.items() if not value), None)) is not None:
+        raise usage(f"cannot set an empty {empty.replace('_', ' ')}", hint="leave the option out to keep the value")
+    with Client.connect(name="clisup-set") as client:
+        session_id = find_session(client, session)
+        for name, value in given.items():
+            answer = client.call(f"session/set_{name}", session_id=session_id, **{name: value})
+            print(f"{name.replace('_', ' ')} {value}: {_APPLIED[answer['applied']]}")
+        if limits or no_budget:
+            before = client.call("session/get", session_id=session_id).get("budget") or {"limit": {}}
+            budget = {} if no_budget else {**before["limit"], **limits}
+            answer = client.call("session/set_budget", session_id=session_id, budget=budget)
+            print(f"budget: {budget_words(answer['budget']) or 'none'}")
+    return EXIT_OK
+
+
+@click.command("context")
+@session_argument
+@click.option("--compact", is_flag=True, help="Make the CLI summarize its context, and wait for it.")
+@json_option("Print the answer as JSON.")
+def context(session: str, compact: bool, as_json: bool) -> int:
+    """Show how full the context of a live SESSION is, or summarize it.
+
+    The CLI counts by asking its API, which takes about a second.
+
+    \b
+    Example:
+      clisup context 3f2a
+      clisup context 3f2a --compact
+    """
+    with Client.connect(name="clisup-context") as client:
+        session_id = find_session(client, session)
+        if compact:
+            result = client.call("session/compact", session_id=session_id, wait=True)
+            print(json.dumps(result) if as_json else f"turn {result['turn_id']}: {result['outcome']}")
+            return EXIT_OK if result["outcome"] == "completed" else EXIT_TURN_FAILED
+        used = client.call("session/context_usage", session_id=session_id)
+    if as_json:
+        print(json.dumps(used))
+        return EXIT_OK
+    share = f" ({used['percentage']:g} %)" if used["percentage"] is not None else ""
+    print(f"{used['total_tokens']:,} of {used['max_tokens']:,} tokens{share}")
+    for category in used["categories"]:
+        print(f"  {category['tokens']:>10,}  {category['name']}")
+    return EXIT_OK
+
+
+@click.command("interrupt")
+@session_argument
+@click.argument("turn", required=False)
+@click.option("--kill", is_flag=True, help="Do not ask the CLI: kill its whole process tree.")
+def interrupt(session: str, turn: str | None, kill: bool) -> int:
+    """End the running turn of SESSION, and wait until it has ended.
+
+    A queued TURN (such as t7) is removed from the queue.
+
+    \b
+    Example:
+      clisup interrupt 3f2a
+      clisup interrupt --kill 3f2a t7
+    """
+    with Client.connect(name="clisup-interrupt") as client:
+        session_id = find_session(client, session)
+        params = {"turn_id": turn} if turn else {}
+        mode = "kill" if kill else "graceful"
+        done = client.call("session/interrupt", session_id=session_id, mode=mode, **params)
+    print(f"turn {done['turn_id']}: {done['outcome'].replace('_', ' ')}")
+    return EXIT_OK
+
+
+@click.command("steer")
+@session_argument
+@click.argument("prompt", callback=utf8("send the prompt", "convert it first: iconv -t UTF-8"))
+def steer(session: str, prompt: str) -> int:
+    """Send PROMPT into the running turn of SESSION.
+
+    A CLI that runs a tool reads PROMPT with the tool's result. A CLI whose model is writing reads PROMPT in a turn of its
+    own right after. If no turn runs, PROMPT starts a turn. Prints the turn that received PROMPT; `clisup logs` shows the
+    rest. Only live sessions can be steered (clisup run --live).
+
+    \b
+    Example:
+      clisup steer 3f2a "Leave the tests alone."
+    """
+    with Client.connect(name="clisup-steer") as client:
+        wanted = find_session(client, session)
+        accepted = client.call("session/prompt", session_id=wanted, prompt=prompt, when_busy="steer")
+    print(accepted["turn_id"])
+    if accepted["delivery"] != "steered":
+        print("no turn was running: the prompt has a turn of its own", file=sys.stderr)
+    return EXIT_OK

@@ -1,0 +1,73 @@
+"""Output of `clisup status`, `sessions` and `logs` without a daemon: read from files, with a note on stderr, exit code 3."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from clisup.cli.lookup import pick
+from clisup.cli.views.event_pages import by_time
+from clisup.cli.views.terminal import plain
+from clisup.daemon.ops.status_offline import (
+    stored_detail,
+    stored_events,
+    stored_holder,
+    stored_ids,
+    stored_rows,
+    stored_status,
+)
+from clisup.errors import ClisupError
+from clisup.locations import socket_for_client, state_dir_for_client
+
+__all__ = ["events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
+
+
+def status_from_disk(error: ClisupError) -> dict[str, Any]:
+    """Return the status as far as the files tell. `error` says why no daemon answered."""
+    return stored_status(socket_for_client(os.environ, os.getuid()), _state_dir(), error.message)
+
+
+def session_from_disk(prefix: str) -> dict[str, Any]:
+    """Return the details of a session. Raises `ClisupError` if it does not exist or cannot be read."""
+    return stored_detail(_state_dir(), pick(prefix, lambda: stored_ids(_state_dir())))
+
+
+def sessions_from_disk(state: str | None) -> list[dict[str, Any]]:
+    """Return the rows of all sessions in `state`. Report unreadable sessions on stderr."""
+    _report_absence()
+    damaged: dict[str, str] = {}
+    rows = stored_rows(_state_dir(), state, damaged)
+    for session_id, why in damaged.items():
+        print(plain(f"clisup: cannot read session {session_id}, because {why}"), file=sys.stderr)
+    return rows
+
+
+def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[dict[str, Any]]:
+    """Return the events of one session, or of all sessions by time.
+
+    Raises `ClisupError` for one session that does not exist. With all sessions, report unreadable ones on stderr.
+    """
+    state_dir = _state_dir()
+    _report_absence()
+    if prefix is not None:
+        return stored_events(state_dir, pick(prefix, lambda: stored_ids(state_dir)), raw=raw)
+    return by_time(_readable(state_dir, session_id, raw) for session_id in stored_ids(state_dir))
+
+
+def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[dict[str, Any]]:
+    try:
+        yield from stored_events(state_dir, session_id, raw=raw)
+    except ClisupError as error:
+        if error.kind != "session_not_found":  # the session was not opened to the end, or is deleted
+            print(plain(f"clisup: {error.message}"), file=sys.stderr)
+
+
+def _report_absence() -> None:
+    word = "not running" if stored_holder(_state_dir()) is None else "unreachable"
+    print(plain(f"clisup: the daemon is {word}; from disk: {_state_dir()}"), file=sys.stderr)
+
+
+def _state_dir() -> str:
+    return state_dir_for_client(os.environ, os.getuid())

@@ -1,0 +1,166 @@
+"""Options, callbacks and groups that several commands share."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from clisup.cli.completing import complete_session
+from clisup.cli.failure import usage
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_SECONDS",
+    "MAX_USD",
+    "SHORT_HELP",
+    "CommandGroup",
+    "absolute",
+    "config_option",
+    "daemon_place_options",
+    "in_utf8",
+    "json_option",
+    "labels_of",
+    "limit",
+    "session_argument",
+    "turn_id",
+    "utf8",
+]
+
+SHORT_HELP = 90
+"""Characters of a command's first sentence in a list of commands."""
+
+MAX_USD = 1e9
+MAX_COUNT = 2**53
+MAX_SECONDS = 3.2e9
+"""The daemon's bounds of a budget (`clisup.model.sessions.budget`), checked here before a command changes anything."""
+
+_Callback = Callable[[click.Context, click.Parameter, Any], Any]
+_Command = TypeVar("_Command", bound=Callable[..., object])
+_Text = TypeVar("_Text", str, None)
+
+
+class CommandGroup(click.Group):
+    """Group of commands. Its help lists the first sentence of each command whole; alone, the group prints its help."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. click does not name the command whose option lacks a value; the hint needs it."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name and (wrong := self.get_command(ctx, name)) is not None:
+                error.ctx = click.Context(wrong, info_name=name, parent=ctx)
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            self.write_commands(ctx, formatter, self.list_commands(ctx))
+
+    def write_commands(self, ctx: click.Context, formatter: click.HelpFormatter, names: list[str]) -> None:
+        """Write each name with the first sentence of its command."""
+        found = [(name, self.get_command(ctx, name)) for name in names]
+        formatter.write_dl([(name, command.get_short_help_str(SHORT_HELP)) for name, command in found if command])
+
+
+# -- options ------------------------------------------------------------------------------------------------------------
+
+
+def json_option(help_text: str) -> Callable[[_Command], _Command]:
+    """Return the option `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+session_argument = click.argument("session", shell_complete=complete_session)
+
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The configuration file (default: ~/.config/clisup/config.toml).",
+)
+
+
+def daemon_place_options(command: _Command) -> _Command:
+    """Add `--config` and `--state-dir`: where a daemon that is not running keeps its files."""
+    config = click.option(
+        "--config",
+        metavar="FILE",
+        type=click.Path(),
+        help="The daemon's configuration, if it was started with --config.",
+    )
+    state_dir = click.option(
+        "--state-dir",
+        metavar="DIRECTORY",
+        type=click.Path(),
+        help="The state directory, if no daemon is running.",
+    )
+    return config(state_dir(command))
+
+
+# -- values -------------------------------------------------------------------------------------------------------------
+
+
+def in_utf8(text: _Text, what: str, hint: str = "") -> _Text:
+    """Return the text if it can be sent. Raises `UsageError` (cannot `what`) if its bytes are not UTF-8."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise usage(f"cannot {what}, because it is not UTF-8", hint=hint) from None
+    return text
+
+
+def utf8(what: str, hint: str = "") -> _Callback:
+    """Return a callback that checks a text, or several, for the daemon. `what` is the action that fails otherwise."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+        for text in value if isinstance(value, tuple) else (value,):
+            in_utf8(text, what, hint)
+        return value
+
+    return check
+
+
+def limit(most: float) -> _Callback:
+    """Return a callback that accepts a number above 0 and up to `most`."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+        if value is None or (math.isfinite(value) and 0 < value <= most):
+            return value
+        raise click.BadParameter(f"{value} is no limit: give a number above 0, and at most {most:.0f}")
+
+    return check
+
+
+def labels_of(pairs: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the labels of all `--label K=V`, or None without any. Raises `UsageError`."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise usage(f"cannot use the label {pair!r}, because it is not of the form K=V", hint="--label ticket=4711")
+    return dict(pair.split("=", 1) for pair in pairs) or None
+
+
+def turn_id(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Check the id of a turn: `3` and `t3` name the same turn."""
+    if value is None:
+        return None
+    digits = value.lower().removeprefix("t")
+    if digits.isascii() and digits.isdecimal() and digits[0] != "0" and len(digits) <= 16:
+        return f"t{digits}"
+    raise click.BadParameter(f"{value!r} is no turn: turns are named t1, t2, ...; `clisup logs` shows them")
+
+
+def absolute(path: str, *, otherwise: str) -> str:
+    """Return the absolute path. Raises `UsageError` if the working directory no longer exists.
+
+    `otherwise` tells the user what to do instead of changing the directory.
+    """
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        raise usage(
+            "cannot tell the working directory, because it is gone", hint=f"cd elsewhere, or {otherwise}"
+        ) from None

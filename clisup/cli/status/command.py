@@ -1,0 +1,143 @@
+"""`clisup status` with options: the click command, and the page of one session."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from clisup.cli.completing import complete_session
+from clisup.cli.failure import usage
+from clisup.cli.lookup import SHORTEST, find_session
+from clisup.cli.options import json_option
+from clisup.cli.status.columns import COLUMNS, chosen, outcome
+from clisup.cli.status.page import StatusOptions, render, show_status
+from clisup.cli.status.watch import LONGEST_S, SHORTEST_S, watch_status
+from clisup.cli.status.why import budget_words, show_why
+from clisup.cli.views.events import event_line
+from clisup.cli.views.terminal import Ink, cost, cut, duration, plain, size, tokens, width_of
+from clisup.client.sync import Client
+from clisup.errors import EXIT_OK, ClisupError
+
+__all__ = ["status"]
+
+WATCH_S = 2.0
+
+
+@click.command("status")
+@click.argument("session", required=False, shell_complete=complete_session)
+@click.option("-o", "--output", "columns", metavar="FIELDS", help="Only the table, with these columns: a comma list.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the whole ids of the sessions, one a line, for scripts.")
+@json_option("Print JSON; docs/schemas/status.json is its schema.")
+@click.option("-w", "--watch", is_flag=False, flag_value=f"{WATCH_S:g}", metavar="[SECONDS]",
+              help="Repeat every SECONDS (default 2), until Ctrl-C.")  # fmt: skip
+@click.option("--why", is_flag=True, help="Say why SESSION's turn is still alive, and when and how it would be ended.")
+def status(session: str | None, columns: str | None, quiet: bool, as_json: bool, watch: str | None, why: bool) -> int:
+    """Show the daemon, its backends and its sessions.
+
+    With SESSION, show its details. With --why, show its watchdog: the phase of the turn, each timer and its deadline,
+    the last sign of life, the work of its processes, and the next step.
+
+    If no daemon is running, the status comes from its files, and the exit code is 3. Nothing is changed.
+
+    FIELDS: {columns}.
+
+    \b
+    Example:
+      clisup status
+      clisup status 3f2a
+      clisup status --why 3f2a
+      clisup status -o session,state,mem,last
+      clisup status --watch 5
+      clisup status --json | jq .daemon.running
+    """
+    session, pause = _pause(session, watch)
+    if why and session is None:
+        raise usage("--why needs a session", hint="give the beginning of its id: clisup status --why 3f2a")
+    if as_json + quiet + (columns is not None) > 1 or (why and (quiet or columns is not None or pause is not None)):
+        raise usage(
+            "cannot give two forms at once", hint="choose one of -o, -q, --json and --why (--json --why is one)"
+        )
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale has no bullet
+    options = StatusOptions(columns, json=as_json, quiet=quiet)
+    if columns is not None:
+        chosen(columns)  # before the request
+    if pause is not None:
+        return watch_status(options, session, pause)
+    if session is None:
+        return show_status(options)
+    return show_why(session, as_json) if why else _show_session(session, options)
+
+
+status.help = str(status.help).replace("{columns}", ", ".join(COLUMNS))
+
+
+def _pause(session: str | None, watch: str | None) -> tuple[str | None, float | None]:
+    """Return the session and the seconds of `--watch`.
+
+    SECONDS may be left out, so in `--watch 3f2a` the word is a session: seconds are shorter than an id.
+    """
+    if watch is None:
+        return session, None
+    if session is None and len(watch) >= SHORTEST and "." not in watch:
+        return watch, WATCH_S
+    try:
+        seconds = float(watch)
+    except ValueError:
+        raise click.BadParameter(f"{watch!r} is no number of seconds", click.get_current_context()) from None
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise usage(
+            f"cannot repeat every {seconds:g} s: give {SHORTEST_S:g} to {LONGEST_S:g} s",
+            hint="try: clisup status --watch 2",
+        )
+    return session, seconds
+
+
+def _show_session(prefix: str, options: StatusOptions) -> int:
+    """Print the details of a session; without a daemon those of its files, with exit code 3."""
+    try:
+        with Client.connect(name="clisup-status") as client:
+            detail, code = client.call("session/get", session_id=find_session(client, prefix)), EXIT_OK
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.cli.offline import session_from_disk
+
+        detail, code = session_from_disk(prefix), error.exit_code
+    if options.json:
+        print(json.dumps({"schema_version": 1, **detail}, ensure_ascii=False))
+    elif options.quiet or options.columns is not None:
+        print(render({"sessions": [detail]}, options, Ink(), width_of(sys.stdout)), end="")
+    else:
+        print(cut(_session_page(detail, Ink(), from_disk=code != EXIT_OK), width_of(sys.stdout)))
+    return code
+
+
+def _session_page(s: dict[str, Any], ink: Ink, *, from_disk: bool) -> str:
+    head = f"{ink('bold', plain(s['session_id']))} — {s['state']}" + (f" ({s['phase']})" if s.get("phase") else "")
+    if from_disk:
+        keeper = f"its keeper (pid {s['keeper_pid']}) goes on" if s["keeper_pid"] else "no process of it runs"
+        head += f"; the daemon is not running: from disk; {keeper}"
+    estimated = " (estimated)" if s.get("cost_source") == "estimated" else ""
+    rows = {
+        "Backend": f"{s['backend']}, model {s.get('model') or '-'}, native id {s.get('native_session_id') or '-'}",
+        "Directory": s["cwd"],
+        "Labels": " ".join(f"{k}={v}" for k, v in s["labels"].items()) or "-",
+        "Turn": f"{s.get('turn_id') or '-'} (pid {s.get('pid') or '-'}), {s['turns']} in all, {len(s['queue'])} queued",
+        "Outcome": outcome(s),
+        "Memory": size(s.get("rss_bytes")),
+        "Idle": f"{duration(s.get('idle_s'))}, open for {duration(s.get('age_s'))}",
+        "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{estimated}",
+        **({"Budget": words} if (words := budget_words(s.get("budget"))) else {}),
+        "Timers": ", ".join(_timer(t) for t in s.get("timers", [])) or "-",
+        "Events": f"{s['first_seq']} to {s['next_seq'] - 1}, {s['subscribers']} following",
+    }
+    lines = [head, *[f"{name:>10}: {plain(text)}" for name, text in rows.items()]]
+    events = [event_line(event) for event in s.get("last_events", [])]
+    return "\n".join([*lines, *(["", *events] if events else [])])
+
+
+def _timer(timer: dict[str, Any]) -> str:
+    return f"{timer['phase']} fires in {duration(max(timer['fires_in_s'], 0))} of {duration(timer['limit_s'])}"

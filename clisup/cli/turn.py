@@ -1,0 +1,255 @@
+"""Prompted turn of `clisup run`: subscribe, send the prompt, show the events, return the exit code.
+
+The turn is followed across restarts of the daemon. Ctrl-C interrupts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Self
+
+from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
+from clisup.cli.failure import TurnEnded
+from clisup.cli.views.answer import Screen, TurnView
+from clisup.cli.views.events import error_words, evidence_words
+from clisup.cli.views.terminal import clip
+from clisup.client.reconnect import RECONNECT_S
+from clisup.client.sync import Client, Follower, prompt_surely
+from clisup.errors import (
+    EXIT_DENIED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_TIMED_OUT,
+    EXIT_TURN_FAILED,
+    EXIT_UNAVAILABLE,
+    TURN_KINDS,
+    ClisupError,
+    TurnKind,
+    doctor_hint,
+)
+
+__all__ = ["PromptedTurn", "exit_code_of_turn", "json_line", "print_line"]
+
+_Event = dict[str, Any]
+_ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_completed")
+_APPROVALS = ("approval_requested", "approval_resolved")
+_EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
+_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+_SIGNAL_NOTES = {
+    1: b"\n[interrupting the turn; Ctrl-C again kills it]\n",
+    2: b"\n[killing the turn; Ctrl-C again leaves without waiting]\n",
+}
+
+
+def exit_code_of_turn(end: _Event) -> int:
+    """Return the exit code of `clisup run` for a turn's `turn_completed`."""
+    if end["outcome"] == "failed" and (end.get("error") or {}).get("kind") == "authentication":
+        return EXIT_UNAVAILABLE
+    if end["outcome"] != "completed":
+        return _EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED)
+    return EXIT_DENIED if end.get("denied") else EXIT_OK
+
+
+@dataclass
+class PromptedTurn:
+    """Turn of one prompt. `accepted` is set once the daemon has the prompt. `json`: print every event, and no text."""
+
+    path: str
+    session_id: str
+    backend: str
+    prompt: str | list[dict[str, str]]
+    screen: Screen
+    expand: bool = False
+    refuse_limited: bool = False
+    json: bool = False
+    output_schema: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.accepted = False
+        self._view = TurnView(self.path, self.session_id, self.screen, name="clisup-run")
+
+    def run(self, cursor: int) -> int:
+        """Send the prompt, show its turn, and return the exit code. Raises `TurnEnded` and the daemon's refusals."""
+        with InterruptHandler(self.path, self.session_id) as interrupts:
+            follower = Follower(
+                self.path,
+                self.session_id,
+                cursor,
+                on_lost=self._lost,
+                on_back=lambda: self._back(interrupts),
+            )
+            with follower:
+                interrupts.turn_id = self._send()
+                end = self._show(follower, interrupts.turn_id)
+        return self._verdict(end)
+
+    def _back(self, interrupts: InterruptHandler) -> None:
+        self._view.note("[connected again]")
+        interrupts.ask_again()
+
+    def _send(self) -> str:
+        """Send the prompt and return the turn's id."""
+        params: _Event = {"session_id": self.session_id, "prompt": self.prompt} | (
+            {"expand": True} if self.expand else {}
+        )
+        params |= {"when_limited": "refuse"} if self.refuse_limited else {}
+        params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
+        accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
+        self.accepted = True
+        if accepted["delivery"] == "queued":
+            self._view.note(f"[queued at {accepted.get('position')}: another turn is running]")
+        return str(accepted["turn_id"])
+
+    def _lost(self) -> None:
+        self._view.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
+
+    def _show(self, events: Follower, turn_id: str) -> _Event:
+        prompt = ApprovalPrompt(self.path, self.session_id, self._view.note, None if self.json else open_terminal())
+        for event in events:
+            if self.json:
+                print_line(json_line(event))
+            if event.get("turn_id") not in (turn_id, None):
+                continue
+            if not self.json:
+                if self.output_schema is None or event["type"] not in _ANSWER:
+                    self._view.take(event)
+                if event["type"] in _APPROVALS:
+                    prompt.take(event)
+            if event["type"] == "turn_completed":
+                prompt.close()
+                return event
+        raise AssertionError("a follower never ends by itself")
+
+    def _verdict(self, end: _Event) -> int:
+        if not self.json:
+            self._view.note(f"session {self.session_id} (continue with: clisup run --session {self.session_id})")
+        if end["outcome"] == "completed":
+            if self.output_schema is not None and not self.json:
+                self._print_value(end)
+            return self._allowed(end)
+        if end.get("delivery") == "uncertain":
+            raise self._uncertain(end)
+        error = end.get("error")
+        outcome = str(end["outcome"]).replace("_", " ")
+        reason = error_words(error) or f"it ended as {outcome}"
+        kind = str((error or {}).get("kind", ""))
+        known = TURN_KINDS.get(kind, TurnKind())
+        hint = known.hint.format(backend=self.backend, session_id=self.session_id)
+        hint = self._held_back(reason) + hint if kind == "authentication" else hint
+        raise TurnEnded(f"cannot give the whole answer, because the turn {_ENDED[end['outcome']]}: {reason}",
+                        code=exit_code_of_turn(end), hint=hint,
+                        doctor=doctor_hint(known.explanation, self.backend))  # fmt: skip
+
+    def _held_back(self, reason: str) -> str:
+        """Return a hint that names the keys that the daemon has but did not pass to the CLI, or ""."""
+        try:
+            with Client.connect(self.path, name="clisup-run") as client:
+                report = client.call("backend/env", name=self.backend)
+        except ClisupError:
+            return ""
+        names = list(report.get("held_back") or [])
+        dropped = {item["name"] for item in report.get("dropped") or [] if ".deny:" not in item["rule"]}
+        # The CLI may name the missing variable, as codex does for a custom provider.
+        names += [name for name in dict.fromkeys(_NAME.findall(reason)) if name in dropped and name not in names]
+        if not names:
+            return ""
+        listed, it = ", ".join(f'"{name}"' for name in names), "it" if len(names) == 1 else "them"
+        return (
+            f"the daemon has {' and '.join(names)} and holds {it} back: to pass {it} on, set pass_env = [{listed}] in "
+            f"[backends.{self.backend}], then clisup daemon reload; or "
+        )
+
+    def _print_value(self, end: _Event) -> None:
+        """Print the answer by the schema, alone on stdout. Raises `TurnEnded` if the model gave none."""
+        if end.get("structured") is None:
+            raise TurnEnded(
+                f"cannot give an answer by the schema, because the model answered in words: {clip(end['text'], 300)}",
+                code=EXIT_TURN_FAILED,
+                hint=f"describe the value in the prompt, and continue with: clisup run --session {self.session_id}",
+            )
+        self.screen.write(json.dumps(end["structured"], ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def _uncertain(self, end: _Event) -> TurnEnded:
+        """Return the error for a prompt of unknown fate. The user decides whether to send it again."""
+        reason = error_words(end.get("error")) or f"it ended as {end['outcome']}"
+        return TurnEnded(
+            f"cannot tell whether the CLI received the prompt ({reason}); {evidence_words(end.get('evidence'))}",
+            code=_EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED),
+            hint=f"see the events: clisup logs {self.session_id}; send the prompt again only if a second run does no harm",
+        )
+
+    def _allowed(self, end: _Event) -> int:
+        if not (denied := end.get("denied")):
+            return EXIT_OK
+        names = ", ".join(sorted(set(denied)))
+        raise TurnEnded(
+            f"the turn is not complete, because the CLI was denied: {names}",
+            code=EXIT_DENIED,
+            hint="answer its approvals (clisup approvals --watch), write rules for them (docs/approvals.md), or allow it in a "
+            "new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
+        )
+
+
+_ENDED = {"failed": "failed", "interrupted": "was interrupted", "timed_out": "timed out"}
+
+
+def json_line(event: _Event) -> str:
+    """Return an envelope as one line of JSON."""
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def print_line(line: str) -> None:
+    """Print a line at once: its reader may be a program that waits for it."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class InterruptHandler:
+    """Handler of SIGINT inside its block: the first Ctrl-C interrupts the turn, the second kills it, the third leaves.
+
+    Before `turn_id` is set, Ctrl-C ends the command. The handler uses its own connection, never the one that is being
+    read; the turn's end arrives as an event.
+    """
+
+    def __init__(self, path: str, session_id: str) -> None:
+        self._path, self._session_id = path, session_id
+        self._clients: list[Client] = []
+        self._before: Any = None
+        self.turn_id: str | None = None
+        self.times = 0
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        for client in self._clients:
+            client.close()
+
+    def ask_again(self) -> None:
+        """Repeat the request after a restart of the daemon, which may not have received it."""
+        if self.times:
+            self._ask()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.times += 1
+        if self.turn_id is None or self.times > max(_SIGNAL_NOTES):
+            raise KeyboardInterrupt
+        os.write(2, _SIGNAL_NOTES[self.times])  # the signal may have interrupted a print
+        self._ask()
+
+    def _ask(self) -> None:
+        mode = "graceful" if self.times == 1 else "kill"
+        try:
+            client = Client.connect(self._path, name="clisup-run")
+            self._clients.append(client)
+            client.post("session/interrupt", session_id=self._session_id, turn_id=self.turn_id, mode=mode)
+        except ClisupError:
+            os.write(2, b"[the daemon is away; it gets the request when it is back]\n")

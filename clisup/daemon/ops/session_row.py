@@ -1,0 +1,69 @@
+"""Row of a session, as `session/list`, `daemon/status` and the commands without a daemon show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clisup.config.session_spec import SessionSpec
+from clisup.host import clock
+from clisup.model.sessions.ledger import Ledger
+
+__all__ = ["ProcessState", "session_row"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """State of a session's process and clients, which the journal does not hold. Without a daemon, most of it is unknown."""
+
+    state: str
+    first_seq: int
+    next_seq: int
+    budget: dict[str, Any] | None
+    phase: str | None = None
+    pid: int | None = None
+    keeper_pid: int | None = None
+    rss_bytes: int | None = None
+    live: bool = False
+    idle_s: float | None = None
+    held: dict[str, Any] | None = None
+    approvals: int = 0
+    subscribers: int = 0
+    next_timer: dict[str, Any] | None = None
+
+
+def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> dict[str, Any]:
+    """Return the row of a session. docs/schemas/status.json describes its fields."""
+    current, last = ledger.current, ledger.last_event
+    return {
+        "session_id": spec.session_id,
+        "backend": spec.backend,
+        "model": ledger.model or spec.model,
+        "state": process.state,
+        "phase": process.phase,
+        "turn_id": current.id if current else None,
+        "native_session_id": ledger.native_session_id,
+        "cwd": spec.cwd,
+        "labels": spec.labels,
+        "created_at": spec.created_at,
+        "pid": process.pid,
+        "keeper_pid": process.keeper_pid,
+        "rss_bytes": process.rss_bytes,
+        "live": process.live,
+        "idle_s": process.idle_s,
+        "age_s": clock.age_of(spec.created_at),
+        "turns": ledger.turns,
+        "last_turn": ledger.last_turn,
+        "held": process.held,
+        "approvals": process.approvals,
+        "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
+        "tokens": ledger.usage.model_dump(),
+        "cost_usd": ledger.cost_usd,
+        "cost_source": ledger.cost_source,
+        "budget": process.budget,
+        "subscribers": process.subscribers,
+        "first_seq": process.first_seq,
+        "next_seq": process.next_seq,
+        "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
+        "next_timer": process.next_timer,
+    }
