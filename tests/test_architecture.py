@@ -261,7 +261,6 @@ REPEATED_CLASSES = {
     "Carried",
     "Client",
     "Connection",
-    "Conversation",
     "Cursor",
     "Daemon",
     "Ending",
@@ -270,16 +269,13 @@ REPEATED_CLASSES = {
     "Feed",
     "Gap",
     "Garbage",
-    "Held",
     "ImageBlock",
     "Key",
     "Line",
     "Message",
     "Messages",
     "NextTimer",
-    "Options",
     "Outlet",
-    "Place",
     "Plan",
     "Recording",
     "Refusal",
@@ -303,18 +299,13 @@ REPEATED_CLASSES = {
     "Turn",
     "Waiting",
     "Wish",
-    "_Asking",
-    "_Call",
-    "_Frozen",
     "_Message",
-    "_Open",
 }
 MAX_FILES = 20
 LARGE_FOLDERS = {
     # Today's folders with more files, and how many. The numbers may only go down.
     "clisup/client": 23,
     "clisup/demo": 29,
-    "clisup/llm": 44,
     "clisup/worker": 27,
 }
 

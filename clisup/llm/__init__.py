@@ -17,19 +17,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clisup.llm.budget import Budget
-    from clisup.llm.calls import ModelCalls
-    from clisup.llm.chat import (
-        Chat,
-        ChatOptions,
+    from clisup.llm.answers import (
         Completion,
         Cost,
         Finished,
         FinishReason,
-        LanguageModel,
         MessageDone,
+        ModelName,
         Retracted,
-        SessionBudget,
         StreamEvent,
         TaskChanged,
         TextDelta,
@@ -39,7 +34,9 @@ if TYPE_CHECKING:
         ToolStarted,
         Waiting,
     )
-    from clisup.llm.client import Client
+    from clisup.llm.budget import Budget
+    from clisup.llm.calls import ModelCalls
+    from clisup.llm.chat import Chat, ChatOptions, LanguageModel, Sampling, SessionBudget
     from clisup.llm.conversation import (
         AgentPolicy,
         CompressFailedPlans,
@@ -73,6 +70,7 @@ if TYPE_CHECKING:
         Uncertain,
         Unsupported,
     )
+    from clisup.llm.fallbacks import Fallback, Retry, RetryPolicy
     from clisup.llm.memory import WorkingMemory
     from clisup.llm.messages import (
         Block,
@@ -84,11 +82,8 @@ if TYPE_CHECKING:
         ToolResultBlock,
         ToolUseBlock,
     )
-    from clisup.llm.models import Model, resolve
-    from clisup.llm.names import ModelName
+    from clisup.llm.models import Client, Model, resolve
     from clisup.llm.registry import register, registered, unregister
-    from clisup.llm.retrying import Fallback, Retry, RetryPolicy
-    from clisup.llm.sampling import Sampling
     from clisup.llm.signatures import (
         ChainOfThought,
         InputField,
@@ -102,34 +97,32 @@ if TYPE_CHECKING:
     )
     from clisup.llm.streams import EventStream
     from clisup.llm.structured import Structured
-    from clisup.llm.toolbox import ToolError, tool
-    from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
+    from clisup.llm.tools.definitions import Tool, ToolDefinition, ToolOutput
+    from clisup.llm.tools.functions import ToolError, tool
     from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
     from clisup.model.usage import Usage
 
 # module of `clisup.llm` -> the names that are taken from it
 _NAMES = {
+    "answers": "Completion Cost FinishReason Finished MessageDone ModelName Retracted StreamEvent TaskChanged TextDelta ThinkingDelta"
+    " ToolEnded ToolInputDelta ToolStarted Waiting",
     "budget": "Budget",
     "calls": "ModelCalls",
-    "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
-    " TaskChanged TextDelta ThinkingDelta ToolEnded ToolInputDelta ToolStarted Waiting",
-    "client": "Client",
+    "chat": "Chat ChatOptions LanguageModel Sampling SessionBudget",
     "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls Step SubAgentDelegation SummarizeSubAgentChatter"
     " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
     "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
     " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
+    "fallbacks": "Fallback Retry RetryPolicy",
     "memory": "WorkingMemory",
     "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
-    "models": "Model resolve",
-    "names": "ModelName",
+    "models": "Client Model resolve",
     "registry": "register registered unregister",
-    "retrying": "Fallback Retry RetryPolicy",
-    "sampling": "Sampling",
     "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
     "streams": "EventStream",
     "structured": "Structured",
-    "toolbox": "ToolError tool",
-    "tools": "Tool ToolDefinition ToolOutput",
+    "tools.definitions": "Tool ToolDefinition ToolOutput",
+    "tools.functions": "ToolError tool",
     "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
 }
 _FROM = {"Usage": "clisup.model.usage"} | {

@@ -10,7 +10,7 @@ import sys
 import trio
 
 from clisup.llm import Client, LLMError, RetryPolicy
-from clisup.llm.retrying import Fallback, Retry
+from clisup.llm.fallbacks import Fallback, Retry
 
 
 def tell_retry(retry: Retry) -> None:
