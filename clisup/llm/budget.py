@@ -23,10 +23,9 @@ from typing import Any, Literal, Self
 
 import trio
 
-from clisup.errors import UsageError
 from clisup.llm.answers import UNKNOWN_USAGE, Completion, Cost, FinishReason
 from clisup.llm.chat import Chat, SessionBudget
-from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported
+from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported, usage_error
 from clisup.llm.messages import Prompt
 from clisup.llm.streams import stream_of
 from clisup.model.usage import Usage, whole_usd
@@ -131,10 +130,8 @@ class Budget:
         limits = {"usd": usd, "tokens": tokens, "iterations": iterations, "wall_s": wall_s}
         for which, limit in limits.items():
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Real) or not limit > 0):
-                raise UsageError(
-                    f"the limit {which}={limit!r:.50} is not an int or a float above 0",
-                    kind="usage",
-                    hint="leave it out for no limit",
+                raise usage_error(
+                    f"the limit {which}={limit!r:.50} is not an int or a float above 0", "leave it out for no limit"
                 )
         self.name, self.unknown = name, unknown
         self.limits = Left(usd, tokens, iterations, wall_s)
@@ -191,7 +188,7 @@ class Budget:
         them, each call may begin while anything is left.
         """
         if iterations < 0 or usd < 0 or tokens < 0:
-            raise UsageError("a reservation has a negative amount", kind="usage", hint="give amounts of 0 and more")
+            raise usage_error("a reservation has a negative amount", "give amounts of 0 and more")
         with self._lock:
             now = self._clock()
             self._refuse(now, iterations, usd, tokens)
@@ -368,7 +365,7 @@ class Reservation:
     def _close(self, spent: Spent) -> None:
         with self._budget._lock:
             if not self._open:
-                raise UsageError("the reservation was settled or released already", kind="usage")
+                raise usage_error("the reservation was settled or released already")
             self._open = False
             self._budget._charge(spent, held_usd=self._usd, held_tokens=self._tokens)
 

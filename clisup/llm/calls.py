@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
-from clisup.errors import UsageError
 from clisup.llm.answers import Completion
 from clisup.llm.chat import Chat, ChatOptions, Sampling, SessionBudget
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.shapes import Shape
 from clisup.llm.streams import EventStream, stream_of
@@ -53,10 +53,8 @@ class ModelCalls:
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
         """Open a chat that ends with the block. Raises `LLMError`s at its beginning."""
         if not isinstance(options, ChatOptions | None):
-            raise UsageError(
-                f"options of a chat are ChatOptions, not of type {type(options).__name__}",
-                kind="usage",
-                hint="give ChatOptions(...)",
+            raise usage_error(
+                f"options of a chat are ChatOptions, not of type {type(options).__name__}", "give ChatOptions(...)"
             )
         return self._chat(options or ChatOptions())
 
@@ -151,10 +149,9 @@ def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[M
     *before, said = as_messages(prompt)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := sorted(given.keys() - CallOptions.__annotations__.keys()):
-        raise UsageError(
+        raise usage_error(
             f"a call has no option {', '.join(unknown)}",
-            kind="usage",
-            hint=f"options are {', '.join(CallOptions.__annotations__)}; session={{...}} takes params of session/new",
+            f"options are {', '.join(CallOptions.__annotations__)}; session={{...}} takes params of session/new",
         )
     history = (*given.get("history", ()), *before)
     sampled = {name: given.pop(name) for name in _SAMPLED & given.keys()}

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from clisup.errors import UsageError
 from clisup.llm.answers import ModelName, StreamEvent
-from clisup.llm.failures import Unsupported
+from clisup.llm.failures import Unsupported, usage_error
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.shapes import NamedOptions
 from clisup.llm.tools.definitions import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
@@ -120,10 +120,9 @@ class ChatOptions:
         Raises `UsageError` for a tool that the caller runs: the call that `do` names has no place for its results.
         """
         if definitions := definitions_of(self.offered):
-            raise UsageError(
+            raise usage_error(
                 f"the tool {definitions[0].name} cannot be used to {do}, because the caller runs it",
-                kind="usage",
-                hint="make it a tool that runs here, with @tool",
+                "make it a tool that runs here, with @tool",
             )
         return self if self.cli_tools is not None else replace(self, cli_tools="none")
 
@@ -143,10 +142,9 @@ class ChatOptions:
                 hint="give messages: Message.user(...), Message.assistant(...)",
             )
         if not isinstance(self.session, Mapping):
-            raise UsageError(
+            raise usage_error(
                 f"params of a session are a mapping, not of type {type(self.session).__name__}",
-                kind="usage",
-                hint='give a dict: session={"permission_mode": "plan"}',
+                'give a dict: session={"permission_mode": "plan"}',
             )
         if self.budget is not None and not isinstance(self.budget, SessionBudget):
             raise UsageError(
@@ -154,13 +152,12 @@ class ChatOptions:
                 hint="give SessionBudget(usd=...), or session_budget() of a Budget's reservation",
             )
         if not isinstance(self.sampling, Sampling | None):
-            raise UsageError(
+            raise usage_error(
                 f"the sampling of a chat is a Sampling, not of type {type(self.sampling).__name__}",
-                kind="usage",
-                hint="give Sampling(temperature=0.2)",
+                "give Sampling(temperature=0.2)",
             )
         if self.cli_tools not in (None, "none", "default"):
-            raise UsageError(f"cli_tools is {self.cli_tools!r:.100}", kind="usage", hint='give "none" or "default"')
+            raise usage_error(f"cli_tools is {self.cli_tools!r:.100}", 'give "none" or "default"')
 
 
 def labels_of(labels: Mapping[str, str] | None) -> dict[str, str]:

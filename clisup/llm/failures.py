@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from clisup.errors import KINDS, ClisupError
+from clisup.errors import KINDS, ClisupError, UsageError
 from clisup.model.events import TurnCompleted
 
 
@@ -201,6 +201,11 @@ def error_of_refusal(error: ClisupError) -> LLMError:
         retry_after_s=error.data.get("retry_after_s"),
         **{key: value for key, value in about.items() if key not in ("kind", "hint", "retryable")},
     )
+
+
+def usage_error(message: str, hint: str = "") -> UsageError:
+    """Return the error for a mistake of the program, before the daemon is asked."""
+    return UsageError(message, kind="usage", hint=hint)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from typing import Any
 import trio
 
 from clisup.client.nurseries import open_plain_nursery
-from clisup.errors import UsageError
 from clisup.llm.answers import Finished, ModelName, Retracted, StreamEvent, Waiting
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
@@ -32,6 +31,7 @@ from clisup.llm.failures import (
     Overloaded,
     RateLimited,
     TimedOut,
+    usage_error,
 )
 from clisup.llm.held_chats import HeldChat
 from clisup.llm.histories import NO_ANSWER, open_round, valid_history
@@ -138,10 +138,8 @@ class ModelChain(ModelCalls):
     ) -> None:
         self.models: tuple[LanguageModel, ...] = tuple(models)
         if not isinstance(retry, RetryPolicy | None):
-            raise UsageError(
-                f"retry={retry!r:.100} is not a RetryPolicy",
-                kind="usage",
-                hint="give RetryPolicy(attempts=1) for no repetition",
+            raise usage_error(
+                f"retry={retry!r:.100} is not a RetryPolicy", "give RetryPolicy(attempts=1) for no repetition"
             )
         self.retry = retry or RetryPolicy()
         self.on_retry, self.on_fallback, self.fallback_on = on_retry, on_fallback, fallback_on

@@ -6,8 +6,8 @@ import difflib
 import threading
 from collections.abc import Callable, Sequence
 
-from clisup.errors import UsageError
 from clisup.llm.chat import LanguageModel, checked_model
+from clisup.llm.failures import usage_error
 
 Registered = str | LanguageModel | Sequence[str | LanguageModel] | Callable[[], LanguageModel]
 """Meaning of a name: another name, a model, a list of both, or a function that returns a model.
@@ -25,14 +25,13 @@ def register(name: str, model: Registered) -> None:
     A function is called for each resolution. Raises `UsageError` for an invalid name or model.
     """
     if not isinstance(name, str) or not name or any(char.isspace() for char in name):
-        raise UsageError(
+        raise usage_error(
             f"{name!r:.100} cannot name a model: it is empty or contains a space",
-            kind="usage",
-            hint='take a word, as in register("fast", "claude/haiku")',
+            'take a word, as in register("fast", "claude/haiku")',
         )
     parts = model if isinstance(model, Sequence) and not isinstance(model, str) else (model,)
     if not parts:
-        raise UsageError(f"the list of models of {name!r} is empty", kind="usage", hint="name at least one model")
+        raise usage_error(f"the list of models of {name!r} is empty", "name at least one model")
     for part in parts:
         if not isinstance(part, str) and not (part is model and callable(part) and not hasattr(part, "chat")):
             checked_model(part)  # type: ignore[arg-type]
@@ -46,10 +45,9 @@ def unregister(name: str) -> None:
         if _names.pop(name, None) is not None:
             return
     near = near_names(name)
-    raise UsageError(
+    raise usage_error(
         f"{name!r} is not registered",
-        kind="usage",
-        hint=f"did you mean {' or '.join(map(repr, near))}?" if near else "registered() lists all names",
+        f"did you mean {' or '.join(map(repr, near))}?" if near else "registered() lists all names",
     )
 
 
@@ -78,10 +76,9 @@ def _expanded(name: str, names: dict[str, Registered], path: tuple[str, ...]) ->
     if name not in names:
         return (name,)
     if name in path:
-        raise UsageError(
+        raise usage_error(
             f"the name {path[0]!r} leads back to itself: {' -> '.join((*path, name))}",
-            kind="usage",
-            hint="register one of these names for a model",
+            "register one of these names for a model",
         )
     found = names[name]
     if isinstance(found, str):

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from clisup.errors import UsageError
+from clisup.llm.failures import usage_error
 from clisup.llm.json_text import json_values
 
 MAX_PROBLEMS = 20
@@ -52,7 +53,7 @@ class NamedOptions(BaseModel):
         except ValidationError as error:
             name = type(self).__name__
             wrong = "; ".join(problems_of(error, whole=name))
-            raise UsageError(f"wrong options of {name}: {wrong}", kind="usage") from None
+            raise usage_error(f"wrong options of {name}: {wrong}") from None
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:

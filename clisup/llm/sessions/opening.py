@@ -9,10 +9,9 @@ from typing import Any
 
 from clisup.client.aio import AsyncClient
 from clisup.client.coming_back import new_key
-from clisup.errors import UsageError
 from clisup.llm.answers import ModelName
 from clisup.llm.chat import ChatOptions
-from clisup.llm.failures import InvalidRequest
+from clisup.llm.failures import InvalidRequest, usage_error
 from clisup.llm.histories import OpenRound, open_round
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
@@ -91,9 +90,7 @@ def directory(cwd: str | None) -> str:
     try:
         return os.path.abspath(cwd or ".")
     except FileNotFoundError:
-        raise UsageError(
-            "the working directory does not exist any more", kind="usage", hint="give cwd=, an absolute path"
-        ) from None
+        raise usage_error("the working directory does not exist any more", "give cwd=, an absolute path") from None
 
 
 def _plain(can: Mapping[str, Any], system: str | None) -> dict[str, Any]:

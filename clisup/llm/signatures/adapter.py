@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from clisup.errors import UsageError
 from clisup.llm.answers import Completion
+from clisup.llm.failures import usage_error
 from clisup.llm.json_text import NoJSON, find_json, json_values
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
 from clisup.llm.shapes import Misfit, problems_of
@@ -43,10 +43,8 @@ def check_inputs(signature: type[Signature], given: Mapping[str, Any]) -> dict[s
         checked = model_of(signature.__name__, inputs_of(signature)).model_validate(dict(given))
     except ValidationError as error:
         takes = ", ".join(inputs_of(signature)) or "nothing"
-        raise UsageError(
-            f"wrong inputs of {signature.__name__}: {'; '.join(_problems(error))}",
-            kind="usage",
-            hint=f"it takes {takes}",
+        raise usage_error(
+            f"wrong inputs of {signature.__name__}: {'; '.join(_problems(error))}", f"it takes {takes}"
         ) from None
     return {name: getattr(checked, name) for name in inputs_of(signature)}
 

@@ -11,10 +11,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
-from clisup.errors import UsageError
 from clisup.llm.answers import Completion
 from clisup.llm.budget import Budget, Spent, admit, distinct
-from clisup.llm.chat import Chat, ChatOptions, LanguageModel, checked_model
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel
+from clisup.llm.failures import usage_error
+from clisup.llm.models import as_model
 from clisup.llm.signatures.adapter import SignatureForm, check_inputs
 from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of
 from clisup.llm.signatures.signature import signature as read_signature
@@ -31,10 +32,9 @@ class Active(NamedTuple):
     def model_to(self, do: str) -> LanguageModel:
         """Return the model. Raises `UsageError` without one; `do` names the purpose, such as `"ask Triage"`."""
         if self.model is None:
-            raise UsageError(
+            raise usage_error(
                 f"cannot {do}: no model is set",
-                kind="usage",
-                hint='give model="claude/opus", or call it within `with using("claude/opus"):`',
+                'give model="claude/opus", or call it within `with using("claude/opus"):`',
             )
         return self.model
 
@@ -54,21 +54,11 @@ def using(model: LanguageModel | str | None = None, *, budget: Budget | None = N
     A model, or a name for `resolve`, replaces the surrounding model. A budget joins the surrounding ones, and each of them is
     charged once for an answer.
     """
-    if isinstance(model, str):
-        from clisup.llm.models import resolve  # loads the client, which a reader of traces does not need
-
-        model = resolve(model)
-    elif model is not None:
-        checked_model(model)
     if not isinstance(budget, Budget | None):
-        raise UsageError(
-            f"budget= is a Budget, not of type {type(budget).__name__}",
-            kind="usage",
-            hint="give Budget(usd=...)",
-        )
+        raise usage_error(f"budget= is a Budget, not of type {type(budget).__name__}", "give Budget(usd=...)")
     around = _active.get()
     budgets = around.budgets if budget is None else distinct((*around.budgets, budget))
-    token = _active.set(Active(around.model if model is None else model, budgets))
+    token = _active.set(Active(around.model if model is None else as_model(model), budgets))
     try:
         yield _active.get()
     finally:
@@ -95,7 +85,7 @@ class Module:
 
     async def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do the module's work."""
-        raise UsageError(f"{type(self).__name__} has no forward()", kind="usage", hint="define forward()")
+        raise usage_error(f"{type(self).__name__} has no forward()", "define forward()")
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with this module's model and budget."""
@@ -191,10 +181,9 @@ class Predict(Module, Generic[S]):
     ) -> None:
         made = read_signature(signature) if isinstance(signature, str) else signature
         if not (isinstance(made, type) and issubclass(made, Signature)):
-            raise UsageError(
+            raise usage_error(
                 f"{getattr(made, '__name__', repr(made))} is not a signature",
-                kind="usage",
-                hint='write "question -> answer", or a class: class Answer(Signature): ...',
+                'write "question -> answer", or a class: class Answer(Signature): ...',
             )
         self.signature = cast("type[S]", made)
         self.model, self.budget, self.options = model, budget, options or ChatOptions()
@@ -202,10 +191,9 @@ class Predict(Module, Generic[S]):
         names = [*inputs_of(made), *outputs_of(made)]
         for example in self.examples:
             if lacking := [name for name in names if not (isinstance(example, Signature) and hasattr(example, name))]:
-                raise UsageError(
+                raise usage_error(
                     f"the example of type {type(example).__name__} has no {', '.join(lacking)}",
-                    kind="usage",
-                    hint="give whole instances of the signature",
+                    "give whole instances of the signature",
                 )
 
     async def __call__(self, **inputs: Any) -> S:

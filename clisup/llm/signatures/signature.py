@@ -22,7 +22,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 from pydantic.fields import FieldInfo
 
-from clisup.errors import UsageError
+from clisup.llm.failures import usage_error
 from clisup.llm.shapes import schema_of
 
 
@@ -61,17 +61,12 @@ class Signature(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         unmarked = [name for name, field in cls.model_fields.items() if _side(field) is None]
         if unmarked:
-            raise UsageError(
+            raise usage_error(
                 f"in the signature {cls.__name__}, {unmarked[0]} is neither an input nor an output",
-                kind="usage",
-                hint=f"write {unmarked[0]}: ... = InputField() or OutputField()",
+                f"write {unmarked[0]}: ... = InputField() or OutputField()",
             )
         if cls.model_fields and not outputs_of(cls):
-            raise UsageError(
-                f"the signature {cls.__name__} has no output",
-                kind="usage",
-                hint="add an OutputField()",
-            )
+            raise usage_error(f"the signature {cls.__name__} has no output", "add an OutputField()")
 
 
 def _side(field: FieldInfo) -> _Side | None:
@@ -143,18 +138,14 @@ def signature(fields: str, instructions: str = "", *, name: str = "Answer") -> t
     """
     given, arrow, wanted = fields.partition("->")
     if not arrow or not wanted.strip():
-        raise UsageError(
-            f"{fields!r} is not a signature: it has no outputs",
-            kind="usage",
-            hint='write "question -> answer"',
-        )
+        raise usage_error(f"{fields!r} is not a signature: it has no outputs", 'write "question -> answer"')
     parts: dict[str, Any] = {}
     for side, texts in ((InputField, given), (OutputField, wanted)):
         for text in filter(None, (part.strip() for part in texts.split(","))):
             one = _ONE.fullmatch(text)
             if one is None or one["name"] in parts:
                 why = "a field is a name, or name: type" if one is None else "the name is there twice"
-                raise UsageError(f"{text!r} is not a field of a signature: {why}", kind="usage")
+                raise usage_error(f"{text!r} is not a field of a signature: {why}")
             parts[one["name"]] = (_type(one["type"] or "str"), side())
     return create_model(name, __base__=Signature, __doc__=instructions or None, **parts)
 
@@ -166,10 +157,9 @@ def _type(text: str) -> Any:
     if inner := _LIST.fullmatch(text):
         return list[_type(inner["inner"])]  # type: ignore[misc]
     if text not in _TYPES:
-        raise UsageError(
+        raise usage_error(
             f"{text!r} is not a type of a signature; there are {', '.join(_TYPES)} and list[...]",
-            kind="usage",
-            hint="for other types write a class: class Answer(Signature): ...",
+            "for other types write a class: class Answer(Signature): ...",
         )
     return _TYPES[text]
 

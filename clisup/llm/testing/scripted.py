@@ -16,7 +16,6 @@ from typing import Any
 
 import trio
 
-from clisup.errors import UsageError
 from clisup.llm.answers import (
     Completion,
     Finished,
@@ -33,7 +32,7 @@ from clisup.llm.answers import (
 )
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions
-from clisup.llm.failures import LLMError, Unsupported
+from clisup.llm.failures import LLMError, Unsupported, usage_error
 from clisup.llm.histories import open_round, results_in
 from clisup.llm.messages import Message, Prompt, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, as_messages
 from clisup.llm.streams import EventStream
@@ -84,10 +83,9 @@ class ReplyEvents:
         blocks: list[_Said] = []
         for part in parts:
             if self._waiting:
-                raise UsageError(
+                raise usage_error(
                     f"the reply goes on after a call of {self._waiting[0].name}, which waits for the caller",
-                    kind="usage",
-                    hint="move the rest into the next step of the script",
+                    "move the rest into the next step of the script",
                 )
             if isinstance(part, str):
                 blocks.append(TextBlock(text=part))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from clisup.errors import UsageError
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, TextBlock
 
 PARKED_S = 600.0
@@ -69,7 +70,7 @@ class ToolDefinition:
         elif self.timeout_s is not None and not self.timeout_s > 0:
             problem, hint = f"its timeout_s is {self.timeout_s}", f"give seconds, or None for {PARKED_S:g}"
         if problem:
-            raise UsageError(f"the tool {self.name!r:.100} cannot be defined: {problem}", kind="usage", hint=hint)
+            raise usage_error(f"the tool {self.name!r:.100} cannot be defined: {problem}", hint)
 
     @property
     def waits_s(self) -> float:
@@ -87,11 +88,7 @@ def as_tools(tools: Sequence[AnyTool]) -> tuple[Tool | ToolDefinition, ...]:
     Raises `UsageError` for other values, most often a function without `@tool`.
     """
     if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
-        raise UsageError(
-            f"tools= is a list of tools, unlike {tools!r:.100}",
-            kind="usage",
-            hint="give tools=[...]",
-        )
+        raise usage_error(f"tools= is a list of tools, unlike {tools!r:.100}", "give tools=[...]")
     return tuple(_defined(tool) if isinstance(tool, Mapping) else _checked(tool) for tool in tools)
 
 
@@ -128,10 +125,9 @@ def _defined(given: Mapping[str, Any]) -> ToolDefinition:
     unknown = sorted(about.keys() - {"name", "description", "input_schema", "timeout_s"})
     if unknown or "name" not in about or "input_schema" not in about:
         why = f"it has the unknown key {unknown[0]!r}" if unknown else "name or input_schema is missing"
-        raise UsageError(
+        raise usage_error(
             f"the mapping {dict(given)!r:.100} defines no tool: {why}",
-            kind="usage",
-            hint="give name, description, input_schema and timeout_s, or OpenAI's form with type and function",
+            "give name, description, input_schema and timeout_s, or OpenAI's form with type and function",
         )
     return ToolDefinition(
         about["name"], about.get("description") or "", about["input_schema"], timeout_s=about.get("timeout_s")

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from clisup.errors import UsageError
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.shapes import problems_of, schema_of
 from clisup.llm.tools.definitions import ToolOutput
@@ -202,7 +203,7 @@ def _check(function: Callable[..., Any], name: str, description: str, timeout_s:
     elif timeout_s is not None and not timeout_s > 0:
         problem, hint = f"timeout_s is {timeout_s}", "give seconds, or None for the daemon's default"
     if problem:
-        raise UsageError(f"{name or function!r} cannot be a tool: {problem}", kind="usage", hint=hint)
+        raise usage_error(f"{name or function!r} cannot be a tool: {problem}", hint)
 
 
 def _arguments_of(function: Callable[..., Any], name: str, told: Mapping[str, str], around: _Around) -> type[BaseModel]:
@@ -212,7 +213,7 @@ def _arguments_of(function: Callable[..., Any], name: str, told: Mapping[str, st
     """
 
     def refuse(why: str, hint: str) -> UsageError:
-        return UsageError(f"{name} cannot be a tool: {why}", kind="usage", hint=hint)
+        return usage_error(f"{name} cannot be a tool: {why}", hint)
 
     try:
         hints = _hints(function, around)

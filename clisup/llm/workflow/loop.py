@@ -13,10 +13,9 @@ import trio
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from clisup.errors import UsageError
 from clisup.llm.budget import Budget, Spent, admit
 from clisup.llm.chat import ChatOptions, LanguageModel
-from clisup.llm.failures import BudgetExhausted
+from clisup.llm.failures import BudgetExhausted, usage_error
 from clisup.llm.histories import valid_history
 from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
@@ -118,10 +117,8 @@ class Execution:
         try:
             return as_json(result)
         except ValueError as error:
-            raise UsageError(
-                f"the result of {self._progress.started.name} cannot be recorded: {error}",
-                kind="usage",
-                hint="return JSON: result=",
+            raise usage_error(
+                f"the result of {self._progress.started.name} cannot be recorded: {error}", "return JSON: result="
             ) from error
 
     def _outcome(self) -> Literal["done", "max_rounds"] | None:
@@ -320,10 +317,9 @@ class Loop:
         chat: bool = True,
     ) -> None:
         if wrong := [stage for stage in stages if not isinstance(stage, Stage)]:
-            raise UsageError(
+            raise usage_error(
                 f"in the workflow {name}, {wrong[0]!r:.100} is not a stage",
-                kind="usage",
-                hint='write Loop(Stage("write", write), Stage("check", check))',
+                'write Loop(Stage("write", write), Stage("check", check))',
             )
         names = [stage.name for stage in stages]
         problems = {
@@ -332,7 +328,7 @@ class Loop:
             f"max_rounds is {max_rounds}": max_rounds < 1,
         }
         for why in (why for why, wrong in problems.items() if wrong):
-            raise UsageError(f"wrong workflow {name}: {why}", kind="usage")
+            raise usage_error(f"wrong workflow {name}: {why}")
         self.name = name
         self._definition = Definition(stages, max_rounds, until, result or (lambda rounds: rounds[-1][names[-1]]), chat)
 

@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from clisup.errors import UsageError
 from clisup.llm.answers import Cost
 from clisup.llm.budget import Spent
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message
 from clisup.model.usage import Usage
 
@@ -290,4 +291,4 @@ def fold(progress: Progress, record: Record, name: str) -> None:
 
 
 def _wrong(name: str, why: str, hint: str = "give a file that a workflow wrote") -> UsageError:
-    return UsageError(f"{name} is not a trace of a workflow: {why}", kind="usage", hint=hint)
+    return usage_error(f"{name} is not a trace of a workflow: {why}", hint)

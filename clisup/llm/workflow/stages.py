@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from clisup.errors import UsageError
 from clisup.llm.answers import Completion
 from clisup.llm.budget import Budget, ask_within
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Prompt
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
@@ -30,11 +30,7 @@ class Steps:
     async def once(self, name: str, work: Callable[[], Awaitable[object]]) -> JsonValue:
         """Return the recorded result of this step, or do `work` and record its result first."""
         if name in self._asked:
-            raise UsageError(
-                f"step {name} of stage {self._started.stage} came twice",
-                kind="usage",
-                hint="give each step its own name",
-            )
+            raise usage_error(f"step {name} of stage {self._started.stage} came twice", "give each step its own name")
         self._asked.add(name)
         if name in self._kept:
             return self._kept[name]
@@ -42,9 +38,7 @@ class Steps:
         try:
             result = as_json(value)
         except ValueError as error:
-            raise UsageError(
-                f"the result of step {name} is not JSON: {error}", kind="usage", hint="return JSON"
-            ) from error
+            raise usage_error(f"the result of step {name} is not JSON: {error}", "return JSON") from error
         record = StepCompleted(
             at=now(),
             round=self._started.round,
@@ -62,7 +56,7 @@ class Steps:
 async def awaited(given: object, what: str) -> object:
     """Return the result of a stage or step. Raises `UsageError` for a function that is not async."""
     if not inspect.isawaitable(given):
-        raise UsageError(f"the function of {what} is not async", kind="usage", hint="write async def")
+        raise usage_error(f"the function of {what} is not async", "write async def")
     return await given
 
 
@@ -93,10 +87,8 @@ class StageRun:
     def chat(self) -> StageChat:
         """The workflow's conversation. Raises `UsageError` with `chat=False`."""
         if self.shared is None:
-            raise UsageError(
-                f"stage {self.stage} has no chat: the workflow was made with chat=False",
-                kind="usage",
-                hint="make it with chat=True",
+            raise usage_error(
+                f"stage {self.stage} has no chat: the workflow was made with chat=False", "make it with chat=True"
             )
         return self.shared
 
@@ -139,10 +131,8 @@ class Stage:
             adapter: TypeAdapter[Any] = TypeAdapter(self.result)
             return as_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
         except ValueError as error:  # also pydantic's own
-            raise UsageError(
-                f"the result of stage {self.name} cannot be recorded: {error}",
-                kind="usage",
-                hint="return JSON, or name the type: result=",
+            raise usage_error(
+                f"the result of stage {self.name} cannot be recorded: {error}", "return JSON, or name the type: result="
             ) from error
 
     def from_json(self, value: JsonValue) -> Any:
@@ -153,8 +143,7 @@ class Stage:
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            raise UsageError(
+            raise usage_error(
                 f"the recorded result of stage {self.name} does not fit: {error}",
-                kind="usage",
-                hint="begin a new trace: the program has changed",
+                "begin a new trace: the program has changed",
             ) from error

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from clisup.errors import UsageError, WorldError
 from clisup.llm.budget import Spent
+from clisup.llm.failures import usage_error
 from clisup.llm.files import storage_failed, sync_directory
 from clisup.llm.workflow.records import (
     WRONG_LINE,
@@ -82,10 +83,9 @@ class Trace:
         """Write a line durably. Raises `WorldError` if the disk fails. No part of the line stays then."""
         line = to_line(record)
         if len(line) > MAX_RECORD_BYTES:
-            raise UsageError(
+            raise usage_error(
                 f"a record of {len(line)} bytes is too long for {self.path}: the limit is {MAX_RECORD_BYTES}",
-                kind="usage",
-                hint="return less from the stage",
+                "return less from the stage",
             )
         if self._broken:
             raise WorldError(
@@ -134,7 +134,7 @@ def read_trace(path: str | os.PathLike[str]) -> Progress:
         records, _ = _read(file)
     except OSError as error:
         reason = f"cannot read {file}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(reason, kind="usage", hint="give the file of a workflow's trace=") from error
+        raise usage_error(reason, "give the file of a workflow's trace=") from error
     return progress_of(records, name=str(file))
 
 
@@ -152,10 +152,8 @@ def _lock(fd: int, file: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UsageError(
-            f"the workflow of {file} is running already",
-            kind="usage",
-            hint="wait for its end, or choose another file",
+        raise usage_error(
+            f"the workflow of {file} is running already", "wait for its end, or choose another file"
         ) from None
 
 
@@ -195,10 +193,9 @@ _HEAD = b'{"type":"workflow_started","at":"'
 
 
 def _no_trace(file: Path, line: int) -> UsageError:
-    return UsageError(
+    return usage_error(
         f"{file} is not a trace of a workflow: line {line} is not a record",
-        kind="usage",
-        hint="give a file that a workflow wrote, or a new one",
+        "give a file that a workflow wrote, or a new one",
     )
 
 
@@ -230,7 +227,7 @@ class RunningWorkflow:
         try:
             given = as_json(task)
         except ValueError as error:
-            raise UsageError(f"the task of {name} is not JSON: {error}", kind="usage") from error
+            raise usage_error(f"the task of {name} is not JSON: {error}") from error
         trace = None if path is None else await trio.to_thread.run_sync(Trace.open, path)
         try:
             progress = trace.progress() if trace else None
@@ -287,8 +284,7 @@ def _check_same(started: WorkflowStarted, name: str, stages: Sequence[str], task
     ours = {"name": name, "stages": list(stages), "task": task}
     for what, recorded in theirs.items():
         if recorded != ours[what]:
-            raise UsageError(
+            raise usage_error(
                 f"{trace.path} is the trace of another workflow: its {what} is different",
-                kind="usage",
-                hint="use one file for each workflow and task",
+                "use one file for each workflow and task",
             )
