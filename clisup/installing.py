@@ -18,7 +18,7 @@ from clisup.host.systemd.unit_store import SYSTEM_UNITS, read_unit, remove_unit,
 from clisup.locations import default_socket, home_dir
 from clisup.ops.unit_files import standing_of, unit_text
 
-__all__ = ["Plan", "Target", "plan_install", "plan_uninstall", "target_of"]
+__all__ = ["InstallPlan", "Target", "plan_install", "plan_uninstall", "target_of"]
 
 HIDDEN = ("/home", "/root", "/run/user")
 """What ProtectHome=tmpfs of clisup@.service hides; /home/USER is let in."""
@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Plan:
+class InstallPlan:
     """Steps as `{action, target, detail}`, each with what carries it out (None: nothing to do), and advice for afterwards."""
 
     steps: list[tuple[dict[str, str], Callable[[], None] | None]] = field(default_factory=list)
@@ -108,14 +108,14 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
 
 def plan_install(
     target: Target, env: Mapping[str, str], *, executable: str | None, force: bool, now: bool, dry_run: bool
-) -> Plan:
+) -> InstallPlan:
     """The steps to installed, enabled and, with `now`, running units. Raises `UsageError`, `ConfigurationError`, `WorldError`."""
     command = executable or _own_executable(env)
     _check_executable(target, command, *(() if executable else (sys.executable,)))
     if not dry_run:
         _check_rights(target)
         target.manager.check()
-    plan = Plan()
+    plan = InstallPlan()
     changed = _plan_files(plan, target, command, force=force)
     if changed:
         plan.order(target.manager, "daemon-reload")
@@ -136,12 +136,12 @@ def plan_install(
     return plan
 
 
-def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> Plan:
+def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan:
     """The steps to stopped, disabled and removed units. State, configuration and transcripts stay where they are."""
     if not dry_run:
         _check_rights(target)
         target.manager.check()
-    plan = Plan()
+    plan = InstallPlan()
     there = {name: text for name in target.files if (text := read_unit(target.path(name))) is not None}
     if not there:
         plan.add("keep", target.directory, "no unit of clisup's is there")
@@ -165,7 +165,7 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> Plan:
     return plan
 
 
-def _plan_files(plan: Plan, target: Target, command: str, *, force: bool) -> bool:
+def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool) -> bool:
     """The files that differ from what there shall be; is there one? Raises `UsageError` for an edited one."""
     wanted = {target.path(name): (shipped_unit(name), command) for name in target.files}
     texts = {path: unit_text(shipped, command, __version__) for path, (shipped, command) in wanted.items()}
@@ -282,7 +282,7 @@ def _other_instances(target: Target) -> list[str]:
     return sorted(found - {target.user})
 
 
-def _advise(plan: Plan, target: Target, env: Mapping[str, str]) -> None:
+def _advise(plan: InstallPlan, target: Target, env: Mapping[str, str]) -> None:
     if target.manager.user and not os.path.exists(f"{_LINGER}/{target.user}"):
         plan.advice.append("your last logout ends it, unless you say once: loginctl enable-linger")
     if target.manager.user and env.get("CLISUP_SOCKET"):

@@ -276,7 +276,6 @@ REPEATED_CLASSES = {
     "Messages",
     "NextTimer",
     "Outlet",
-    "Plan",
     "Recording",
     "Refusal",
     "Refused",

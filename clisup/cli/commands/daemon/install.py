@@ -12,7 +12,7 @@ from clisup.cli.failure import usage
 from clisup.cli.views.terminal import plain
 
 if TYPE_CHECKING:
-    from clisup.installing import Plan
+    from clisup.installing import InstallPlan
 
 __all__ = ["command", "is_system", "show"]
 
@@ -60,7 +60,7 @@ def is_system(as_user: bool, system: bool, for_user: str | None) -> bool:
     return system
 
 
-def show(plan: Plan, *, dry_run: bool, as_json: bool) -> None:
+def show(plan: InstallPlan, *, dry_run: bool, as_json: bool) -> None:
     """What was done, or would be."""
     if as_json:
         print(json.dumps({"dry_run": dry_run, **plan.to_json()}))
