@@ -9,132 +9,94 @@
 
     answer = await Client("claude/opus", ["codex"]).complete("What is 2 + 40?", tools=[add])
 
-It speaks to the daemon as any client does and never touches a CLI. Names are loaded when they are first asked for, so that a
-program pays for what it uses. docs/llm/README.md is the guide.
+The layer is a client of the daemon and never touches a CLI. docs/llm/README.md is the guide.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from clisup.llm.answers import (
+    Completion,
+    Cost,
+    Finished,
+    FinishReason,
+    MessageDone,
+    ModelName,
+    Retracted,
+    StreamEvent,
+    TaskChanged,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolInputDelta,
+    ToolStarted,
+    Waiting,
+)
+from clisup.llm.budget import Budget
+from clisup.llm.calls import ModelCalls
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel, Sampling, SessionBudget
+from clisup.llm.conversation import (
+    AgentPolicy,
+    CompressFailedPlans,
+    Conversation,
+    DropCompletedToolCalls,
+    Step,
+    SubAgentDelegation,
+    SummarizeSubAgentChatter,
+    TokenBudget,
+    ToolInteraction,
+    Turn,
+    default_policies,
+    to_wire_messages,
+)
+from clisup.llm.failures import (
+    Authentication,
+    BackendUnavailable,
+    BudgetExhausted,
+    Cancelled,
+    ContextOverflow,
+    DaemonUnavailable,
+    Failed,
+    InvalidRequest,
+    LLMError,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    Refused,
+    StructureError,
+    TimedOut,
+    Uncertain,
+    Unsupported,
+)
+from clisup.llm.fallbacks import Fallback, Retry, RetryPolicy
+from clisup.llm.memory import WorkingMemory
+from clisup.llm.messages import (
+    Block,
+    ImageBlock,
+    Message,
+    Prompt,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from clisup.llm.models import Client, Model, resolve
+from clisup.llm.registry import register, registered, unregister
+from clisup.llm.signatures import (
+    ChainOfThought,
+    InputField,
+    Module,
+    OutputField,
+    Predict,
+    Prediction,
+    Signature,
+    signature,
+    using,
+)
+from clisup.llm.streams import EventStream
+from clisup.llm.structured import Structured
+from clisup.llm.tools.definitions import Tool, ToolDefinition, ToolOutput
+from clisup.llm.tools.functions import ToolError, tool
+from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
+from clisup.model.usage import Usage
 
-if TYPE_CHECKING:
-    from clisup.llm.budget import Budget
-    from clisup.llm.calls import ModelCalls
-    from clisup.llm.chat import (
-        Chat,
-        ChatOptions,
-        Completion,
-        Cost,
-        Finished,
-        FinishReason,
-        LanguageModel,
-        MessageDone,
-        Retracted,
-        SessionBudget,
-        StreamEvent,
-        TaskChanged,
-        TextDelta,
-        ThinkingDelta,
-        ToolEnded,
-        ToolInputDelta,
-        ToolStarted,
-        Waiting,
-    )
-    from clisup.llm.client import Client
-    from clisup.llm.conversation import (
-        AgentPolicy,
-        CompressFailedPlans,
-        Conversation,
-        DropCompletedToolCalls,
-        Step,
-        SubAgentDelegation,
-        SummarizeSubAgentChatter,
-        TokenBudget,
-        ToolInteraction,
-        Turn,
-        default_policies,
-        to_wire_messages,
-    )
-    from clisup.llm.failures import (
-        Authentication,
-        BackendUnavailable,
-        BudgetExhausted,
-        Cancelled,
-        ContextOverflow,
-        DaemonUnavailable,
-        Failed,
-        InvalidRequest,
-        LLMError,
-        ModelNotFound,
-        Overloaded,
-        RateLimited,
-        Refused,
-        StructureError,
-        TimedOut,
-        Uncertain,
-        Unsupported,
-    )
-    from clisup.llm.memory import WorkingMemory
-    from clisup.llm.messages import (
-        Block,
-        ImageBlock,
-        Message,
-        Prompt,
-        TextBlock,
-        ThinkingBlock,
-        ToolResultBlock,
-        ToolUseBlock,
-    )
-    from clisup.llm.models import Model, resolve
-    from clisup.llm.names import ModelName
-    from clisup.llm.registry import register, registered, unregister
-    from clisup.llm.retrying import Fallback, Retry, RetryPolicy
-    from clisup.llm.sampling import Sampling
-    from clisup.llm.signatures import (
-        ChainOfThought,
-        InputField,
-        Module,
-        OutputField,
-        Predict,
-        Prediction,
-        Signature,
-        signature,
-        using,
-    )
-    from clisup.llm.streams import EventStream
-    from clisup.llm.structured import Structured
-    from clisup.llm.toolbox import ToolError, tool
-    from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
-    from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
-    from clisup.model.usage import Usage
-
-# module of `clisup.llm` -> the names that are taken from it
-_NAMES = {
-    "budget": "Budget",
-    "calls": "ModelCalls",
-    "chat": "Chat ChatOptions Completion Cost FinishReason Finished LanguageModel MessageDone Retracted SessionBudget StreamEvent"
-    " TaskChanged TextDelta ThinkingDelta ToolEnded ToolInputDelta ToolStarted Waiting",
-    "client": "Client",
-    "conversation": "AgentPolicy CompressFailedPlans Conversation DropCompletedToolCalls Step SubAgentDelegation SummarizeSubAgentChatter"
-    " TokenBudget ToolInteraction Turn default_policies to_wire_messages",
-    "failures": "Authentication BackendUnavailable BudgetExhausted Cancelled ContextOverflow DaemonUnavailable Failed InvalidRequest"
-    " LLMError ModelNotFound Overloaded RateLimited Refused StructureError TimedOut Uncertain Unsupported",
-    "memory": "WorkingMemory",
-    "messages": "Block ImageBlock Message Prompt TextBlock ThinkingBlock ToolResultBlock ToolUseBlock",
-    "models": "Model resolve",
-    "names": "ModelName",
-    "registry": "register registered unregister",
-    "retrying": "Fallback Retry RetryPolicy",
-    "sampling": "Sampling",
-    "signatures": "ChainOfThought InputField Module OutputField Predict Prediction Signature signature using",
-    "streams": "EventStream",
-    "structured": "Structured",
-    "toolbox": "ToolError tool",
-    "tools": "Tool ToolDefinition ToolOutput",
-    "workflow": "Loop Stage StageDone StageRun ThinkPlanDoReflect WorkflowResult",
-}
-_FROM = {"Usage": "clisup.model.usage"} | {
-    name: f"clisup.llm.{module}" for module, names in _NAMES.items() for name in names.split()
-}
 __all__ = [
     "AgentPolicy",
     "Authentication",
@@ -229,16 +191,3 @@ __all__ = [
     "unregister",
     "using",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        module = import_module(_FROM[name])
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_FROM})

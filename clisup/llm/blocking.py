@@ -1,4 +1,4 @@
-"""The blocking twin: the same names for programs without trio.
+"""The model layer for programs without trio, under the same names.
 
     from clisup.llm import blocking
 
@@ -7,25 +7,30 @@
     with model.chat() as chat:
         for event in chat.stream("Count to ten."): ...
 
-All that is asynchronous runs in one thread of trio's (`clisup.llm.portal`), which starts with the first call and may be used from any
-number of threads. Not for code that runs in trio itself: trio refuses it there.
+A `Portal` runs all asynchronous code in one trio thread. The thread starts with the first call and serves any number of threads.
+Inside trio itself, trio refuses these calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar, Unpack, overload
 
-from clisup.llm import client, models
+import trio
+
+from clisup.llm import models
+from clisup.llm.answers import Completion, ModelName, StreamEvent
 from clisup.llm.calls import CallOptions, ModelCalls
-from clisup.llm.chat import Chat, ChatOptions, Completion, StreamEvent
+from clisup.llm.chat import Chat, ChatOptions
 from clisup.llm.conversation.conversation import Conversation as AsyncConversation
 from clisup.llm.conversation.nodes import Turn
+from clisup.llm.held_chats import HeldBlock
 from clisup.llm.messages import Message, Prompt
-from clisup.llm.names import ModelName
-from clisup.llm.portal import Held, the_portal
 from clisup.llm.signatures import ChainOfThought as AsyncChainOfThought
 from clisup.llm.signatures import Predict as AsyncPredict
 from clisup.llm.signatures import Prediction, Signature
@@ -35,6 +40,7 @@ from clisup.llm.workflow import Loop, WorkflowResult
 
 __all__ = [
     "BlockingChat",
+    "BlockingConversation",
     "BlockingModel",
     "BlockingPredict",
     "BlockingStream",
@@ -46,19 +52,106 @@ __all__ = [
     "run_workflow",
 ]
 
+ENDING_S = 15.0
+"""Seconds that the end of the program waits for open chats. The end of each chat is bounded by less."""
+
 T = TypeVar("T")
 S = TypeVar("S", bound=Signature)
 
 
+# -- the trio thread --------------------------------------------------------------------------------------------------
+
+
+class Portal:
+    """Thread that runs trio. It ends with the program, and ends every open block."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._token: trio.lowlevel.TrioToken
+        self._nursery: trio.Nursery
+        self._thread = threading.Thread(target=trio.run, args=(self._serve,), name="clisup-llm", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Await `function(...)` in trio and return its result.
+
+        An exception that interrupts the wait, such as Ctrl-C, cancels the call and is raised after the call has ended.
+        """
+        outcome: list[T] = []
+        scope, ended = trio.CancelScope(), threading.Event()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    outcome.append(await function(*args, **kwargs))
+            finally:
+                ended.set()
+
+        try:
+            trio.from_thread.run(run, trio_token=self._token)
+        except BaseException as error:
+            if not ended.is_set() and not isinstance(error, RuntimeError):  # trio's word for a call that never began
+                self._token.run_sync_soon(scope.cancel)
+                ended.wait(ENDING_S)
+            raise
+        return outcome[0]
+
+    @contextmanager
+    def block(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter an asynchronous context manager in trio as a blocking one."""
+        held = HeldBlock(manager)
+        self.call(held.enter, self._nursery)
+        try:
+            yield held.value
+        finally:
+            try:
+                self.call(held.close)
+            except trio.RunFinishedError:
+                pass  # the end of the program has left the block
+            if held.failure is not None:
+                raise held.failure
+
+    def close(self) -> None:
+        """End all open blocks, within `ENDING_S`."""
+        try:
+            self._token.run_sync_soon(self._nursery.cancel_scope.cancel)
+        except trio.RunFinishedError:
+            return
+        self._thread.join(ENDING_S)
+
+    async def _serve(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._token, self._nursery = trio.lowlevel.current_trio_token(), nursery
+            self._ready.set()
+            await trio.sleep_forever()
+
+
+_portals: dict[int, Portal] = {}
+_starting = threading.Lock()
+
+
+def the_portal() -> Portal:
+    """Return the portal of this process. A fork gets its own, because threads do not survive a fork."""
+    with _starting:
+        if (portal := _portals.get(os.getpid())) is None:
+            portal = _portals[os.getpid()] = Portal()
+            atexit.register(portal.close)
+        return portal
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
 def resolve(name: str | ModelName, **options: Any) -> BlockingModel:
-    """As `clisup.llm.resolve`."""
+    """Return the model of this name, as `clisup.llm.resolve` does."""
     return BlockingModel(models.resolve(name, **options))
 
 
 def Client(primary: str | Any, fallbacks: str | Sequence[str | Any] = (), **options: Any) -> BlockingModel:  # noqa: N802  the twin's name
-    """As `clisup.llm.Client`; models may be blocking ones, too."""
+    """Return a client with fallbacks, as `clisup.llm.Client`. Blocking models are allowed, too."""
     others = fallbacks if isinstance(fallbacks, str) else [_async(model) for model in fallbacks]
-    return BlockingModel(client.Client(_async(primary), others, **options))
+    return BlockingModel(models.Client(_async(primary), others, **options))
 
 
 def _async(model: Any) -> Any:
@@ -66,14 +159,14 @@ def _async(model: Any) -> Any:
 
 
 class BlockingStream:
-    """An iterator of `StreamEvent`s; `completion` is set once it has ended well. Leaving its `with` block early interrupts the turn."""
+    """Iterator of `StreamEvent`s. `completion` is set after a successful end. Leaving the `with` block early interrupts the turn."""
 
     def __init__(self, events: EventStream) -> None:
         self._events = events
 
     @property
     def completion(self) -> Completion | None:
-        """The whole answer, once it is there."""
+        """The whole answer, after the stream's end."""
         return self._events.completion
 
     def __iter__(self) -> Self:
@@ -86,11 +179,11 @@ class BlockingStream:
         return event
 
     def finish(self) -> Completion:
-        """Take what is left of it, and give the completion."""
+        """Read the rest of the stream and return the completion."""
         return the_portal().call(self._events.finish)
 
     def close(self) -> None:
-        """End it, and the turn with it where that still runs."""
+        """End the stream, and its turn if the turn still runs."""
         the_portal().call(self._events.aclose)
 
     def __enter__(self) -> Self:
@@ -100,8 +193,12 @@ class BlockingStream:
         self.close()
 
 
+async def _next(events: EventStream) -> StreamEvent | None:
+    return await anext(events, None)
+
+
 class BlockingStreamBlock:
-    """What `BlockingModel.stream` gives: its `with` block holds the chat open that the events come from."""
+    """Block of `BlockingModel.stream`. The block keeps the chat of the events open."""
 
     def __init__(self, block: AbstractContextManager[EventStream]) -> None:
         self._block = block
@@ -115,45 +212,40 @@ class BlockingStreamBlock:
         return self._block.__exit__(kind, error, traceback)
 
     def __iter__(self) -> Never:
-        """Only to say what is meant, as its asynchronous twin does."""
+        """Raise an error that explains the block."""
         raise TypeError(
-            "cannot iterate over a model's stream without its block; write "
-            "`with model.stream(...) as events:` and iterate over `events`"
+            "a model's stream needs its block: write `with model.stream(...) as events:` and iterate over `events`"
         )
 
 
-async def _next(events: EventStream) -> StreamEvent | None:
-    return await anext(events, None)
-
-
 class BlockingChat:
-    """A chat of a `BlockingModel`."""
+    """Chat of a `BlockingModel`. `chat` is the asynchronous chat."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
 
     @property
     def model(self) -> ModelName:
-        """Who answers now."""
+        """The model that answers now."""
         return self.chat.model
 
     @property
     def session_id(self) -> str | None:
-        """The daemon's session, where there is one."""
+        """The daemon's session, if the chat has one."""
         return self.chat.session_id
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> BlockingStream:
-        """The events of one answer."""
+        """Return the events of one answer."""
         return BlockingStream(stream_of(self.chat, prompt, output_schema=output_schema))
 
     def complete(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> Completion:
-        """One whole answer."""
+        """Return one whole answer."""
         with self.stream(prompt, output_schema=output_schema) as events:
             return events.finish()
 
 
 class BlockingModel:
-    """Any model, for blocking code. `model` is the asynchronous one."""
+    """Model for blocking code. `model` is the asynchronous model."""
 
     def __init__(self, model: ModelCalls) -> None:
         self.model = model
@@ -166,21 +258,17 @@ class BlockingModel:
 
     @contextmanager
     def chat(self, options: ChatOptions | None = None) -> Iterator[BlockingChat]:
-        """A chat that ends with the block."""
-        with entered(lambda: self.model.chat(options)) as chat:
+        """Open a chat that ends with the block."""
+        with the_portal().block(self.model.chat(options)) as chat:
             yield BlockingChat(chat)
 
     def complete(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Completion:
-        """One whole answer."""
-
-        async def complete() -> Completion:
-            return await self.model.complete(prompt, **options)
-
-        return the_portal().call(complete)
+        """Return one whole answer."""
+        return the_portal().call(self.model.complete, prompt, **options)
 
     def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> BlockingStreamBlock:
-        """The events of one answer, within a block; leaving it early interrupts the turn."""
-        return BlockingStreamBlock(entered(lambda: self.model.stream(prompt, **options)))
+        """Stream the events of one answer, within a block. Leaving the block early interrupts the turn."""
+        return BlockingStreamBlock(the_portal().block(self.model.stream(prompt, **options)))
 
     @overload
     def structured(
@@ -200,52 +288,44 @@ class BlockingModel:
         repairs: int = REPAIRS,
         **options: Unpack[CallOptions],
     ) -> Structured[Any]: ...
-    def structured(
-        self,
-        prompt: Prompt | Iterable[Message],
-        schema: type[Any] | Mapping[str, Any],
-        *,
-        repairs: int = REPAIRS,
-        **options: Unpack[CallOptions],
-    ) -> Structured[Any]:
-        """A value that fits a type or a JSON Schema."""
-
-        async def structured() -> Structured[Any]:
-            return await self.model.structured(prompt, schema, repairs=repairs, **options)
-
-        return the_portal().call(structured)
+    def structured(self, prompt: Any, schema: Any, *, repairs: int = REPAIRS, **options: Any) -> Structured[Any]:
+        """Return a value that fits a type or a JSON Schema."""
+        return the_portal().call(self.model.structured, prompt, schema, repairs=repairs, **options)
 
 
-class Conversation:
-    """As `clisup.llm.Conversation`, in a `with` block. What only looks at it, or edits it, is at `conversation`."""
+# -- conversations, signatures, workflows -----------------------------------------------------------------------------
+
+
+class BlockingConversation:
+    """Conversation of blocking code, in a `with` block. `conversation` is the asynchronous one, for reading and editing."""
 
     def __init__(self, model: BlockingModel | Any, **options: Any) -> None:
         self.conversation = AsyncConversation(_async(model), **options)
-        self._held: Held[Any] | None = None
+        self._block: AbstractContextManager[AsyncConversation] | None = None
 
     def __enter__(self) -> Self:
-        self._held = the_portal().hold(self.conversation)
+        block = the_portal().block(self.conversation)
+        block.__enter__()
+        self._block = block
         return self
 
-    def __exit__(self, *_exc: object) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            block.__exit__(None, None, None)
 
     def send(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> Turn:
-        """Say it, and wait for the whole turn."""
-
-        async def send() -> Turn:
-            return await self.conversation.send(prompt, output_schema=output_schema)
-
-        return the_portal().call(send)
+        """Send a prompt and return the whole turn."""
+        return the_portal().call(self.conversation.send, prompt, output_schema=output_schema)
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> BlockingStream:
-        """The events of the answer. When `Finished` is given, the turn is in `turns`."""
+        """Return the events of the answer. At `Finished`, the turn is in `turns`."""
         return BlockingStream(self.conversation.stream(prompt, output_schema=output_schema))
 
     def save(self, path: str | None = None) -> None:
-        """Write the file; without a `path`, the conversation's own."""
+        """Write the file. The default path is the conversation's own."""
         the_portal().call(self.conversation.save, path)
 
     @property
@@ -255,53 +335,38 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What the model sees of the turns."""
+        """The messages that the model sees."""
         return self.conversation.messages
 
 
+Conversation = BlockingConversation
+
+
 class BlockingPredict(Generic[S]):
-    """A question of blocking code. `module` is the asynchronous one."""
+    """Question of blocking code. `module` is the asynchronous module."""
 
     def __init__(self, module: AsyncPredict[S]) -> None:
         self.module = module
 
     def __call__(self, **inputs: Any) -> S:
-        """The inputs and outputs, typed."""
+        """Return the inputs and outputs, typed."""
         return self.run(**inputs).value
 
     def run(self, **inputs: Any) -> Prediction[S]:
-        """The same with its reasoning and its completions."""
-
-        async def run() -> Prediction[S]:
-            return await self.module.run(**inputs)
-
-        return the_portal().call(run)
+        """Return the outputs with their reasoning and completions."""
+        return the_portal().call(self.module.run, **inputs)
 
 
 def Predict(signature: type[S] | str, /, *, model: Any = None, **options: Any) -> BlockingPredict[S]:  # noqa: N802  the twin's name
-    """As `clisup.llm.Predict`; the model may be a blocking one, too."""
+    """Return a question, as `clisup.llm.Predict`. The model may be a blocking one."""
     return BlockingPredict(AsyncPredict(signature, model=_async(model), **options))
 
 
 def ChainOfThought(signature: type[S] | str, /, *, model: Any = None, **options: Any) -> BlockingPredict[S]:  # noqa: N802  the twin's name
-    """As `clisup.llm.ChainOfThought`; the model may be a blocking one, too."""
+    """Return a question with reasoning, as `clisup.llm.ChainOfThought`. The model may be a blocking one."""
     return BlockingPredict(AsyncChainOfThought(signature, model=_async(model), **options))
 
 
 def run_workflow(workflow: Loop, task: Any = None, *, model: Any = None, **options: Any) -> WorkflowResult:
-    """As `workflow.run(task, model=model, ...)`. Its stages are async functions; the model may be a blocking one, too."""
-
-    async def run() -> WorkflowResult:
-        return await workflow.run(task, model=_async(model), **options)
-
-    return the_portal().call(run)
-
-
-@contextmanager
-def entered(manager: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """An asynchronous context manager, made and entered in trio's thread, as a blocking one."""
-    held: Held[T] = the_portal().hold(manager())
-    try:
-        yield held.value
-    finally:
-        held.close()
+    """Run a workflow, as `workflow.run(task, model=model, ...)`. Its stages are async functions. The model may be a blocking one."""
+    return the_portal().call(workflow.run, task, model=_async(model), **options)

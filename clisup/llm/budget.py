@@ -1,12 +1,12 @@
-"""Budgets of a program: what its calls of models may cost together. `reserve` refuses before a call, `settle` counts it after.
+"""Budgets of a program for all its calls of models. `reserve` refuses before a call, `settle` counts the call afterwards.
 
     budget = Budget(usd=2.0, iterations=50)
     with budget.reserve() as call:          # raises BudgetExhausted
         completion = await chat_to_the_end()
         call.settle(completion)
 
-A budget knows nothing of models and waits for nothing: it is one lock, for threads and tasks alike. The daemon holds a session to
-limits of its own (`SessionBudget`); `Reservation.session_budget` is what is left here, for it to hold one call to.
+A budget knows nothing of models and never waits: one lock serves threads and tasks. The daemon has limits of its own for a
+session (`SessionBudget`). `Reservation.session_budget` passes the rest of this budget to the daemon.
 """
 
 from __future__ import annotations
@@ -14,33 +14,106 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from numbers import Real
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from clisup.errors import UsageError
-from clisup.llm.chat import Completion, SessionBudget
-from clisup.llm.failures import BudgetExhausted
-from clisup.llm.spending import Left, Spent
-from clisup.model.usage import whole_usd
+import trio
 
-__all__ = ["Budget", "Reservation"]
+from clisup.llm.answers import UNKNOWN_USAGE, Completion, Cost, FinishReason
+from clisup.llm.chat import Chat, SessionBudget
+from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported, usage_error
+from clisup.llm.messages import Prompt
+from clisup.llm.streams import stream_of
+from clisup.model.usage import Usage, whole_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Use of models. `tokens` and `usd` are the known parts: lower bounds if `unknown_tokens` or `unknown_usd` answers lack them.
+
+    `wall_s` runs from the first reservation on.
+    """
+
+    iterations: int = 0
+    answers: int = 0
+    usage: Usage = UNKNOWN_USAGE
+    cost: Cost | None = None
+    unknown_tokens: int = 0
+    unknown_usd: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of input, cached or not, and output."""
+        return self.usage.total_tokens or 0
+
+    @property
+    def usd(self) -> float:
+        """Dollars, reported or estimated."""
+        return 0.0 if self.cost is None else self.cost.usd
+
+    @classmethod
+    def of(cls, completion: Completion | None) -> Spent:
+        """Return the use of one answer. None means a failed answer of unknown use.
+
+        An answer that stops at the caller's tools counts nothing: the answer that ends the turn has the whole use.
+        """
+        if completion is None:
+            return cls(answers=1, unknown_tokens=1, unknown_usd=1)
+        usage, cost = completion.usage, completion.cost
+        if completion.finish_reason is FinishReason.TOOL_CALLS and usage == UNKNOWN_USAGE and cost is None:
+            return cls(answers=1)
+        told = usage.total_input_tokens is not None and usage.output_tokens is not None
+        return cls(0, 1, usage, cost, unknown_tokens=int(not told), unknown_usd=int(cost is None))
+
+    def __add__(self, other: Spent) -> Spent:
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Spent(
+            self.iterations + other.iterations,
+            self.answers + other.answers,
+            self.usage + other.usage,
+            costs[0] + costs[1] if len(costs) == 2 else costs[0] if costs else None,
+            self.unknown_tokens + other.unknown_tokens,
+            self.unknown_usd + other.unknown_usd,
+            self.wall_s + other.wall_s,
+        )
+
+    def __str__(self) -> str:
+        usd = "an unknown cost" if self.cost is None else f"{'~' * (self.cost.source == 'estimated')}${self.usd:.4f}"
+        told = self.usage.total_tokens is not None or self.answers == 0
+        tokens = f"{self.tokens} tokens" if told else "an unknown number of tokens"
+        iterations = f"{self.iterations} iteration{'s' * (self.iterations != 1)}"
+        unknown = max(self.unknown_tokens, self.unknown_usd)
+        more = f", {unknown} of {self.answers} answers not wholly known" if unknown else ""
+        return f"{usd}, {tokens}, {iterations}, {self.wall_s:.1f} s{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Rest of a budget, never below zero. None means no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    iterations: int | None = None
+    wall_s: float | None = None
+
 
 _LEAST_USD, _LEAST_S = 1e-6, 0.001
-"""What a session is given where nothing is left any more: a limit of 0 would be none."""
-_logger = logging.getLogger("clisup.llm.budget")  # the program's own log: docs/logs.md has the daemon's
+"""Limits of a session when nothing is left: a limit of 0 would mean no limit."""
+_logger = logging.getLogger("clisup.llm.budget")  # the program's own log, unlike docs/logs.md
 
 
 class Budget:
-    """At most so many US dollars, tokens, iterations and seconds; None: no limit of that kind. Each must be above 0.
+    """Limits of US dollars, tokens, iterations and seconds. None means no limit; every limit is above 0.
 
-    `sub` gives a module limits of its own within this budget: what it uses, all budgets above it have used.
+    `sub` makes a budget within this one. The use of a sub-budget counts in all budgets above it.
 
-    An answer whose cost or tokens nobody told is counted as unknown, never as nothing. With `unknown="tell"` a warning is logged
-    the first time that a limit of that kind cannot be held because of it; with `unknown="refuse"` nothing more is allowed then.
-    `clock` gives seconds that only grow.
+    Unknown cost or tokens count as unknown, never as zero. With `unknown="tell"`, the first unknown answer under such a limit logs
+    a warning. With `unknown="refuse"`, it ends the budget. `clock` returns monotonic seconds.
     """
 
     def __init__(
@@ -57,10 +130,8 @@ class Budget:
         limits = {"usd": usd, "tokens": tokens, "iterations": iterations, "wall_s": wall_s}
         for which, limit in limits.items():
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Real) or not limit > 0):
-                raise UsageError(
-                    f"cannot hold a budget to {which}={limit!r:.50}, because a limit is an int or a float above 0",
-                    kind="usage",
-                    hint="leave it out for no limit",
+                raise usage_error(
+                    f"the limit {which}={limit!r:.50} is not an int or a float above 0", "leave it out for no limit"
                 )
         self.name, self.unknown = name, unknown
         self.limits = Left(usd, tokens, iterations, wall_s)
@@ -82,9 +153,9 @@ class Budget:
         name: str = "a part of the budget",
         own_iterations: bool = False,
     ) -> Budget:
-        """A budget within this one, for a part of the work. Siblings share what is left here, as it comes.
+        """Return a budget within this one. Siblings share the rest of this budget.
 
-        With `own_iterations` its iterations are not counted here: a workflow counts its rounds, not the calls within one.
+        With `own_iterations`, its iterations do not count here: a workflow counts rounds, not the calls within a round.
         """
         child = Budget(
             usd=usd,
@@ -100,24 +171,24 @@ class Budget:
 
     @property
     def spent(self) -> Spent:
-        """What was used until now, in this budget and those below it. What is running is not in it."""
+        """Use so far, here and in budgets below, without running calls."""
         with self._lock:
             return replace(self._spent, wall_s=self._elapsed())
 
     @property
     def left(self) -> Left:
-        """What may still be used, by this budget's limits and those above it; what is reserved is taken off."""
+        """Rest by the limits here and above, without reserved amounts."""
         with self._lock:
             return self._left(0.0, 0)
 
     def reserve(self, *, iterations: int = 1, usd: float = 0.0, tokens: int = 0) -> Reservation:
-        """Before a call. Raises `BudgetExhausted` where a limit is reached here or above, and counts nothing then.
+        """Reserve a call. Raises `BudgetExhausted` at a limit here or above, and then counts nothing.
 
-        `usd` and `tokens` are held back until the call is settled, so that calls side by side cannot pass the limit together by
-        more than what they were wrong about. Without them, each of them may begin while anything is left.
+        `usd` and `tokens` are held back until the call is settled, so that parallel calls stay within the limit together. Without
+        them, each call may begin while anything is left.
         """
         if iterations < 0 or usd < 0 or tokens < 0:
-            raise UsageError("cannot reserve less than nothing", kind="usage", hint="give amounts of 0 and more")
+            raise usage_error("a reservation has a negative amount", "give amounts of 0 and more")
         with self._lock:
             now = self._clock()
             self._refuse(now, iterations, usd, tokens)
@@ -129,31 +200,31 @@ class Budget:
         return Reservation(self, iterations, usd, tokens)
 
     def above(self) -> tuple[Budget, ...]:
-        """The budgets that this one is a part of, the nearest first."""
+        """Return the budgets above this one, the nearest first."""
         return tuple(budget for budget, _ in self._chain(0))[1:]
 
     def settle(self, completion: Completion | None) -> None:
-        """Count an answer that was not reserved with amounts; None: one whose use nobody knows."""
+        """Count an answer without reservation. None means an answer of unknown use."""
         self.charge(Spent.of(completion))
 
     def check(self, *, iterations: int = 1) -> None:
-        """Raise `BudgetExhausted` where `reserve` would now; nothing is counted or held."""
+        """Raise `BudgetExhausted` if `reserve` would raise it now. Count and hold nothing."""
         with self._lock:
             self._refuse(self._clock(), iterations, 0.0, 0)
 
     def session_budget(self) -> SessionBudget:
-        """What is left, for the daemon to hold a session to: `ChatOptions(budget=...)`. That of a reservation has what it holds itself."""
+        """Return the rest as a session's budget: `ChatOptions(budget=...)`. A reservation adds its own held amounts."""
         return _for_session(self.left)
 
     def begin(self) -> None:
-        """Have the seconds run from now on, here and above; the first reservation does so, too."""
+        """Start the seconds here and above, as the first reservation does."""
         with self._lock:
             self._begin(self._clock())
 
     def charge(self, spent: Spent, *, once: str | None = None) -> None:
-        """Count what was used elsewhere, or before: a workflow that goes on charges what its trace says. Never refuses.
+        """Count earlier use, such as that of a resumed workflow's trace. Never refuses.
 
-        What has a name `once` is counted one time only, and not at all where `witness` has named it.
+        Use of a name `once` counts one time only, and not at all after `witness` of that name.
         """
         with self._lock:
             if once is None or once not in self._witnessed:
@@ -161,14 +232,14 @@ class Budget:
                 self._witnessed.update(() if once is None else (once,))
 
     def witness(self, name: str) -> None:
-        """What is known by this name is counted already, as it happened."""
+        """Note that the use of this name has been counted."""
         with self._lock:
             self._witnessed.add(name)
 
     # -- under the lock -------------------------------------------------------------------------------------------------
 
     def _chain(self, iterations: int) -> Iterator[tuple[Budget, int]]:
-        """This budget and all above it, each with the iterations that count there."""
+        """Return this budget and all above it, each with the iterations that count there."""
         budget: Budget | None = self
         while budget is not None:
             yield budget, iterations
@@ -209,10 +280,8 @@ class Budget:
     def _refuse_the_unknown(self, which: str, limit: float, answers: int) -> None:
         if self.unknown == "refuse" and answers:
             raise BudgetExhausted(
-                f"cannot ask the model, because {answers} answers came without their {which}: whether {self.name} is within its "
-                f"{limit:g} {which} nobody knows",
-                kind="budget_exhausted",
-                hint='limit iterations or wall_s for this model, or take unknown="tell"',
+                f"{self.name} of {limit:g} {which} cannot be checked: {answers} answers came without their {which}",
+                hint='limit iterations or wall_s for this model, or set unknown="tell"',
                 which=which,
                 limit=limit,
                 used=None,
@@ -221,9 +290,8 @@ class Budget:
 
     def _exhausted(self, which: str, limit: float, used: float) -> BudgetExhausted:
         return BudgetExhausted(
-            f"cannot ask the model, because {self.name} is used up: {used:.6g} of {limit:g} {which}",
-            kind="budget_exhausted",
-            hint="stop here, or give it more",
+            f"{self.name} is used up: {used:.6g} of {limit:g} {which}",
+            hint="stop here, or raise the limit",
             which=which,
             limit=limit,
             used=used,
@@ -242,11 +310,14 @@ class Budget:
         if limit is not None and unknown and which not in self._told:
             self._told.add(which)
             _logger.warning(
-                "%s cannot hold its %g %s: an answer came without them, and counts as unknown", self.name, limit, which
+                "%s cannot hold its limit of %g %s: an answer came without them and counts as unknown",
+                self.name,
+                limit,
+                which,
             )
 
     def _left(self, own_usd: float, own_tokens: int) -> Left:
-        """By all limits from here up; what the asker itself holds is not taken off."""
+        """Return the rest by all limits from here up, with the given own held amounts."""
         usd, tokens, iterations, wall_s = [], [], [], []
         for budget, count in self._chain(1):
             limits, spent = budget.limits, budget._spent
@@ -264,9 +335,9 @@ class Budget:
 
 
 class Reservation:
-    """What `reserve` gave: settle it once. As a context manager it settles as unknown what was left open by an exception.
+    """Reserved call, to settle once. As a context manager, an open reservation settles as unknown.
 
-    A call that never began is `release`d: then it was no iteration either. Safe from any thread.
+    `release` a call that never began, and its iteration does not count either. Safe from any thread.
     """
 
     def __init__(self, budget: Budget, iterations: int, usd: float, tokens: int) -> None:
@@ -275,26 +346,26 @@ class Reservation:
 
     @property
     def left(self) -> Left:
-        """What this call may use: what it holds itself is in it."""
+        """Rest for this call, its own held amounts included."""
         with self._budget._lock:
             return self._budget._left(*((self._usd, self._tokens) if self._open else (0.0, 0)))
 
     def session_budget(self) -> SessionBudget:
-        """What is left, for the daemon to hold the call to: `ChatOptions(budget=call.session_budget())`."""
+        """Return the rest as a session's budget: `ChatOptions(budget=call.session_budget())`."""
         return _for_session(self.left)
 
     def settle(self, completion: Completion | None) -> None:
-        """Count the answer; None: it failed on its way, and what it took is unknown. Raises `UsageError` the second time."""
+        """Count the answer. None means a failed answer of unknown use. Raises `UsageError` the second time."""
         self._close(Spent.of(completion))
 
     def release(self) -> None:
-        """Nothing was asked: give all of it back. Raises `UsageError` where it was settled."""
+        """Give everything back: the call never began. Raises `UsageError` after `settle`."""
         self._close(Spent(iterations=-self._iterations))
 
     def _close(self, spent: Spent) -> None:
         with self._budget._lock:
             if not self._open:
-                raise UsageError("cannot settle this reservation, because it was settled or released", kind="usage")
+                raise usage_error("the reservation was settled or released already")
             self._open = False
             self._budget._charge(spent, held_usd=self._usd, held_tokens=self._tokens)
 
@@ -314,3 +385,81 @@ def _for_session(left: Left) -> SessionBudget:
         tokens=None if left.tokens is None else max(1, left.tokens),
         wall_s=None if left.wall_s is None else max(_LEAST_S, left.wall_s),
     )
+
+
+_NEVER_ASKED = (BackendUnavailable, DaemonUnavailable, Unsupported)
+"""Refusals that come before the prompt, if no event came before them: the call used nothing."""
+
+
+def distinct(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
+    """Return the budgets without those above another one: a sub-budget charges all above it."""
+    above = {id(higher) for budget in budgets for higher in budget.above()}
+    kept = {id(budget): budget for budget in budgets if id(budget) not in above}
+    return tuple(kept.values())
+
+
+def admit(budgets: Sequence[Budget], *, iterations: int = 1) -> SessionBudget | None:
+    """Return the common rest as a session's budget, or None for no limit. Raises `BudgetExhausted`. Count nothing."""
+    for budget in budgets:
+        budget.check(iterations=iterations)
+    held = [budget.session_budget() for budget in budgets]
+    if not any(one.to_wire() for one in held):
+        return None
+    return SessionBudget(
+        usd=min((one.usd for one in held if one.usd is not None), default=None),
+        tokens=min((one.tokens for one in held if one.tokens is not None), default=None),
+        wall_s=min((one.wall_s for one in held if one.wall_s is not None), default=None),
+    )
+
+
+async def ask_within(
+    budgets: Sequence[Budget], chat: Chat, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None
+) -> Completion:
+    """Return the whole answer to a prompt. Raises `LLMError`s, and `BudgetExhausted` before the prompt or after `wall_s`."""
+    with ExitStack() as stack:
+        calls = [stack.enter_context(call) for call in _reserved(budgets)]
+        completion = await _answered(chat, prompt, output_schema, calls)
+        for call in calls:
+            call.settle(completion)
+        return completion
+
+
+def _reserved(budgets: Sequence[Budget]) -> list[Reservation]:
+    """Reserve a call of all budgets or, if one refuses, of none."""
+    calls: list[Reservation] = []
+    try:
+        calls.extend(budget.reserve() for budget in budgets)  # a refusal keeps the earlier ones
+    except BudgetExhausted:
+        for call in calls:
+            call.release()
+        raise
+    return calls
+
+
+async def _answered(
+    chat: Chat, prompt: Prompt, output_schema: Mapping[str, Any] | None, calls: Sequence[Reservation]
+) -> Completion:
+    walls = [call.left.wall_s for call in calls]
+    wall_s = min((wall for wall in walls if wall is not None), default=float("inf"))
+    completion, heard = None, False
+    with trio.move_on_after(wall_s):
+        try:
+            async with stream_of(chat, prompt, output_schema=output_schema) as events:
+                async for _ in events:
+                    heard = True
+                completion = events.completion
+        except _NEVER_ASKED as error:
+            if not heard and not error.side_effects:
+                for call in calls:
+                    call.release()
+            raise
+    if completion is not None:
+        return completion
+    if wall_s < float("inf"):
+        raise BudgetExhausted(
+            f"the answer was cut short: the budget's last {wall_s:.6g} seconds are over",
+            hint="give more seconds, or ask for less",
+            side_effects=heard,
+            which="wall_s",
+        )
+    raise Failed("the answer ended without a completion", kind="crashed", side_effects=heard)

@@ -1,4 +1,4 @@
-"""What every model can be asked, made of the one thing that it has to bring: `chat`."""
+"""Calls that every model has, made of its one method `chat`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Never, TypedDict, TypeVar, Unpack, overload
 
-from clisup.errors import UsageError
-from clisup.llm.chat import Chat, ChatOptions, Completion, SessionBudget
+from clisup.llm.answers import Completion
+from clisup.llm.chat import Chat, ChatOptions, Sampling, SessionBudget
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.sampling import Sampling
 from clisup.llm.shapes import Shape
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured, ask
-from clisup.llm.tools import AnyTool
-
-__all__ = ["CallOptions", "ModelCalls", "StreamBlock"]
+from clisup.llm.tools.definitions import AnyTool
 
 _T = TypeVar("_T")
 
 
 class CallOptions(TypedDict, total=False):
-    """What a single call is opened with, as `ChatOptions`. `history` comes before the messages of the prompt.
+    """Options of a single call: those of `ChatOptions`, and the five fields of `Sampling`.
 
-    The last five are the fields of `Sampling`.
+    `history` comes before the messages of the prompt.
     """
 
     system: str | None
@@ -42,23 +40,21 @@ class CallOptions(TypedDict, total=False):
     seed: int | None
 
 
-_SAMPLED = frozenset(Sampling.__dataclass_fields__)
+_SAMPLED = frozenset(Sampling.model_fields)
 
 
 class ModelCalls:
-    """The named calls of a `LanguageModel`: each is a chat of its own, for one prompt. Subclasses bring `_chat`.
+    """Calls of a `LanguageModel`. Each call is a chat of its own, for one prompt. Subclasses define `_chat`.
 
-    A prompt is a text, a message of the user, blocks of text and images, or a whole conversation that ends with the user's
-    message. All raise `LLMError`s.
+    A prompt is a text, a message of the user, blocks of text and images, or a whole conversation that ends with a message of the
+    user. All calls raise `LLMError`s.
     """
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A conversation, which ends with the block. Raises `LLMError`s at its beginning."""
+        """Open a chat that ends with the block. Raises `LLMError`s at its beginning."""
         if not isinstance(options, ChatOptions | None):
-            raise UsageError(
-                f"cannot open a chat with options of type {type(options).__name__}",
-                kind="usage",
-                hint="give ChatOptions(...)",
+            raise usage_error(
+                f"options of a chat are ChatOptions, not of type {type(options).__name__}", "give ChatOptions(...)"
             )
         return self._chat(options or ChatOptions())
 
@@ -66,12 +62,12 @@ class ModelCalls:
         raise NotImplementedError
 
     async def complete(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> Completion:
-        """One whole answer."""
+        """Return one whole answer."""
         async with self.stream(prompt, **options) as events:
             return await events.finish()
 
     def stream(self, prompt: Prompt | Iterable[Message], **options: Unpack[CallOptions]) -> StreamBlock:
-        """The events of one answer, within a block; leaving it early interrupts the turn.
+        """Stream the events of one answer, within a block. Leaving the block early interrupts the turn.
 
         async with model.stream("Hi") as events:
             async for event in events: ...
@@ -87,7 +83,7 @@ class ModelCalls:
                     yield events
             finally:
                 park = getattr(chat, "park", None)
-                if park is not None:  # calls that wait for the caller's results outlive this one
+                if park is not None:  # tool calls that wait for the caller's results outlive this call
                     park()
 
     @overload
@@ -116,11 +112,11 @@ class ModelCalls:
         repairs: int = REPAIRS,
         **options: Unpack[CallOptions],
     ) -> Structured[Any]:
-        """A value that fits a pydantic model, another type that pydantic knows, or a JSON Schema: `value` of what is given.
+        """Return a value that fits a pydantic model, another type that pydantic knows, or a JSON Schema.
 
-        By the backend's own structured output where it has one, else asked for in words. An answer that does not fit is
-        sent back at most `repairs` times; then `StructureError` is raised. A CLI's own tools are left out where that can be
-        (`cli_tools="default"` leaves them in).
+        The backend's own structured output is used if there is one; else the prompt asks in words. A wrong answer goes back at
+        most `repairs` times; then `StructureError` is raised. A CLI's own tools are left out if possible (`cli_tools="default"`
+        keeps them).
         """
         said, opened = _opened(prompt, options)
         async with self.chat(opened.plain("answer with a value")) as chat:
@@ -128,7 +124,7 @@ class ModelCalls:
 
 
 class StreamBlock:
-    """What `ModelCalls.stream` gives: its block holds the chat open that the events come from."""
+    """Block of `ModelCalls.stream`. The block keeps the chat of the events open."""
 
     def __init__(self, block: AbstractAsyncContextManager[EventStream]) -> None:
         self._block = block
@@ -142,22 +138,20 @@ class StreamBlock:
         return await self._block.__aexit__(kind, error, traceback)
 
     def __aiter__(self) -> Never:
-        """Only to say what is meant: a chat's stream can be iterated over at once, a model's needs its block."""
+        """Raise an error that explains the block. The stream of a chat needs none."""
         raise TypeError(
-            "cannot iterate over a model's stream without its block; write "
-            "`async with model.stream(...) as events:` and iterate over `events`"
+            "a model's stream needs its block: write `async with model.stream(...) as events:` and iterate over `events`"
         )
 
 
 def _opened(prompt: Prompt | Iterable[Message], options: CallOptions) -> tuple[Message, ChatOptions]:
-    """The prompt, and the chat's options with the messages before it. Raises `UsageError` for an option that there is not."""
+    """Return the prompt and the chat's options with the messages before it. Raises `UsageError` for an unknown option."""
     *before, said = as_messages(prompt)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := sorted(given.keys() - CallOptions.__annotations__.keys()):
-        raise UsageError(
-            f"cannot ask the model with {', '.join(unknown)}, because a call has no such option",
-            kind="usage",
-            hint=f"there are {', '.join(CallOptions.__annotations__)}; session={{...}} is for params of session/new",
+        raise usage_error(
+            f"a call has no option {', '.join(unknown)}",
+            f"options are {', '.join(CallOptions.__annotations__)}; session={{...}} takes params of session/new",
         )
     history = (*given.get("history", ()), *before)
     sampled = {name: given.pop(name) for name in _SAMPLED & given.keys()}

@@ -1,8 +1,7 @@
 """The seam of the model layer: a `LanguageModel` opens a `Chat`, and a chat streams one answer after the other.
 
-All above it (conversations, signatures, workflows) knows only these two, and so does all below: a session of the daemon
-(`clisup.llm.sessions`), a chain of models (`clisup.llm.chain`), a script or a recording in a test
-(`clisup.llm.testing`).
+Conversations, signatures and workflows use only these two. Sessions of the daemon, models with fallbacks, scripts and recordings
+provide them.
 """
 
 from __future__ import annotations
@@ -10,214 +9,61 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field, field_validator
 
 from clisup.errors import UsageError
-from clisup.llm.messages import Message, Prompt, ToolResultBlock, ToolUseBlock
-from clisup.llm.names import ModelName
-from clisup.llm.sampling import Sampling
-from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
-from clisup.model.usage import Usage, whole_usd
-
-__all__ = [
-    "Chat",
-    "ChatOptions",
-    "Completion",
-    "Cost",
-    "FinishReason",
-    "Finished",
-    "LanguageModel",
-    "MessageDone",
-    "Retracted",
-    "SessionBudget",
-    "StreamEvent",
-    "TaskChanged",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolEnded",
-    "ToolInputDelta",
-    "ToolStarted",
-    "Waiting",
-    "checked_model",
-    "labels_of",
-]
+from clisup.llm.answers import ModelName, StreamEvent
+from clisup.llm.failures import Unsupported, usage_error
+from clisup.llm.messages import Message, Prompt
+from clisup.llm.shapes import NamedOptions
+from clisup.llm.tools.definitions import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 
-UNKNOWN_USAGE = Usage()
+class Sampling(NamedOptions):
+    """Params of each answer. None means the backend's own value. CLIs have no such params and refuse them (`Unsupported`).
 
-
-class FinishReason(StrEnum):
-    """Why an answer ended where it did. What is no answer at all is an exception (`clisup.llm.failures`)."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    REFUSAL = "refusal"
-    MAX_TURNS = "max_turns"
-    TOOL_CALLS = "tool_calls"
-    """The model called tools that the caller runs: `Completion.tool_calls`. The next prompt brings their results."""
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """US dollars. `reported` by the CLI, or `estimated` here from a price table."""
-
-    usd: float
-    source: Literal["reported", "estimated"]
-
-    def __add__(self, other: Cost) -> Cost:
-        """A sum is as sure as its less sure part."""
-        both = (self.source, other.source)
-        return Cost(whole_usd(self.usd + other.usd), "estimated" if "estimated" in both else "reported")
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One whole answer. `message` is the model's last word; `messages` are all that the turn added after its prompt, tool calls and
-    their results included, in order, without those of sub-agents. `cost` is None where nobody knows it.
-    `structured` is the CLI's own structured output, where one was asked for and the backend has it.
-    `tool_calls` are the calls that wait for the caller's results (`FinishReason.TOOL_CALLS`).
+    `stop` is a text, or several texts, at which the answer ends. Raises `UsageError` for values that no API takes.
     """
 
-    message: Message
-    model: ModelName
-    finish_reason: FinishReason = FinishReason.STOP
-    usage: Usage = UNKNOWN_USAGE
-    cost: Cost | None = None
-    structured: Any = None
-    messages: tuple[Message, ...] = ()
-    session_id: str | None = None
-    turn_id: str | None = None
-    tool_calls: tuple[ToolUseBlock, ...] = ()
+    max_tokens: int | None = Field(default=None, gt=0, strict=True)
+    temperature: float | None = Field(default=None, ge=0, strict=True)
+    top_p: float | None = Field(default=None, gt=0, le=1, strict=True)
+    stop: tuple[Annotated[str, Field(min_length=1, strict=True)], ...] | None = None
+    seed: int | None = Field(default=None, strict=True)
 
-    @property
-    def text(self) -> str:
-        """The text of the last word."""
-        return self.message.text
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _as_tuple(cls, stop: Any) -> Any:
+        return (stop,) if isinstance(stop, str) else stop or None
 
+    def __bool__(self) -> bool:
+        return bool(self.to_wire())
 
-# -- what a stream gives. `parent` is the tool_use id of the sub-agent's call that it belongs to; None for the model itself.
+    def to_wire(self) -> dict[str, Any]:
+        """Return the `sampling` of `session/prompt`, without unset params."""
+        return self.model_dump(mode="json", exclude_none=True)
 
+    def over(self, defaults: Sampling | None) -> Sampling:
+        """Return these params, filled up by `defaults`."""
+        return self if defaults is None else Sampling(**{**defaults.to_wire(), **self.to_wire()})
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """A piece of text."""
-
-    text: str
-    parent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkingDelta:
-    """A piece of thinking."""
-
-    text: str
-    parent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolInputDelta:
-    """A piece of a tool's input, as JSON text, while the model writes it. `ToolStarted` has the whole input.
-
-    `id` and `name` are None where the CLI tells them only with the whole call. `index` is the place of the call among the blocks of
-    its message: by it the pieces of calls side by side are told apart.
-    """
-
-    id: str | None
-    name: str | None
-    json: str
-    parent: str | None = None
-    index: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
-    """A tool was called. `name` is the tool's own: that of a tool of ours is without the bridge's prefix, and `ours` is set."""
-
-    id: str
-    name: str
-    input: dict[str, Any]
-    parent: str | None = None
-    at: str = ""
-    """When: RFC 3339, UTC."""
-    ours: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToolEnded:
-    """A tool answered."""
-
-    result: ToolResultBlock
-    parent: str | None = None
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDone:
-    """A message is whole."""
-
-    message: Message
-    parent: str | None = None
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskChanged:
-    """A sub-agent or background task of the CLI's began, went on or ended. `tool_use_id` is the call that made it; `report` is what
-    a sub-agent in the background found.
-    """
-
-    task_id: str
-    state: str
-    description: str = ""
-    tool_use_id: str | None = None
-    at: str = ""
-    report: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Retracted:
-    """Text that was streamed already was taken back: forget it from the last `MessageDone` on. With `all`, forget everything
-    that this stream gave: the answer begins anew, from this model or the next one.
-    """
-
-    reason: str
-    all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Nothing comes for now: the CLI tries again, the account is limited, somebody has to approve."""
-
-    reason: str
-    retry_after_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The last event of every stream that does not raise."""
-
-    completion: Completion
-
-
-StreamEvent = (
-    TextDelta
-    | ThinkingDelta
-    | ToolInputDelta
-    | ToolStarted
-    | ToolEnded
-    | MessageDone
-    | TaskChanged
-    | Retracted
-    | Waiting
-    | Finished
-)
+    def check(self, name: ModelName, capabilities: Mapping[str, Any]) -> None:
+        """Raise `Unsupported` if the backend lacks one of these params."""
+        has = capabilities.get("sampling") or ()
+        if lacking := [param for param in self.to_wire() if param not in has]:
+            raise Unsupported(
+                f"the backend {name.backend} has no {', '.join(lacking)}: "
+                + (f"it takes only {', '.join(has)}" if has else "its CLI has no sampling params"),
+                hint="leave it out, or ask a model of an API-key backend",
+                param="sampling",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBudget:
-    """What the daemon holds a session to (`budget` of session/new); None: no limit of that kind."""
+    """Limits that the daemon sets on a session (`budget` of session/new). None means no limit of that kind."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -225,36 +71,36 @@ class SessionBudget:
     wall_s: float | None = None
 
     def to_wire(self) -> dict[str, float]:
-        """For `session/new`: only what is set."""
+        """Return the limits for `session/new`, without unset ones."""
         fields = {"usd": self.usd, "tokens": self.tokens, "turns": self.turns, "wall_s": self.wall_s}
         return {name: value for name, value in fields.items() if value is not None}
 
 
 class Chat(Protocol):
-    """One conversation with one model: each prompt comes after all that was said before it. One stream at a time."""
+    """Conversation with one model. Each prompt follows all messages before it. One stream at a time."""
 
     @property
     def model(self) -> ModelName:
-        """Who answers now: a client with fallbacks may have gone on to another."""
+        """The model that answers now. A client with fallbacks may change it."""
 
     @property
     def session_id(self) -> str | None:
-        """The daemon's session, where there is one."""
+        """The daemon's session, if the chat has one."""
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> AsyncIterator[StreamEvent]:
-        """The events of one answer, the last one `Finished`. Leaving the iteration early interrupts the turn.
+        """Stream the events of one answer. The last event is `Finished`. Leaving the iteration early interrupts the turn.
 
-        With `output_schema` (JSON Schema of an object) and a backend that can, `Completion.structured` holds what fits it;
-        raises `Unsupported` where the backend cannot. Raises `LLMError`s else.
+        `output_schema` is the JSON Schema of an object. A backend with structured output fills `Completion.structured`; another
+        one raises `Unsupported`. Raises `LLMError`s.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a chat is opened with. `history` is what was said before, ending with the model's word.
+    """Options of a new chat. `history` is the conversation before it, and ends with a message of the model.
 
-    `cli_tools="none"` asks the model without the CLI's own tools and without its system prompt for a coding agent, where the
-    backend can do that; `"default"` with both. None: each call's own default.
+    `cli_tools="none"` leaves out the CLI's own tools and its system prompt of a coding agent, if the backend can do that.
+    `"default"` keeps both. None is the default of each call.
     """
 
     system: str | None = None
@@ -269,78 +115,75 @@ class ChatOptions:
     cli_tools: Literal["none", "default"] | None = None
 
     def plain(self, do: str) -> ChatOptions:
-        """Return these options for a call that wants a value: without a CLI's own tools, unless they say otherwise.
+        """Return these options for a call that wants a value: without a CLI's own tools by default.
 
-        Raises `UsageError` where a tool is among them that the caller runs: the call to `do` has no place for its results.
+        Raises `UsageError` for a tool that the caller runs: the call that `do` names has no place for its results.
         """
         if definitions := definitions_of(self.offered):
-            raise UsageError(
+            raise usage_error(
                 f"the tool {definitions[0].name} cannot be used to {do}, because the caller runs it",
-                kind="usage",
-                hint="make it a tool that runs here, with @tool",
+                "make it a tool that runs here, with @tool",
             )
         return self if self.cli_tools is not None else replace(self, cli_tools="none")
 
     @property
     def offered(self) -> tuple[Tool | ToolDefinition, ...]:
-        """Tools, each mapping as the `ToolDefinition` that it is."""
+        """Tools, with each mapping as a `ToolDefinition`."""
         return as_tools(self.tools)
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for what is no tool, message, label or budget of a session: best said before a session is opened."""
+        """Raise `UsageError` for wrong types, before a session is opened."""
         object.__setattr__(self, "tools", as_tools(self.tools))
         object.__setattr__(self, "labels", labels_of(self.labels))
         wrong = next((part for part in self.history if not isinstance(part, Message)), None)
         if wrong is not None:
             raise UsageError(
-                f"cannot take this history, because a value of type {type(wrong).__name__} is no message",
+                f"the history has a value of type {type(wrong).__name__}, which is not a message",
                 hint="give messages: Message.user(...), Message.assistant(...)",
             )
         if not isinstance(self.session, Mapping):
-            raise UsageError(
-                f"cannot open a session with params of type {type(self.session).__name__}",
-                kind="usage",
-                hint='give a dict: session={"permission_mode": "plan"}',
+            raise usage_error(
+                f"params of a session are a mapping, not of type {type(self.session).__name__}",
+                'give a dict: session={"permission_mode": "plan"}',
             )
         if self.budget is not None and not isinstance(self.budget, SessionBudget):
             raise UsageError(
-                f"cannot hold a chat to a budget of type {type(self.budget).__name__}, because the daemon knows only a SessionBudget",
-                hint="give SessionBudget(usd=...); of a Budget: call.session_budget() of its reservation",
+                f"the budget of a chat is a SessionBudget, not of type {type(self.budget).__name__}",
+                hint="give SessionBudget(usd=...), or session_budget() of a Budget's reservation",
             )
         if not isinstance(self.sampling, Sampling | None):
-            raise UsageError(
-                f"a chat cannot sample by a value of type {type(self.sampling).__name__}",
-                kind="usage",
-                hint="give Sampling(temperature=0.2)",
+            raise usage_error(
+                f"the sampling of a chat is a Sampling, not of type {type(self.sampling).__name__}",
+                "give Sampling(temperature=0.2)",
             )
         if self.cli_tools not in (None, "none", "default"):
-            raise UsageError(f"cli_tools is {self.cli_tools!r:.100}", kind="usage", hint='give "none" or "default"')
+            raise usage_error(f"cli_tools is {self.cli_tools!r:.100}", 'give "none" or "default"')
 
 
 def labels_of(labels: Mapping[str, str] | None) -> dict[str, str]:
-    """The labels, or none. Raises `UsageError` for what is no mapping of texts to texts."""
+    """Return the labels as a dict. Raises `UsageError` for anything but a mapping of texts to texts."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping) or not all(isinstance(word, str) for pair in labels.items() for word in pair):
         raise UsageError(
-            f"cannot give a session the labels {labels!r:.100}, because these are no texts by name",
+            f"labels map texts to texts, unlike {labels!r:.100}",
             hint='give a dict: labels={"team": "docs"}',
         )
     return dict(labels)
 
 
 class LanguageModel(Protocol):
-    """Whatever can open a chat."""
+    """Anything that opens chats."""
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """A chat that ends with the block. Raises `LLMError`s at its beginning."""
+        """Open a chat that ends with the block. Raises `LLMError`s at its beginning."""
 
 
 def checked_model(model: LanguageModel) -> LanguageModel:
-    """The same. Raises `UsageError` for what can open no chat."""
+    """Return the model. Raises `UsageError` for a value that cannot open chats."""
     if not callable(getattr(model, "chat", None)):
         raise UsageError(
-            f"cannot ask a value of type {type(model).__name__}, because it is no model",
-            hint='give a name, "claude/opus", or what resolve() gives',
+            f"a value of type {type(model).__name__} is not a model",
+            hint='give a name such as "claude/opus", or a model of resolve()',
         )
     return model

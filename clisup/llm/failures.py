@@ -1,51 +1,34 @@
-"""What can go wrong with a model, as exceptions: one class for each way that a program may want to tell apart.
+"""Failures of models as exceptions: one class for each failure that a program may want to tell apart.
 
-Every one is an `LLMError` with the stable `kind` of docs/errors.md, be it the daemon's refusal of a request (`ClisupError`) or the
-error of a turn that failed. `error_of_turn` and `error_of_refusal` make them.
+Each is an `LLMError` with a stable `kind` of docs/errors.md. Its source is a refusal of the daemon (`ClisupError`) or the
+error of a failed turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from clisup.errors import KINDS, ClisupError
+from clisup.errors import KINDS, ClisupError, UsageError
 from clisup.model.events import TurnCompleted
-
-__all__ = [
-    "Authentication",
-    "BackendUnavailable",
-    "BudgetExhausted",
-    "Cancelled",
-    "ContextOverflow",
-    "DaemonUnavailable",
-    "Failed",
-    "InvalidRequest",
-    "LLMError",
-    "ModelNotFound",
-    "Overloaded",
-    "RateLimited",
-    "Refused",
-    "StructureError",
-    "TimedOut",
-    "Uncertain",
-    "Unsupported",
-    "error_of_refusal",
-    "error_of_turn",
-]
 
 
 class LLMError(Exception):
-    """`kind` is stable, `message` for people, `hint` the next step. `retryable`: the same may work later, on this model.
+    """Base of all failures. `kind` is stable, `message` is for people, and `hint` names the next step.
 
-    `retry_after_s` is known for some. `side_effects`: a tool had been called before it failed, or its turn may still run, so to
-    ask once more may do something twice. `data` has what else the daemon said.
+    `retryable`: the same request may work later, on this model, after `retry_after_s` if the backend says so. `side_effects`:
+    a tool ran before the failure, or the turn may still run, so a repetition may do something twice. `data` has further fields.
     """
+
+    default_kind = ""
+    """Kind of errors that are made without one."""
 
     def __init__(
         self,
         message: str,
         *,
-        kind: str,
+        kind: str | None = None,
         hint: str = "",
         retryable: bool = False,
         retry_after_s: float | None = None,
@@ -53,7 +36,7 @@ class LLMError(Exception):
         **data: Any,
     ) -> None:
         super().__init__(message)
-        self.message, self.kind, self.hint = message, kind, hint
+        self.message, self.kind, self.hint = message, kind or self.default_kind, hint
         self.retryable, self.retry_after_s, self.side_effects = retryable, retry_after_s, side_effects
         self.data = data
 
@@ -61,7 +44,7 @@ class LLMError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To be copied, and sent to other processes."""
+        """Pickle all fields, for copies and other processes."""
         return _again, (type(self), self.message, self.__dict__)
 
 
@@ -72,20 +55,20 @@ def _again(kind: type[LLMError], message: str, fields: dict[str, Any]) -> LLMErr
 
 
 class Authentication(LLMError):
-    """The CLI is not logged in, or its account may not do this."""
+    """The CLI is not logged in, or its account lacks a permission."""
 
 
 class RateLimited(LLMError):
-    """The account's limit is reached; `retry_after_s` where the backend says when it ends."""
+    """The account has reached its limit. `retry_after_s` is set if the backend says when the limit ends."""
 
     @property
     def retry_after(self) -> float | None:
-        """`retry_after_s`, by the name that the header of HTTP and other clients have for it; seconds."""
+        """`retry_after_s`, under the name of the HTTP header."""
         return self.retry_after_s
 
 
 class Overloaded(LLMError):
-    """The model's server, the network or the daemon has too much to do."""
+    """The model's server, the network or the daemon is overloaded."""
 
 
 class ModelNotFound(LLMError):
@@ -93,39 +76,45 @@ class ModelNotFound(LLMError):
 
 
 class BackendUnavailable(LLMError):
-    """There is no such backend, or its CLI is not there, too old or too new."""
+    """The backend is unknown, or its CLI is missing, too old or too new."""
 
 
 class InvalidRequest(LLMError):
-    """The request itself is wrong: the same again gives the same."""
+    """The request is wrong, and a repetition fails in the same way."""
+
+    default_kind = "invalid_request"
 
 
 class Unsupported(InvalidRequest):
-    """The backend has no such feature."""
+    """The backend lacks a feature."""
+
+    default_kind = "unsupported"
 
 
 class ContextOverflow(LLMError):
-    """The conversation is longer than the model's context: edit it."""
+    """The conversation is longer than the model's context."""
 
 
 class BudgetExhausted(LLMError):
     """A budget is used up: the caller's own, or the session's in the daemon."""
 
+    default_kind = "budget_exhausted"
+
 
 class Refused(LLMError):
-    """The model would not answer."""
+    """The model refused to answer."""
 
 
 class TimedOut(LLMError):
-    """The CLI said nothing for too long, or the turn took too long, and was ended."""
+    """The daemon ended the turn: the CLI was silent for too long, or the turn took too long."""
 
 
 class Cancelled(LLMError):
-    """Somebody interrupted the turn."""
+    """A client interrupted the turn."""
 
 
 class StructureError(LLMError):
-    """An answer is not what was asked for, also after repair. `text` is the last answer, `problems` what is wrong with it."""
+    """An answer does not fit the request, even after repairs. `text` is the last answer, `problems` lists its faults."""
 
     def __init__(self, message: str, *, text: str, problems: tuple[str, ...] = (), **about: Any) -> None:
         super().__init__(message, kind="invalid_request", **about)
@@ -133,15 +122,15 @@ class StructureError(LLMError):
 
 
 class Uncertain(LLMError):
-    """Nobody saw whether the CLI took the prompt: to send it again may do it twice. `data["evidence"]` says what is known."""
+    """The CLI may or may not have taken the prompt, so a repetition may run it twice. `data["evidence"]` has the known facts."""
 
 
 class DaemonUnavailable(LLMError):
-    """There is no daemon to ask."""
+    """No daemon answers."""
 
 
 class Failed(LLMError):
-    """Any other failure of a turn: the CLI crashed, said what nobody understands, or too much."""
+    """Any other failure of a turn: the CLI crashed, or its output was malformed or too long."""
 
 
 # kind of a refusal (clisup.errors.KINDS) or of a turn's error (docs/errors.md) -> the class
@@ -183,7 +172,7 @@ _CLASSES: dict[str, type[LLMError]] = {
 
 
 def error_of_turn(end: TurnCompleted, *, side_effects: bool = False) -> LLMError:
-    """The exception for a turn that did not complete."""
+    """Return the exception for a turn that did not complete."""
     error = end.error
     if error is None:
         kind = "cancelled" if end.outcome == "interrupted" else "crashed"
@@ -202,7 +191,7 @@ def error_of_turn(end: TurnCompleted, *, side_effects: bool = False) -> LLMError
 
 
 def error_of_refusal(error: ClisupError) -> LLMError:
-    """The exception for what the daemon refused."""
+    """Return the exception for a refusal of the daemon."""
     about = {key: value for key, value in error.data.items() if key not in ("retry_after_s", "message", "side_effects")}
     return _CLASSES.get(error.kind, Failed)(
         error.message,
@@ -212,3 +201,17 @@ def error_of_refusal(error: ClisupError) -> LLMError:
         retry_after_s=error.data.get("retry_after_s"),
         **{key: value for key, value in about.items() if key not in ("kind", "hint", "retryable")},
     )
+
+
+def usage_error(message: str, hint: str = "") -> UsageError:
+    """Return the error for a mistake of the program, before the daemon is asked."""
+    return UsageError(message, kind="usage", hint=hint)
+
+
+@contextmanager
+def as_llm_errors() -> Iterator[None]:
+    """Turn each `ClisupError` of this block into the `LLMError` of its kind."""
+    try:
+        yield
+    except ClisupError as error:
+        raise error_of_refusal(error) from error

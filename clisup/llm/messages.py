@@ -1,7 +1,7 @@
-"""What is said to a model and by it: messages of typed blocks, in no CLI's own format.
+"""Messages of typed blocks, to a model and from a model, in no CLI's own format.
 
-A `Message` is frozen. `cache=True` on a block marks the end of a part that stays as it is from call to call: where an API has
-markers for that (`to_wire_messages("anthropic")`), one is set there.
+A `Message` is frozen. `cache=True` on a block marks the end of a part that stays the same from call to call. An API with cache
+markers gets one there (`to_wire_messages("anthropic")`).
 """
 
 from __future__ import annotations
@@ -14,27 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.llm.failures import InvalidRequest
 
-__all__ = [
-    "Block",
-    "ImageBlock",
-    "Message",
-    "Prompt",
-    "Role",
-    "TextBlock",
-    "ThinkingBlock",
-    "ToolResultBlock",
-    "ToolUseBlock",
-    "as_messages",
-]
-
 Role = Literal["user", "assistant"]
 
 
-class _Frozen(BaseModel):
+class FrozenModel(BaseModel):
+    """Base of values that never change."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TextBlock(_Frozen):
+class TextBlock(FrozenModel):
     """Plain text."""
 
     type: Literal["text"] = "text"
@@ -42,15 +31,15 @@ class TextBlock(_Frozen):
     cache: bool = False
 
 
-class ThinkingBlock(_Frozen):
-    """What the model thought, as far as it is told. `signature` is its maker's proof, only good for the same model."""
+class ThinkingBlock(FrozenModel):
+    """The model's thinking, as far as it is known. `signature` is its maker's proof, valid for the same model only."""
 
     type: Literal["thinking"] = "thinking"
     text: str
     signature: str | None = None
 
 
-class ImageBlock(_Frozen):
+class ImageBlock(FrozenModel):
     """An image; `data` is base64. `media_type` is one of image/png, image/jpeg, image/gif, image/webp."""
 
     type: Literal["image"] = "image"
@@ -60,12 +49,12 @@ class ImageBlock(_Frozen):
 
     @classmethod
     def of(cls, image: bytes, media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]) -> Self:
-        """The block of a file's bytes."""
+        """Return the block of a file's bytes."""
         return cls(media_type=media_type, data=base64.b64encode(image).decode())
 
 
-class ToolUseBlock(_Frozen):
-    """The model calls a tool."""
+class ToolUseBlock(FrozenModel):
+    """Tool call of the model."""
 
     type: Literal["tool_use"] = "tool_use"
     id: str
@@ -74,8 +63,8 @@ class ToolUseBlock(_Frozen):
     cache: bool = False
 
 
-class ToolResultBlock(_Frozen):
-    """What a tool answered. In a message of the user."""
+class ToolResultBlock(FrozenModel):
+    """Result of a tool call, in a message of the user."""
 
     type: Literal["tool_result"] = "tool_result"
     tool_use_id: str
@@ -85,7 +74,7 @@ class ToolResultBlock(_Frozen):
 
     @property
     def text(self) -> str:
-        """The text of it; images are left out."""
+        """The text without images."""
         if isinstance(self.content, str):
             return self.content
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
@@ -94,40 +83,41 @@ class ToolResultBlock(_Frozen):
 Block = Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | ImageBlock, Field(discriminator="type")]
 
 
-class Message(_Frozen):
-    """One message of a conversation. A system prompt is no message: it is given beside them."""
+class Message(FrozenModel):
+    """One message of a conversation. System prompts are separate from messages."""
 
     role: Role
     content: tuple[Block, ...]
 
     @classmethod
     def user(cls, content: str | Sequence[TextBlock | ToolResultBlock | ImageBlock]) -> Self:
-        """The user's, of a text or of blocks."""
+        """Return a message of the user, from a text or blocks."""
         return cls(role="user", content=(TextBlock(text=content),) if isinstance(content, str) else tuple(content))
 
     @classmethod
     def assistant(cls, content: str | Sequence[TextBlock | ThinkingBlock | ToolUseBlock]) -> Self:
-        """The model's, of a text or of blocks."""
+        """Return a message of the model, from a text or blocks."""
         return cls(role="assistant", content=(TextBlock(text=content),) if isinstance(content, str) else tuple(content))
 
     @property
     def text(self) -> str:
-        """Its texts as one; thinking, tools and images are left out."""
+        """The joined texts, without thinking, tools and images."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
-        """The calls of tools in it, in order."""
+        """The tool calls, in order."""
         return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
 
 
 Prompt = str | Message | Sequence[TextBlock | ImageBlock]
-"""What a turn begins with: a text, a message of the user, or blocks of text and images."""
+"""Beginning of a turn: a text, a message of the user, or blocks of text and images."""
 
 
 def as_messages(prompt: Prompt | Iterable[Message]) -> tuple[Message, ...]:
-    """A prompt or a whole conversation as messages. Raises `InvalidRequest` for what is neither, and where the last message is not the
-    user's.
+    """Return a prompt or a whole conversation as messages.
+
+    Raises `InvalidRequest` for other values, and if the last message is not the user's.
     """
     if isinstance(prompt, str):
         return (Message.user(prompt),)
@@ -144,13 +134,23 @@ def as_messages(prompt: Prompt | Iterable[Message]) -> tuple[Message, ...]:
     if len(messages) < len(parts):
         wrong = next(part for part in parts if not isinstance(part, Message))
         raise _no_prompt(
-            f"a value of type {type(wrong).__name__} is no message",
+            f"a value of type {type(wrong).__name__} is not a message",
             "give a text, blocks, or messages: Message.user(...)",
         )
     if not messages or messages[-1].role != "user":
-        raise _no_prompt("its last message is not the user's" if messages else "nothing is in it", "add one")
+        raise _no_prompt(
+            "the last message is not the user's" if messages else "it is empty", "add a message of the user"
+        )
     return messages
 
 
 def _no_prompt(why: str, hint: str) -> InvalidRequest:
-    return InvalidRequest(f"cannot prompt with this, because {why}", kind="invalid_request", hint=hint)
+    return InvalidRequest(f"not a prompt: {why}", hint=hint)
+
+
+def one_message(prompt: Prompt, problem: str, hint: str) -> Message:
+    """Return the prompt as one message. Raises `InvalidRequest` with this problem and hint for several messages."""
+    messages = as_messages(prompt)
+    if len(messages) > 1:
+        raise InvalidRequest(problem, hint=hint)
+    return messages[0]

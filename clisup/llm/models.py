@@ -6,29 +6,26 @@ print((await model.complete("Say hello.")).text)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from clisup.llm.answers import ModelName, parse_model
 from clisup.llm.calls import ModelCalls
-from clisup.llm.chain import ModelChain
-from clisup.llm.chat import Chat, ChatOptions, LanguageModel, checked_model, labels_of
-from clisup.llm.names import ModelName, parse_model
-from clisup.llm.orphans import end_sessions
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel, Sampling, checked_model, labels_of
+from clisup.llm.failures import LLMError
+from clisup.llm.fallbacks import FALLBACK_ON, ModelChain, OnFallback, OnRetry, RetryPolicy
 from clisup.llm.registry import chain_of
-from clisup.llm.sampling import Sampling
-from clisup.llm.sessions import SessionSettings, has_parked, open_chat
-
-__all__ = ["Model", "as_model", "models_of", "resolve"]
+from clisup.llm.sessions.session_chat import SessionSettings, end_sessions, has_parked, open_chat
 
 
 @dataclass(frozen=True, slots=True)
 class Model(ModelCalls):
-    """A model of a backend. Made by `resolve`; it holds no connection, so it may be shared and kept. Each chat is a session of its own.
+    """Model of a backend. Made by `resolve`. It holds no connection, so programs may share and keep it.
 
-    `defaults` are what each chat is opened with, where its own options do not say otherwise; labels and session params add up.
-    `behind` is what answers for a registered name, in the place of a session of its own.
+    Each chat is a session of its own. `defaults` fill options that a chat leaves out; labels and session params add up.
+    `behind` is the model that answers for a registered name.
     """
 
     name: ModelName
@@ -41,11 +38,11 @@ class Model(ModelCalls):
         return open_chat(self.name, merged, self.settings) if self.behind is None else self.behind.chat(merged)
 
     def has_parked(self, options: ChatOptions) -> bool:
-        """Return whether a chat of this model waits for results of the tool calls at which the history stops."""
+        """Return whether a chat of this model waits for results of the tool calls at the end of the history."""
         return self.behind is None and has_parked(self.name, _merged(self.defaults, options), self.settings)
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
-        """End what a program that died has left: all open sessions with these labels, of any backend. Gives how many."""
+        """End the open sessions of a program that died, by labels, on any backend. Return their number."""
         if self.behind is not None:
             end = getattr(self.behind, "end_sessions", None)
             return 0 if end is None else int(await end(labels))
@@ -67,15 +64,15 @@ def resolve(
     sampling: Sampling | None = None,
     **session: Any,
 ) -> Model:
-    """The model "backend/model", as in "claude/opus"; a backend alone is the model that it takes by itself.
+    """Return the model "backend/model", such as "claude/opus". A backend alone means its default model.
 
-    Nothing is asked of the daemon yet. `socket` is where it is, if not in its usual place. `cwd` is the directory that the CLI
-    works in, else the program's own. `keep=True` leaves sessions for `clisup logs`, else each is deleted at its chat's end.
-    While the account is limited, `when_limited="wait"` waits for its end, however long; else `RateLimited` is raised.
+    The daemon is not asked yet. `socket` is the daemon's socket, if not the usual one. `cwd` is the CLI's directory; the default
+    is the program's own. `keep=True` keeps sessions for `clisup logs`; the end of a chat deletes others.
+    While the account is limited, `when_limited="wait"` waits, however long; "refuse" raises `RateLimited`.
     `session` are further params of `session/new` (docs/protocol.md): `permission_mode`, `timeouts`, `mode` ...
 
-    A name of `register` is looked up first. One that stands for several models, or for a model that was made elsewhere, gives a
-    `Model` that opens chats of those. Raises `UsageError` for a name of another form.
+    Names of `register` come first. A name of several models, or of a model of another kind, returns a `Model` that opens chats
+    of those. Raises `UsageError` for a malformed name.
     """
     defaults = ChatOptions(system=system, cwd=cwd, labels=labels_of(labels), session=session, sampling=sampling)
     settings = SessionSettings(socket, keep, when_limited)
@@ -87,12 +84,12 @@ def resolve(
 
 
 def as_model(model: LanguageModel | str) -> LanguageModel:
-    """The model of this name, or the model itself. Raises `UsageError` for what is none."""
+    """Return the model of this name, or the model itself. Raises `UsageError` for other values."""
     return resolve(model) if isinstance(model, str) else checked_model(model)
 
 
 def models_of(model: LanguageModel | str) -> tuple[LanguageModel, ...]:
-    """Return the model, or all models that a registered name stands for."""
+    """Return the model, or all models of a registered name."""
     chain = chain_of(model) if isinstance(model, str) else None
     return tuple(as_model(part) for part in chain) if chain is not None else (as_model(model),)
 
@@ -107,3 +104,29 @@ def _merged(defaults: ChatOptions, options: ChatOptions) -> ChatOptions:
         sampling=defaults.sampling if options.sampling is None else options.sampling.over(defaults.sampling),
         cli_tools=options.cli_tools or defaults.cli_tools,
     )
+
+
+class Client(ModelChain):
+    """Model with fallbacks. `primary` and `fallbacks` are names, or models of any kind.
+
+        client = Client("claude/opus", fallbacks=["codex"], on_fallback=print)
+        async with client.chat() as chat: ...
+
+    Each chat begins with the primary model. If that model fails (`fallback_on`), the next one gets the whole conversation so far
+    and keeps it until the end of the chat. `on_retry` and `on_fallback` are called before a retry or fallback, and may be async.
+    After a tool call nothing is repeated. Raises the last model's error, and errors with `side_effects` at once.
+    """
+
+    def __init__(
+        self,
+        primary: str | LanguageModel,
+        fallbacks: str | Sequence[str | LanguageModel] = (),
+        *,
+        retry: RetryPolicy | None = None,
+        on_retry: OnRetry | None = None,
+        on_fallback: OnFallback | None = None,
+        fallback_on: tuple[type[LLMError], ...] = FALLBACK_ON,
+    ) -> None:
+        others = (fallbacks,) if isinstance(fallbacks, str) else fallbacks
+        models = [model for part in (primary, *others) for model in models_of(part)]
+        super().__init__(models, retry=retry, on_retry=on_retry, on_fallback=on_fallback, fallback_on=fallback_on)

@@ -1,4 +1,4 @@
-"""Tools at work: while the block lasts, what the model calls is run here.
+"""Tools at work: while the block lasts, this process runs the calls of the model.
 
 async with serving(client, session_id, [add, search]):
     await session.prompt("What is 2 + 2?")
@@ -6,7 +6,7 @@ async with serving(client, session_id, [add, search]):
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,57 +15,71 @@ from clisup.client.aio import AsyncClient
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import UsageError
-from clisup.llm.caller_desk import CallerDesk
-from clisup.llm.replies import reply_of
-from clisup.llm.tools import Tool, ToolDefinition
+from clisup.llm.messages import ImageBlock, TextBlock
+from clisup.llm.tools.definitions import Tool, ToolDefinition
 
-__all__ = ["SLACK_S", "serving", "to_wire"]
+__all__ = ["SLACK_S", "RunCall", "reply_of", "runner", "serve_calls", "serving", "to_wire"]
 
 SLACK_S = 30.0
-"""So much longer than the caller the daemon waits for the result of a `ToolDefinition`: the caller's time ends first."""
+"""Extra seconds that the daemon waits for the result of a `ToolDefinition`, so that the caller's own time ends first."""
+
+RunCall = Callable[[ToolCall], Awaitable[ToolReply]]
 
 
 def to_wire(tools: Iterable[Tool | ToolDefinition]) -> list[dict[str, Any]]:
-    """The `tools` of `session/new`. Raises `UsageError` where a name stands twice."""
+    """Return the `tools` of `session/new`. Raises `UsageError` for a repeated name."""
     found: dict[str, dict[str, Any]] = {}
     for tool in tools:
         if tool.name in found:
-            raise UsageError(f"cannot offer two tools of the name {tool.name!r}", hint="give each a name of its own")
-        told = found[tool.name] = {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": dict(tool.input_schema),
-        }
+            raise UsageError(f"two tools have the name {tool.name!r}", hint="give each tool its own name")
+        wire = found[tool.name] = tool_to_wire(tool)
         if isinstance(tool, ToolDefinition):
-            told["timeout_s"] = told["wait_s"] = tool.waits_s + SLACK_S
+            wire["timeout_s"] = wire["wait_s"] = tool.waits_s + SLACK_S
         elif tool.timeout_s is not None:
-            told["timeout_s"] = float(tool.timeout_s)
+            wire["timeout_s"] = float(tool.timeout_s)
     return list(found.values())
 
 
-@asynccontextmanager
-async def serving(
-    client: AsyncClient, session_id: str, tools: Iterable[Tool], *, desk: CallerDesk | None = None
-) -> AsyncIterator[None]:
-    """Run these tools for the session, side by side and each call once, also where the daemon is restarted or killed meanwhile.
+def tool_to_wire(tool: Tool | ToolDefinition) -> dict[str, Any]:
+    """Return the wire form of a tool, as `session/prompt` takes it too."""
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
 
-    The session was opened with them (`to_wire`). Calls of the tools of a `desk` wait there. At the end of the block what still runs
-    is cancelled. Raises what `serve_tools` does, at the beginning or out of the block.
-    """
+
+def reply_of(content: str | Sequence[TextBlock | ImageBlock], is_error: bool) -> ToolReply:
+    """Return the answer to a `tool/call`. Cache marks of blocks are left out."""
+    if isinstance(content, str):
+        return ToolReply(content, is_error)
+    blocks = [block.model_dump(mode="json", include={"type", "text", "media_type", "data"}) for block in content]
+    return ToolReply(blocks, is_error)
+
+
+def runner(tools: Iterable[Tool]) -> RunCall:
+    """Return a function that runs calls of these tools."""
     by_name = {tool.name: tool for tool in tools}
 
     async def run(call: ToolCall) -> ToolReply:
-        if desk is not None and call.name in desk.names:
-            return await desk.wait(call)
         if (tool := by_name.get(call.name)) is None:
             return ToolReply(f"There is no tool {call.name!r} here.", is_error=True)
+        output = await tool.run(call.input)
+        return reply_of(output.content, output.is_error)
 
-        async def work() -> ToolReply:
-            output = await tool.run(call.input)
-            return reply_of(output.content, output.is_error)
+    return run
 
-        return await (work() if desk is None else desk.run(call, work))
 
+@asynccontextmanager
+async def serve_calls(client: AsyncClient, session_id: str, run: RunCall) -> AsyncIterator[None]:
+    """Answer the session's tool calls by `run` until the end of the block. Raises the exceptions of `serve_tools`."""
     async with open_plain_nursery() as nursery:
         await nursery.start(partial(serve_tools, client, session_id, run))
+        yield
+
+
+@asynccontextmanager
+async def serving(client: AsyncClient, session_id: str, tools: Iterable[Tool]) -> AsyncIterator[None]:
+    """Run these tools for a session that was opened with them (`to_wire`).
+
+    Calls run side by side, each call once, even if the daemon restarts or is killed meanwhile. The end of the block cancels
+    running calls. Raises the exceptions of `serve_tools`, at the beginning or out of the block.
+    """
+    async with serve_calls(client, session_id, runner(tools)):
         yield

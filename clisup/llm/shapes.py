@@ -1,41 +1,97 @@
-"""What an answer has to look like: a pydantic model, any type that pydantic knows, or a JSON Schema. Pure.
+"""Shapes of answers: a pydantic model, any type that pydantic knows, or a JSON Schema. Pure.
 
-A `Shape` has the schema that a backend is asked with, which is always that of an object, and checks what comes back: leniently, as
-models write. Numbers in strings become numbers; a value that was asked for in an envelope may come without it.
+A `Shape` has the schema for the backend, always of an object, and checks answers as leniently as models write them. Numbers in
+strings become numbers. A value that was asked for within an object may come without that object.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from clisup.errors import UsageError
-from clisup.llm.parsing import json_values
-from clisup.llm.schemas import plain_schema, problems_of
+from clisup.llm.failures import usage_error
+from clisup.llm.json_text import json_values
 
-__all__ = ["Misfit", "Shape"]
+MAX_PROBLEMS = 20
+"""Most problems to report of one value, such as a list of a thousand wrong items."""
+
+_BY_NAME = frozenset({"properties", "$defs", "patternProperties", "dependentSchemas"})  # name -> schema
+_VALUES = frozenset({"default", "const", "enum", "examples", "required"})  # no schemas in there
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a model's input, by alias."""
+    return plain_schema(model.model_json_schema(by_alias=True))
+
+
+def problems_of(
+    error: ValidationError, *, whole: str, missing: str | None = None, at_most: int = MAX_PROBLEMS
+) -> list[str]:
+    """Return one line for each problem: the place in the value, and the expectation. The value itself is left out.
+
+    `whole` names the value itself. `missing` replaces pydantic's words for a missing part.
+    """
+    return [
+        f"{'.'.join(map(str, one['loc'])) or whole}: {missing if missing and one['type'] == 'missing' else one['msg']}"
+        for one in error.errors(include_url=False, include_input=False)[:at_most]
+    ]
+
+
+class NamedOptions(BaseModel):
+    """Base of options that a program gives by name. Raises `UsageError` for wrong ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            name = type(self).__name__
+            wrong = "; ".join(problems_of(error, whole=name))
+            raise usage_error(f"wrong options of {name}: {wrong}") from None
+
+
+def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema without `title`s. A property named title stays."""
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in _BY_NAME and isinstance(value, dict):
+            plain[key] = {name: _plain(part) for name, part in value.items()}
+        else:
+            plain[key] = value if key in _VALUES else _plain(value)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return plain_schema(value)
+    return [_plain(part) for part in value] if isinstance(value, list) else value
+
 
 T = TypeVar("T")
 _MAX_PROBLEMS = 8
-"""More than these do not help a model to do it better."""
+"""Most problems to send back to a model. More of them do not help."""
 _WHOLE = "the answer"
 
 
 class Misfit(ValueError):
-    """The answer does not fit. `problems` say where and why, in words for the model."""
+    """An answer does not fit. `problems` lists the places and reasons, for the model."""
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
-        self.problems = problems
+        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[T]):
-    """Made by `of`. With `wrapped`, what is wanted is no object, and `schema` is that of an object with it as `value`."""
+    """Made by `of`. A `wrapped` value is no object itself: `schema` describes an object with the value as `value`."""
 
     schema: dict[str, Any]
     wrapped: bool
@@ -43,37 +99,35 @@ class Shape(Generic[T]):
 
     @classmethod
     def of(cls, schema: type[T] | Mapping[str, Any]) -> Shape[T]:
-        """Of a type that pydantic knows, or of a JSON Schema. Raises `UsageError` where it is neither."""
+        """Return the shape of a type that pydantic knows, or of a JSON Schema. Raises `UsageError` for others."""
         if isinstance(schema, Mapping):
             return cast("Shape[T]", _of_schema(dict(schema)))
         try:
             adapter: TypeAdapter[T] = TypeAdapter(schema)
             plain = plain_schema(adapter.json_schema(by_alias=True))
         except PydanticUserError as error:
-            raise UsageError(
-                f"cannot ask for {schema!r}, because pydantic makes no JSON Schema of it: {error.message.splitlines()[0]}"
-            ) from None
+            raise UsageError(f"pydantic has no JSON Schema for {schema!r}: {error.message.splitlines()[0]}") from None
         return _shape(plain, lambda value: _validated(adapter, value))
 
     def value_of(self, value: Any) -> T:
-        """A JSON value as what was asked for. Raises `Misfit`."""
+        """Return the value of a JSON value. Raises `Misfit`."""
         if self.wrapped and isinstance(value, dict) and set(value) == {"value"}:
             value = value["value"]
         return self._check(value)
 
     def value_in(self, text: str) -> T:
-        """The value that a text holds: of all the JSON in it, the first that fits. Raises `Misfit`, of the likeliest."""
+        """Return the first fitting value among the JSON of a text. Raises the likeliest value's `Misfit`."""
         misfit: Misfit | None = None
         for value in json_values(text):
             try:
                 return self.value_of(value)
             except Misfit as error:
                 misfit = misfit or error
-        raise misfit or Misfit(("there is no JSON in the answer",))
+        raise misfit or Misfit(["there is no JSON in the answer"])
 
     @property
     def instruction(self) -> str:
-        """Words that ask a model for it."""
+        """Words that ask a model for the value."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return (
             "Answer with one JSON object and nothing else: no other words, no Markdown. It has to fit this JSON Schema:\n"
@@ -98,7 +152,7 @@ def _validated(adapter: TypeAdapter[T], value: Any) -> T:
     try:
         return adapter.validate_json(json.dumps(value))
     except ValidationError as error:
-        raise Misfit(tuple(problems_of(error, whole=_WHOLE, at_most=_MAX_PROBLEMS))) from None
+        raise Misfit(problems_of(error, whole=_WHOLE, at_most=_MAX_PROBLEMS)) from None
 
 
 def _place(path: Any) -> str:
@@ -116,9 +170,7 @@ def _of_schema(schema: dict[str, Any]) -> Shape[Any]:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise UsageError(
-            f"cannot ask for an answer by this JSON Schema, because it is none: {error.message} (at {_place(error.absolute_path)})"
-        ) from None
+        raise UsageError(f"not a JSON Schema: {error.message} (at {_place(error.absolute_path)})") from None
     validator = kind(schema)
 
     def check(value: Any) -> Any:
@@ -126,14 +178,14 @@ def _of_schema(schema: dict[str, Any]) -> Shape[Any]:
         errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
         if errors:
             told = [f"{_place(error.absolute_path)}: {error.message[:500]}" for error in errors]
-            raise Misfit(tuple(told[:_MAX_PROBLEMS]))
+            raise Misfit(told[:_MAX_PROBLEMS])
         return value
 
     return _shape(dict(schema), check)
 
 
 def _coerced(value: Any, schema: Any) -> Any:
-    """Strings that spell the number or boolean that the schema wants, as those; also in properties and items."""
+    """Turn strings into the numbers and booleans of the schema, also in properties and items."""
     if not isinstance(schema, Mapping):
         return value
     if isinstance(value, dict):

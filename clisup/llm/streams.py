@@ -1,7 +1,6 @@
-"""The iterator that all streams of the layer are: events as they come, and a turn that is interrupted where nobody wants them.
+"""The iterator of all streams of the layer. It gives events as they come, and interrupts the turn of an abandoned stream.
 
-An async generator alone would not do: `break` out of its loop leaves it to the garbage collector, which may not await, and trio
-warns of each one.
+An async generator alone is not enough: `break` leaves it to the garbage collector, which cannot await, and trio warns of each one.
 """
 
 from __future__ import annotations
@@ -11,20 +10,19 @@ from typing import Any, Self
 
 import trio
 
-from clisup.llm.chat import Chat, Completion, Finished, StreamEvent
+from clisup.llm.answers import Completion, Finished, StreamEvent
+from clisup.llm.chat import Chat
 from clisup.llm.messages import Prompt
 
-__all__ = ["CLOSING_S", "EventStream", "stream_of"]
-
 CLOSING_S = 10.0
-"""How long the end of a stream that was left may take: the interrupt of its turn, with the CLI's answer to it."""
+"""Seconds that the end of an abandoned stream may take: the interrupt of its turn, and the CLI's reaction."""
 
 
 class EventStream:
-    """An asynchronous iterator of `StreamEvent`s; `completion` is set once it has ended well.
+    """Asynchronous iterator of `StreamEvent`s. `completion` is set after a successful end.
 
-    It ends where its last event was given or it raised. Before that, `aclose`, the end of an `async with` block, a `break`
-    out of its loop and cancellation end its turn; the first two wait for that, for `CLOSING_S` at most.
+    The last event or an exception ends the stream. Before that, `aclose`, the end of an `async with` block, a `break`
+    out of the loop and a cancellation end its turn. The first two wait for the turn's end, for `CLOSING_S` at most.
     """
 
     def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
@@ -38,16 +36,14 @@ class EventStream:
 
     async def __anext__(self) -> StreamEvent:
         if self._stepping:
-            raise RuntimeError(
-                "cannot take an event of a stream that another task reads: a chat has one stream at a time"
-            )
+            raise RuntimeError("another task reads this stream: a chat has one stream at a time")
         if self._events is None:
             raise StopAsyncIteration
         self._token = self._token or trio.lowlevel.current_trio_token()
         self._stepping = True
         try:
             event = await anext(self._events)
-        except BaseException:  # it is over: it has ended, failed, or was cancelled and has cleaned up after itself
+        except BaseException:  # the generator has ended and cleaned up
             self._events = None
             raise
         finally:
@@ -57,17 +53,17 @@ class EventStream:
         return event
 
     async def finish(self) -> Completion:
-        """Take what is left of it, and give the completion. Raises as the iteration does."""
+        """Read the rest and return the completion. Raises the exceptions of the iteration."""
         async for _ in self:
             pass
         if self.completion is None:
-            raise RuntimeError("a stream that was left has no completion")
+            raise RuntimeError("the stream ended without a completion")
         return self.completion
 
     async def aclose(self) -> None:
-        """End it, and the turn with it where that still runs. Raises `RuntimeError` while another task takes an event of it."""
+        """End the stream, and its turn if the turn still runs. Raises `RuntimeError` while another task reads."""
         if self._stepping:
-            raise RuntimeError("cannot end a stream that another task reads: a chat has one stream at a time")
+            raise RuntimeError("another task reads this stream: a chat has one stream at a time")
         events, self._events = self._events, None
         if events is not None:
             await _close(events)
@@ -79,7 +75,7 @@ class EventStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        """The loop was left by `break`: what has to be awaited goes on in a task of trio's own. It may be another thread here."""
+        """End a stream after a `break`, in a system task of trio. The garbage collector may run in another thread."""
         if self._events is None or self._token is None:
             return
         try:
@@ -94,15 +90,14 @@ async def _close(events: AsyncGenerator[StreamEvent, None]) -> None:
 
 
 async def _close_quietly(events: AsyncGenerator[StreamEvent, None]) -> None:
-    """Nobody is there to be told what goes wrong, and in a system task it would end the program."""
     try:
         await _close(events)
-    except Exception:
+    except Exception:  # nobody hears it, and in a system task it would end the program
         return
 
 
 def stream_of(chat: Chat, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
-    """The chat's stream as an `EventStream`, whatever kind of iterator the chat gives: for `async with`."""
+    """Return the chat's stream as an `EventStream`, for `async with`."""
     events = chat.stream(prompt, output_schema=output_schema)
     return events if isinstance(events, EventStream) else EventStream(_generated(events))
 

@@ -1,103 +1,147 @@
-"""Asking a chat for a value of a shape: the backend's own way first, else in words; what does not fit is sent back a few times."""
+"""Values from a model: by the backend's own structured output, or else in words. A wrong answer goes back a few times."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from clisup.llm.chat import Chat, Completion, FinishReason
+from clisup.llm.answers import Completion, FinishReason
+from clisup.llm.budget import Budget, ask_within
+from clisup.llm.chat import Chat
 from clisup.llm.failures import InvalidRequest, StructureError
 from clisup.llm.messages import Message, Prompt, TextBlock, as_messages
 from clisup.llm.shapes import Misfit, Shape
-from clisup.llm.streams import stream_of
 
 __all__ = ["REPAIRS", "Structured", "ask"]
 
 REPAIRS = 2
-"""How often an answer that does not fit is sent back, unless told otherwise."""
+"""Default number of times that a wrong answer goes back."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Structured(Generic[T]):
-    """A value, and the answer that it came in: its `usage`, `cost` and `messages` are those of all tries together."""
+    """Value with its answer. `usage`, `cost` and `messages` of the completion are those of all attempts together."""
 
     value: T
     completion: Completion
     repairs: int = 0
-    """How often an answer had to be sent back."""
+    """Number of answers that went back."""
+
+
+class AnswerForm(Protocol[T_co]):
+    """Form of an answer: the prompts that ask for a value, and the reader of the answer."""
+
+    @property
+    def name(self) -> str:
+        """The value's name, for errors."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema for the backend's structured output."""
+
+    def prompt(self, *, in_words: bool) -> Prompt:
+        """Return the first prompt. With `in_words`, the prompt contains the form."""
+
+    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
+        """Return the prompt after a wrong answer. `told`: an earlier prompt contained the form."""
+
+    def read(self, answer: Completion) -> T_co:
+        """Return the value. Raises `Misfit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(Generic[T]):
+    """Value with all answers, the last of which has the value, and all messages after the first prompt."""
+
+    value: T
+    answers: tuple[Completion, ...]
+    exchange: tuple[Message, ...]
+
+
+async def ask_form(
+    chat: Chat, form: AnswerForm[T], *, repairs: int = REPAIRS, budgets: Sequence[Budget] = (), hint: str = ""
+) -> Fitted[T]:
+    """Ask until an answer fits. Raises `StructureError` after `repairs` wrong answers, and the exceptions of the chat.
+
+    A backend may refuse the schema, or the chat may move to a model without structured output. The prompts then ask in words.
+    """
+    answers: list[Completion] = []
+    exchange: list[Message] = []
+    problems: Sequence[str] = ()
+    native, told = True, False
+    while True:
+        completion = None
+        while completion is None:
+            prompt = (
+                form.repair(problems, in_words=not native, told=told) if answers else form.prompt(in_words=not native)
+            )
+            try:
+                schema = form.schema if native else None
+                completion = await ask_within(budgets, chat, prompt, output_schema=schema)
+            except InvalidRequest as error:  # `Unsupported`, or the model's API takes no such schema
+                if error.side_effects or not native:
+                    raise
+                native = False
+        told = not native
+        exchange += [*(as_messages(prompt) if answers else ()), *completion.messages]
+        answers.append(completion)
+        try:
+            return Fitted(form.read(completion), tuple(answers), tuple(exchange))
+        except Misfit as misfit:
+            problems = misfit.problems
+        if len(answers) > max(repairs, 0) or completion.finish_reason is FinishReason.REFUSAL:
+            raise StructureError(
+                f"the answer does not fit {form.name} ({len(answers)} answers): {'; '.join(problems)}",
+                text=completion.text,
+                problems=tuple(problems),
+                hint=hint,
+                side_effects=any(message.tool_uses for message in exchange),
+                completion=_together(answers, exchange),
+            )
 
 
 async def ask(chat: Chat, prompt: Prompt, shape: Shape[T], *, repairs: int = REPAIRS) -> Structured[T]:
-    """Ask for a value of the shape. Raises `StructureError` where no answer fits, and what the chat raises.
-
-    Where the backend has structured output but refuses this very schema, it is asked for in words.
-    """
-    asking = _Asking(chat, shape)
-    *_, said = as_messages(prompt)
-    answers: list[Completion] = []
-    exchange: list[Message] = []
-    problems: tuple[str, ...] = ()
-    for attempt in range(max(repairs, 0) + 1):
-        if attempt:
-            said = _repair(problems)
-            exchange.append(said)
-        answers.append(await asking.answer(said))
-        exchange.extend(answers[-1].messages)
-        try:
-            value = _value(shape, answers[-1])
-        except Misfit as error:
-            problems = error.problems
-        else:
-            return Structured(value, _together(answers, exchange), attempt)
-        if answers[-1].finish_reason is FinishReason.REFUSAL:
-            break
-    raise StructureError(
-        f"the answer does not fit what was asked for: {'; '.join(problems)}",
-        text=answers[-1].text,
-        problems=problems,
-        side_effects=any(message.tool_uses for message in exchange),
-        completion=_together(answers, exchange),
-    )
+    """Ask a chat for a value of a shape. Raises `StructureError` if no answer fits, and the exceptions of the chat."""
+    *_, message = as_messages(prompt)
+    fitted = await ask_form(chat, _ShapeForm(message, shape), repairs=repairs)
+    return Structured(fitted.value, _together(fitted.answers, fitted.exchange), len(fitted.answers) - 1)
 
 
-class _Asking(Generic[T]):
-    """One conversation about one value: by the backend's own structured output as long as it takes it, else in words."""
+@dataclass(frozen=True, slots=True)
+class _ShapeForm(Generic[T]):
+    message: Message
+    shape: Shape[T]
+    name: str = "the requested form"
 
-    def __init__(self, chat: Chat, shape: Shape[T]) -> None:
-        self._chat, self._shape = chat, shape
-        self._native = True
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.shape.schema
 
-    async def answer(self, prompt: Message) -> Completion:
-        """The next answer."""
-        if self._native:
-            try:
-                return await _finished(self._chat, prompt, self._shape.schema)
-            except InvalidRequest as error:  # `Unsupported`, or the schema says more than the model's API takes
-                if error.side_effects:
-                    raise
-                self._native = False
-        words = TextBlock(text=f"\n\n{self._shape.instruction}")
-        return await _finished(self._chat, Message(role="user", content=(*prompt.content, words)), None)
+    def prompt(self, *, in_words: bool) -> Prompt:
+        return self._told(self.message) if in_words else self.message
 
+    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        prompt = Message.user(f"That is not what was asked for:\n{listed}\nAnswer again, whole and corrected.")
+        return self._told(prompt) if in_words else prompt
 
-async def _finished(chat: Chat, prompt: Message, schema: dict[str, Any] | None) -> Completion:
-    async with stream_of(chat, prompt, output_schema=schema) as events:
-        return await events.finish()
+    def read(self, answer: Completion) -> T:
+        if answer.structured is not None:
+            return self.shape.value_of(answer.structured)
+        return self.shape.value_in(answer.text)
 
-
-def _value(shape: Shape[T], answer: Completion) -> T:
-    """Raises `Misfit`."""
-    if answer.structured is not None:
-        return shape.value_of(answer.structured)
-    return shape.value_in(answer.text)
+    def _told(self, message: Message) -> Message:
+        return Message(role="user", content=(*message.content, TextBlock(text=f"\n\n{self.shape.instruction}")))
 
 
-def _together(answers: list[Completion], exchange: list[Message]) -> Completion:
-    """The last answer with what all of them took. A cost that is unknown for one is unknown for all."""
+def _together(answers: Sequence[Completion], exchange: Sequence[Message]) -> Completion:
+    """Return the last answer with the usage and cost of all. One unknown cost makes the sum unknown."""
     costs = [answer.cost for answer in answers]
     return replace(
         answers[-1],
@@ -105,8 +149,3 @@ def _together(answers: list[Completion], exchange: list[Message]) -> Completion:
         cost=None if None in costs else reduce(operator.add, costs),
         messages=tuple(exchange),
     )
-
-
-def _repair(problems: tuple[str, ...]) -> Message:
-    listed = "\n".join(f"- {problem}" for problem in problems)
-    return Message.user(f"That is not what was asked for:\n{listed}\nAnswer again, whole and corrected.")

@@ -9,8 +9,7 @@ import sys
 
 import trio
 
-from clisup.llm import Client, LLMError, RetryPolicy
-from clisup.llm.retrying import Fallback, Retry
+from clisup.llm import Client, Fallback, LLMError, Retry, RetryPolicy
 
 
 def tell_retry(retry: Retry) -> None:

@@ -160,7 +160,7 @@ def test_the_steps_of_a_stage_that_is_not_done_are_named(show: Callable[..., Any
 
 def test_what_is_no_trace_is_a_usage_error(clisup: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "t").write_text("my diary\n")
-    for file, why in (("t", "line 1 is none of a workflow"), ("nowhere", "no such file")):
+    for file, why in (("t", "line 1 is not a record"), ("nowhere", "no such file")):
         ran = clisup("workflow", "show", str(tmp_path / file))
         assert ran.code == 2
         assert why in ran.err

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import trio
 
+from clisup.llm.conversation.context import to_wire_messages
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, ToolInteraction
 from clisup.llm.conversation.policies import (
     CompressFailedPlans,
@@ -17,8 +19,6 @@ from clisup.llm.conversation.policies import (
     SummarizeSubAgentChatter,
     default_policies,
 )
-from clisup.llm.conversation.tokens import estimate_tokens
-from clisup.llm.conversation.wire import to_wire_messages
 from clisup.llm.messages import Message, ThinkingBlock
 from clisup.llm.models import Model, resolve
 from tests.e2e.lab import ClaudeLab

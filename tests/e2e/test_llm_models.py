@@ -11,11 +11,10 @@ import pytest
 import trio
 from pydantic import BaseModel
 
-from clisup.llm.chat import Completion, Finished, MessageDone, StreamEvent, TextDelta, ToolEnded, ToolStarted
-from clisup.llm.client import Client
+from clisup.llm.answers import Completion, Finished, MessageDone, StreamEvent, TextDelta, ToolEnded, ToolStarted
 from clisup.llm.failures import Authentication
-from clisup.llm.models import Model, resolve
-from clisup.llm.retrying import Fallback
+from clisup.llm.fallbacks import Fallback
+from clisup.llm.models import Client, Model, resolve
 from tests.e2e.codex.fake_api import message as codex_message
 from tests.e2e.codex.fake_api import said
 from tests.e2e.codex.lab import CodexLab

@@ -18,10 +18,9 @@ from typing import Any
 
 import trio
 
-from clisup.llm import durable
+from clisup.llm import files
 from clisup.llm.budget import Budget
-from clisup.llm.testing import ScriptedModel
-from clisup.llm.testing.scripted import Asked
+from clisup.llm.testing import Asked, ScriptedModel
 from clisup.llm.workflow import Loop, Stage, StageRun, read_trace
 from clisup.llm.workflow import trace as trace_module
 
@@ -76,7 +75,7 @@ class DeadlyOs:
 
 def workflow(directory: Path, killer: Killer) -> dict[str, Any]:
     """In a child: from wherever the trace ends to the end of the workflow, or of the process."""
-    trace_module.os = durable.os = DeadlyOs(killer)  # type: ignore[attr-defined]
+    trace_module.os = files.os = DeadlyOs(killer)  # type: ignore[attr-defined]
     log = os.open(directory / "asked", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def answer(asked: Asked) -> str:

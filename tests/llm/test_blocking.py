@@ -15,9 +15,10 @@ from harness import ENVIRONMENT, PATIENCE_S, Harness, until
 
 import clisup
 from clisup.llm import blocking
-from clisup.llm.chat import ChatOptions, Finished, TextDelta
+from clisup.llm.answers import Finished, TextDelta
+from clisup.llm.blocking import the_portal
+from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import Authentication, DaemonUnavailable, InvalidRequest, Overloaded
-from clisup.llm.portal import the_portal
 from clisup.llm.signatures import using
 from clisup.llm.testing import Reply, ScriptedModel
 from clisup.llm.workflow import Loop, Stage, StageRun

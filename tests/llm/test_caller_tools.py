@@ -13,10 +13,7 @@ from harness import Harness
 
 from clisup.errors import UsageError
 from clisup.llm import blocking
-from clisup.llm.budget import Budget
-from clisup.llm.chat import (
-    Chat,
-    ChatOptions,
+from clisup.llm.answers import (
     Completion,
     Finished,
     FinishReason,
@@ -26,18 +23,19 @@ from clisup.llm.chat import (
     ToolEnded,
     ToolStarted,
 )
-from clisup.llm.client import Client
+from clisup.llm.budget import Budget
+from clisup.llm.chat import Chat, ChatOptions
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.failures import InvalidRequest, Overloaded
+from clisup.llm.fallbacks import RetryPolicy
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.models import Model, resolve
-from clisup.llm.parking import PARKED, ParkedChats
-from clisup.llm.retrying import RetryPolicy
+from clisup.llm.models import Client, Model, resolve
 from clisup.llm.serving import to_wire
+from clisup.llm.sessions.caller_tools import PARKED, ParkedChats
 from clisup.llm.signatures import Predict
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.toolbox import tool
-from clisup.llm.tools import ToolDefinition
+from clisup.llm.tools.definitions import ToolDefinition
+from clisup.llm.tools.functions import tool
 
 BOUND_S = 60.0
 LOOK_UP = ToolDefinition("look_up", "Look a word up.", {"type": "object"})
@@ -303,7 +301,7 @@ async def test_another_conversation_with_the_same_call_does_not_get_a_parked_cha
 
 async def test_one_parked_chat_too_many_closes_the_oldest(daemon: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ParkedChats(most=1)
-    monkeypatch.setattr("clisup.llm.sessions.PARKED", table)
+    monkeypatch.setattr("clisup.llm.sessions.session_chat.PARKED", table)
     with trio.fail_after(BOUND_S):
         first = await demo(daemon).complete(PARALLEL, tools=[LOOK_UP, OPENAI])
         second = await demo(daemon).complete(PARALLEL, tools=[LOOK_UP, OPENAI])
@@ -492,5 +490,5 @@ async def test_a_script_ends_an_answer_at_calls_of_the_caller() -> None:
 
 async def test_a_script_that_goes_on_after_such_a_call_is_refused() -> None:
     model = ScriptedModel(Reply(ToolCall("look_up"), "And then."))
-    with pytest.raises(UsageError, match="make what follows the next step"):
+    with pytest.raises(UsageError, match="move the rest into the next step"):
         await model.complete("Hi", tools=[LOOK_UP])

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from clisup.errors import UsageError
+from clisup.llm.answers import parse_model
 from clisup.llm.budget import Budget
 from clisup.llm.chat import ChatOptions
-from clisup.llm.client import Client
 from clisup.llm.conversation import Conversation
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.models import resolve
-from clisup.llm.names import parse_model
+from clisup.llm.models import Client, resolve
 from clisup.llm.signatures import Predict, signature, using
 from clisup.llm.testing import ScriptedModel
-from clisup.llm.toolbox import tool
+from clisup.llm.tools.functions import tool
 
 
 def abs_(n: int) -> int:
@@ -29,13 +28,19 @@ def abs_(n: int) -> int:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"budget": Budget(usd=1.0)}, "cannot hold a chat to a budget of type Budget, .*; give SessionBudget"),
-        ({"budget": {"usd": 1.0}}, "cannot hold a chat to a budget of type dict"),
-        ({"labels": ["docs"]}, "cannot give a session the labels .*; give a dict"),
-        ({"labels": {"team": 5}}, "these are no texts by name"),
-        ({"session": 5}, "cannot open a session with params of type int"),
-        ({"tools": tool(abs_)}, "cannot offer <tool abs_> as tools, because it is no list of them; give tools="),
-        ({"history": [{"role": "user", "content": "Hi"}]}, "a value of type dict is no message; give messages"),
+        (
+            {"budget": Budget(usd=1.0)},
+            "the budget of a chat is a SessionBudget, not of type Budget; give SessionBudget",
+        ),
+        ({"budget": {"usd": 1.0}}, "the budget of a chat is a SessionBudget, not of type dict"),
+        ({"labels": ["docs"]}, "labels map texts to texts, unlike .*; give a dict"),
+        ({"labels": {"team": 5}}, "labels map texts to texts"),
+        ({"session": 5}, "params of a session are a mapping, not of type int"),
+        ({"tools": tool(abs_)}, "tools= is a list of tools, unlike <tool abs_>; give tools="),
+        (
+            {"history": [{"role": "user", "content": "Hi"}]},
+            "a value of type dict, which is not a message; give messages",
+        ),
     ],
 )
 def test_options_that_are_none_are_refused(options: Any, why: str) -> None:
@@ -62,13 +67,13 @@ def test_options_that_are_none_are_refused(options: Any, why: str) -> None:
 def test_arguments_of_another_kind_are_refused_before_anything_is_asked(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError) as refused:
         make()
-    assert refused.value.hint and refused.value.message.startswith("cannot ")
+    assert refused.value.hint and refused.value.message
 
 
 def test_examples_are_whatever_has_the_fields_of_the_signature() -> None:
     made = [signature("question -> answer")(question=str(number), answer="x") for number in range(3)]
     assert Predict("question -> answer", examples=iter(made)).examples == tuple(made)
-    with pytest.raises(UsageError, match="because it has no mood"):
+    with pytest.raises(UsageError, match="has no mood"):
         Predict("question -> answer, mood", examples=made)
 
 

@@ -14,8 +14,8 @@ import trio.testing
 from harness import Harness, until
 
 from clisup.client.nurseries import open_plain_nursery
-from clisup.llm.chat import Chat, ChatOptions, Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
-from clisup.llm.client import Client
+from clisup.llm.answers import Completion, Finished, Retracted, StreamEvent, TextDelta, Waiting
+from clisup.llm.chat import Chat, ChatOptions
 from clisup.llm.failures import (
     Authentication,
     Cancelled,
@@ -27,9 +27,9 @@ from clisup.llm.failures import (
     Refused,
     Uncertain,
 )
+from clisup.llm.fallbacks import Fallback, Retry, RetryPolicy, falls_back
 from clisup.llm.messages import Message
-from clisup.llm.models import resolve
-from clisup.llm.retrying import Fallback, Retry, RetryPolicy, falls_back
+from clisup.llm.models import Client, resolve
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ToolCall
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

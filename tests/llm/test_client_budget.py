@@ -13,13 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.llm.asking import ask
-from clisup.llm.budget import Budget
-from clisup.llm.chat import Completion, Cost, SessionBudget
+from clisup.llm.answers import Completion, Cost, ModelName
+from clisup.llm.budget import Budget, Left, Spent, ask_within
+from clisup.llm.chat import SessionBudget
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.messages import Message
-from clisup.llm.names import ModelName
-from clisup.llm.spending import Left, Spent
 from clisup.llm.testing import ScriptedModel
 from clisup.model.usage import Usage
 
@@ -45,9 +43,7 @@ def test_iterations_are_counted_before_and_refused_at_the_limit() -> None:
     budget = Budget(iterations=2, name="the search")
     for _ in range(2):
         budget.reserve().settle(answer())
-    with pytest.raises(
-        BudgetExhausted, match="cannot ask the model, because the search is used up: 2 of 2 iterations"
-    ) as refused:
+    with pytest.raises(BudgetExhausted, match="the search is used up: 2 of 2 iterations") as refused:
         budget.reserve()
     assert refused.value.kind == "budget_exhausted"
     assert refused.value.data == {"which": "iterations", "limit": 2, "used": 2, "budget": "the search"}
@@ -136,7 +132,7 @@ def test_to_look_counts_nothing() -> None:
 
 
 def test_less_than_nothing_cannot_be_reserved() -> None:
-    with pytest.raises(UsageError, match="less than nothing"):
+    with pytest.raises(UsageError, match="negative amount"):
         Budget().reserve(usd=-1.0)
 
 
@@ -161,7 +157,7 @@ def test_a_call_that_failed_is_unknown_and_what_it_held_is_free_again() -> None:
     "limits", [{"usd": 0}, {"tokens": -1}, {"iterations": 0}, {"wall_s": 0.0}, {"usd": float("nan")}]
 )
 def test_a_limit_of_nothing_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="because a limit is an int or a float above 0"):
+    with pytest.raises(UsageError, match="is not an int or a float above 0"):
         Budget(**limits)
 
 
@@ -179,8 +175,8 @@ def test_what_nobody_told_is_counted_as_unknown_and_said_once(caplog: pytest.Log
     assert (spent.usd, spent.tokens) == (0.25, 7)
     assert "3 of 4 answers not wholly known" in str(spent)
     assert [record.getMessage() for record in caplog.records] == [
-        "the budget cannot hold its 1 usd: an answer came without them, and counts as unknown",
-        "the budget cannot hold its 100 tokens: an answer came without them, and counts as unknown",
+        "the budget cannot hold its limit of 1 usd: an answer came without them and counts as unknown",
+        "the budget cannot hold its limit of 100 tokens: an answer came without them and counts as unknown",
     ]
 
 
@@ -217,7 +213,7 @@ def test_what_a_part_uses_the_whole_has_used() -> None:
     other.reserve().settle(answer(usd=0.5, tokens=6))
     assert (whole.spent.usd, whole.spent.tokens, whole.spent.iterations) == (1.0, 11, 2)
     assert one.spent.usd == 0.5
-    with pytest.raises(BudgetExhausted, match="because the budget is used up"):
+    with pytest.raises(BudgetExhausted, match="the budget is used up"):
         one.reserve()  # its own limit is not reached, that of the whole is
 
 
@@ -373,7 +369,7 @@ async def test_where_one_of_several_budgets_refuses_the_others_count_nothing() -
         ScriptedModel("one", "two"),
     )
     async with spare.chat() as chat:
-        await ask(chat, "Hi", budgets=[second])
+        await ask_within([second], chat, "Hi")
         with pytest.raises(BudgetExhausted):
-            await ask(chat, "Hi", budgets=[first, second])
+            await ask_within([first, second], chat, "Hi")
     assert (first.spent.iterations, first.spent.answers, len(spare.asked)) == (0, 0, 1)

@@ -15,11 +15,12 @@ from conversation_samples import step, turn, turns
 from hypothesis import given, settings
 
 from clisup.errors import UsageError, WorldError
+from clisup.llm.answers import Cost, Finished, StreamEvent, TextDelta
 from clisup.llm.budget import Budget
-from clisup.llm.chat import Chat, ChatOptions, Cost, Finished, SessionBudget, StreamEvent, TextDelta
-from clisup.llm.client import Client
+from clisup.llm.chat import Chat, ChatOptions, SessionBudget
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn
 from clisup.llm.conversation.policies import (
     DropCompletedToolCalls,
@@ -27,13 +28,13 @@ from clisup.llm.conversation.policies import (
     TokenBudget,
     default_policies,
 )
-from clisup.llm.conversation.saving import MAX_FILE_BYTES, SavedConversation
-from clisup.llm.conversation.tokens import estimate_tokens
+from clisup.llm.conversation.saved import MAX_FILE_BYTES, SavedConversation
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOverflow, InvalidRequest, Overloaded
-from clisup.llm.holding import HeldChat
+from clisup.llm.fallbacks import RetryPolicy
+from clisup.llm.held_chats import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
-from clisup.llm.retrying import RetryPolicy
+from clisup.llm.models import Client
 from clisup.llm.testing import Asked, Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.model.usage import Usage
 
@@ -102,9 +103,9 @@ async def test_a_node_that_is_edited_by_hand_is_sent_so_from_the_next_prompt_on(
         first = await conversation.send("Read it.")
         conversation.edit(first.calls[0].id, summary="It was a long file.")
         await conversation.send("Again?")
-        with pytest.raises(InvalidRequest, match="has none of this id"):
+        with pytest.raises(InvalidRequest, match="has no node"):
             conversation.edit("nobody", summary="x")
-        with pytest.raises(InvalidRequest, match="has no such field"):
+        with pytest.raises(InvalidRequest, match="has no field"):
             conversation.edit(first.id, text="x")
     assert "It was a long file." in str(model.asked[1].options.history)
 
@@ -318,10 +319,10 @@ async def test_chats_may_change_within_blocks_of_the_caller() -> None:
 
 async def test_outside_of_its_block_it_says_nothing() -> None:
     conversation = Conversation(ScriptedModel("One."))
-    with pytest.raises(InvalidRequest, match="outside of its block"):
+    with pytest.raises(InvalidRequest, match="block has not begun"):
         await conversation.send("Hi")
     async with conversation:
-        with pytest.raises(InvalidRequest, match="twice"):
+        with pytest.raises(InvalidRequest, match="has begun already"):
             await conversation.__aenter__()
 
 
@@ -334,13 +335,13 @@ async def test_a_prompt_is_one_message_of_the_user(prompt: Any) -> None:
 
 async def test_a_chat_that_ends_by_itself_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[HeldChat] = []
-    original = HeldChat.open
+    original = HeldChat.enter
 
-    async def open_(*args: Any) -> HeldChat:
-        opened.append(await original(*args))
+    async def enter(held: HeldChat, nursery: trio.Nursery) -> HeldChat:
+        opened.append(await original(held, nursery))
         return opened[-1]
 
-    monkeypatch.setattr(HeldChat, "open", open_)
+    monkeypatch.setattr(HeldChat, "enter", enter)
     model = ScriptedModel("One.", "Two.")
     async with Conversation(model) as conversation:
         await conversation.send("First?")
@@ -530,7 +531,11 @@ def test_json_goes_to_another_model_and_says_what_is_wrong() -> None:
     )
     again = Conversation.from_json(conversation.to_json(), ScriptedModel())
     assert (again.id, again.turns, again.system) == (conversation.id, conversation.turns, "Be brief.")
-    for text, problem in (("{", "none"), ('{"format":"clisup.conversation","version":2}', "version 2"), ("[]", "none")):
+    for text, problem in (
+        ("{", "not a conversation"),
+        ('{"format":"clisup.conversation","version":2}', "version 2"),
+        ("[]", "not a conversation"),
+    ):
         with pytest.raises(UsageError, match=problem):
             Conversation.from_json(text, ScriptedModel())
 
@@ -541,7 +546,7 @@ def test_a_file_that_is_none_is_named_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"chat\.json"):
         Conversation(ScriptedModel(), path=path)
     path.write_text('{"format": "clisup.memory"}')
-    with pytest.raises(UsageError, match=r"cannot read .*chat\.json as a conversation, because it is none: format: "):
+    with pytest.raises(UsageError, match=r"chat\.json is not a conversation: format: "):
         Conversation(ScriptedModel(), path=path)
     path.write_text("hello")
     assert path.read_text() == "hello"
@@ -557,7 +562,7 @@ def test_a_history_beside_a_file_is_refused(tmp_path: Path) -> None:
 
 async def test_saving_where_nothing_can_be_written_says_so(tmp_path: Path) -> None:
     conversation = Conversation(ScriptedModel())
-    with pytest.raises(WorldError, match="cannot write"):
+    with pytest.raises(WorldError, match="failed to write"):
         await conversation.save(tmp_path / "nowhere" / "chat.json")
     with pytest.raises(InvalidRequest):
         await conversation.save()
@@ -574,18 +579,18 @@ async def test_a_history_of_messages_or_turns_is_what_was_said_before() -> None:
 
 @pytest.mark.parametrize("history", [[{"role": "user", "content": "a"}], ["a"], [Message.user("a"), turn(1)]])
 def test_a_history_of_anything_else_is_refused(history: Any) -> None:
-    with pytest.raises(InvalidRequest, match="it is neither messages nor turns"):
+    with pytest.raises(InvalidRequest, match="other than messages or turns"):
         Conversation(ScriptedModel(), history=history)
 
 
 def test_a_budget_that_would_hold_nothing_is_refused() -> None:
     budget: Any = {"usd": 1.0}
-    with pytest.raises(InvalidRequest, match="cannot hold a conversation to a budget of type dict"):
+    with pytest.raises(InvalidRequest, match="a value of type dict is not a budget"):
         Conversation(ScriptedModel(), budget=budget)
 
 
 def test_a_place_where_nothing_can_be_kept_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="because there is no such directory"):
+    with pytest.raises(UsageError, match="does not exist"):
         Conversation(ScriptedModel(), path=tmp_path / "nowhere" / "chat.json")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from conversation_samples import agent, assert_fit, call, result, step, turn, turns
 from hypothesis import given, settings
 
-from clisup.llm.conversation.building import turns_of
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.nodes import Turn
+from clisup.llm.conversation.turn_builder import turns_of
+from clisup.llm.histories import NO_ANSWER, NO_RESULT
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.sound import NO_ANSWER, NO_RESULT
 
 QUICK = settings(max_examples=80)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clisup.errors import UsageError
 from clisup.llm.conversation.context import context_of
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn, walk
 from clisup.llm.conversation.policies import (
     CompressFailedPlans,
@@ -21,7 +22,6 @@ from clisup.llm.conversation.policies import (
     TokenBudget,
     default_policies,
 )
-from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.messages import Message
 from tests.backends.recorded import Recording
 
@@ -219,7 +219,7 @@ def test_a_report_without_a_frame_is_as_it_was(text: str) -> None:
 def test_an_option_that_is_wrong_is_an_error_of_use_that_names_it(wrong: Callable[[], object]) -> None:
     with pytest.raises(
         UsageError,
-        match=r"cannot make (AgentPolicy|SummarizeSubAgentChatter|TokenBudget), because (max_chars|keep|keep_turns|limit): ",
+        match=r"wrong options of (AgentPolicy|SummarizeSubAgentChatter|TokenBudget): (max_chars|keep|keep_turns|limit): ",
     ):
         wrong()
 

@@ -10,8 +10,8 @@ from conversation_samples import MESSAGES, call, result, step, turn, turns
 from hypothesis import given, settings
 
 from clisup.errors import UsageError
+from clisup.llm.conversation.context import to_wire_messages
 from clisup.llm.conversation.nodes import Turn
-from clisup.llm.conversation.wire import to_wire_messages
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
 QUICK = settings(max_examples=60)
@@ -151,5 +151,5 @@ def test_an_empty_result_is_not_an_empty_message() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="because there are anthropic and openai"):
+    with pytest.raises(UsageError, match="there are anthropic and openai"):
         to_wire_messages([Message.user("Hi")], "gemini")  # type: ignore[arg-type]

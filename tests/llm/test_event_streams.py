@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import trio
 
-from clisup.llm.chat import StreamEvent, TextDelta
+from clisup.llm.answers import StreamEvent, TextDelta
 from clisup.llm.streams import EventStream
 
 BOUND_S = 20.0

@@ -10,15 +10,15 @@ import pytest
 import trio
 from harness import Harness, until
 
-from clisup.llm.chat import ChatOptions, ToolStarted
-from clisup.llm.client import Client
+from clisup.llm.answers import ToolStarted
+from clisup.llm.chat import ChatOptions
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.conversation.policies import DropCompletedToolCalls
 from clisup.llm.failures import Authentication, StructureError
 from clisup.llm.messages import Message
-from clisup.llm.models import Model, resolve
+from clisup.llm.models import Client, Model, resolve
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.toolbox import tool
+from clisup.llm.tools.functions import tool
 
 BOUND_S = 120.0
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -11,16 +11,16 @@ import pytest
 import trio
 
 from clisup.llm import blocking
-from clisup.llm.chat import ChatOptions, Completion, Finished, FinishReason, ToolInputDelta
-from clisup.llm.client import Client
+from clisup.llm.answers import Completion, Finished, FinishReason, ToolInputDelta
+from clisup.llm.chat import ChatOptions
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.failures import RateLimited, Unsupported
+from clisup.llm.fallbacks import Fallback, RetryPolicy
 from clisup.llm.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.models import Model, resolve
-from clisup.llm.parking import PARKED
-from clisup.llm.retrying import Fallback, RetryPolicy
-from clisup.llm.toolbox import tool
-from clisup.llm.tools import ToolDefinition
+from clisup.llm.models import Client, Model, resolve
+from clisup.llm.sessions.caller_tools import PARKED
+from clisup.llm.tools.definitions import ToolDefinition
+from clisup.llm.tools.functions import tool
 from tests.e2e.api.lab import API_KINDS, ApiLab, call, say
 from tests.e2e.lab import running
 from tests.e2e.scenarios import Respond, in_turn

@@ -11,12 +11,13 @@ import trio
 from harness import Harness
 
 from clisup.errors import UsageError
-from clisup.llm.chat import ChatOptions, Cost, LanguageModel, StreamEvent
+from clisup.llm.answers import Cost, StreamEvent
+from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import RateLimited
 from clisup.llm.messages import Message
 from clisup.llm.models import resolve
 from clisup.llm.testing import RecordingModel, ReplayingModel, Reply, ScriptedModel, ScriptError, Thinking, ToolCall
-from clisup.llm.testing.tape import Taped
+from clisup.llm.testing.recorded import RecordedAnswer
 from clisup.model.usage import Usage
 
 
@@ -60,7 +61,7 @@ async def test_who_asks_something_else_is_told_what_differs(tmp_path: Path) -> N
             await anext(aiter(chat.stream("first", output_schema={"type": "object"})))
     model = ReplayingModel(path)
     await all_of(model, "first")
-    with pytest.raises(ScriptError, match="all of its answers were given"):
+    with pytest.raises(ScriptError, match="all answers are used"):
         await all_of(model, "first")
 
 
@@ -92,22 +93,22 @@ async def test_a_stream_that_was_left_can_be_left_again_and_has_no_end(tmp_path:
         first = await anext(events)
     async with ReplayingModel(path).stream("first") as events:
         assert await anext(events) == first
-    with pytest.raises(ScriptError, match="was left when it was recorded"):
+    with pytest.raises(ScriptError, match="was abandoned during the recording"):
         await ReplayingModel(path).complete("first")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match=r"cannot replay .*/none.jsonl, because of: No such file .*; record it"):
+    with pytest.raises(ScriptError, match=r"cannot replay .*/none.jsonl: No such file .*; record it"):
         ReplayingModel(tmp_path / "none.jsonl")
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     for text, reason in (
-        ('{"format": "clisup-llm-recording", "version": 2}\n', "version 2.*record it anew"),
-        ("nonsense\n", "no recording"),
-        ("", "no recording of a model: there is no whole line in it"),
-        ('{"format": "clisup-llm-recording", "version": 1}\n{"events": 1}\n', "no recording"),
+        ('{"format": "clisup-llm-recording", "version": 2}\n', "version 2.*record it again"),
+        ("nonsense\n", "not a recording"),
+        ("", "not a recording of a model: it has no whole line"),
+        ('{"format": "clisup-llm-recording", "version": 1}\n{"events": 1}\n', "not a recording"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=reason):
@@ -125,7 +126,7 @@ async def test_a_line_that_was_cut_and_what_a_newer_version_adds_are_passed_over
 
 
 def test_an_answer_is_one_line_whatever_is_in_it() -> None:
-    line = Taped({"messages": ["a\nb\u2028c"]}).line()
+    line = RecordedAnswer({"messages": ["a\nb\u2028c"]}).line()
     assert line.count("\n") == 1 and line.endswith("\n")
 
 

@@ -12,7 +12,7 @@ from harness import Harness
 from pydantic import BaseModel, Field
 
 from clisup.errors import UsageError
-from clisup.llm.chat import Cost, FinishReason
+from clisup.llm.answers import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest, Overloaded, StructureError
 from clisup.llm.models import resolve
 from clisup.llm.shapes import Misfit, Shape
@@ -85,7 +85,7 @@ def test_a_json_schema_is_checked_and_numbers_in_strings_are_numbers() -> None:
 
 
 def test_what_is_no_schema_is_refused() -> None:
-    with pytest.raises(UsageError, match="it is none: 'nonsense' is not valid"):
+    with pytest.raises(UsageError, match="not a JSON Schema: 'nonsense' is not valid"):
         Shape.of({"type": "nonsense"})
     with pytest.raises(UsageError, match="pydantic"):
         Shape.of(trio.Event)

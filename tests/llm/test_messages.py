@@ -34,15 +34,15 @@ def test_a_prompt_is_a_text_a_message_blocks_or_a_conversation(prompt: Any) -> N
 @pytest.mark.parametrize(
     ("prompt", "why"),
     [
-        (None, "a value of type NoneType is no message; give a text, blocks, or messages"),
-        ({"role": "user", "content": "Hi"}, "a value of type dict is no message"),
-        ([{"role": "user", "content": "Hi"}], "a value of type dict is no message"),
-        (["Hi"], "a value of type str is no message"),
-        ([HI, TextBlock(text="Hi")], "a value of type TextBlock is no message"),
-        ([], "nothing is in it"),
-        ([HI, Message.assistant("Hello.")], "its last message is not the user's"),
+        (None, "a value of type NoneType is not a message; give a text, blocks, or messages"),
+        ({"role": "user", "content": "Hi"}, "a value of type dict is not a message"),
+        ([{"role": "user", "content": "Hi"}], "a value of type dict is not a message"),
+        (["Hi"], "a value of type str is not a message"),
+        ([HI, TextBlock(text="Hi")], "a value of type TextBlock is not a message"),
+        ([], "it is empty"),
+        ([HI, Message.assistant("Hello.")], "the last message is not the user's"),
     ],
 )
 def test_what_is_no_prompt_is_refused_with_what_it_is(prompt: Any, why: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"cannot prompt with this, because {why}"):
+    with pytest.raises(InvalidRequest, match=f"not a prompt: {why}"):
         as_messages(prompt)

@@ -12,18 +12,17 @@ from harness import Harness
 
 from clisup.errors import UsageError
 from clisup.llm import blocking
+from clisup.llm.answers import ModelName
 from clisup.llm.chat import ChatOptions
-from clisup.llm.client import Client
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.failures import BackendUnavailable, Overloaded, RateLimited
+from clisup.llm.fallbacks import Fallback, RetryPolicy
 from clisup.llm.messages import Message, ToolResultBlock
-from clisup.llm.models import as_model, resolve
-from clisup.llm.names import ModelName
+from clisup.llm.models import Client, as_model, resolve
 from clisup.llm.registry import register, registered, unregister
-from clisup.llm.retrying import Fallback, RetryPolicy
 from clisup.llm.signatures import Predict, using
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.toolbox import tool
+from clisup.llm.tools.functions import tool
 
 BOUND_S = 60.0
 
@@ -114,7 +113,7 @@ def test_what_is_no_name_or_no_model_is_refused(name: Any, model: Any) -> None:
 
 def test_a_function_that_gives_no_model_is_refused() -> None:
     register("a", lambda: 3)  # type: ignore[arg-type,return-value]
-    with pytest.raises(UsageError, match="no model"):
+    with pytest.raises(UsageError, match="is not a model"):
         resolve("a")
 
 

@@ -13,19 +13,19 @@ import trio
 from harness import Harness, until
 
 from clisup.errors import UsageError
-from clisup.llm.chat import (
-    ChatOptions,
+from clisup.llm.answers import (
     Finished,
     FinishReason,
     MessageDone,
+    ModelName,
     Retracted,
-    SessionBudget,
     TextDelta,
     ToolEnded,
     ToolInputDelta,
     ToolStarted,
     Waiting,
 )
+from clisup.llm.chat import ChatOptions, SessionBudget
 from clisup.llm.failures import (
     BackendUnavailable,
     BudgetExhausted,
@@ -40,8 +40,7 @@ from clisup.llm.failures import (
 )
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Model, resolve
-from clisup.llm.names import ModelName
-from clisup.llm.toolbox import tool
+from clisup.llm.tools.functions import tool
 
 BOUND_S = 90.0
 PNG = bytes.fromhex(
@@ -381,7 +380,7 @@ async def test_a_backend_that_takes_no_history_reads_it_as_text(
         await trio.lowlevel.checkpoint()
         return {}
 
-    monkeypatch.setattr("clisup.llm.opening._capabilities", nothing)
+    monkeypatch.setattr("clisup.llm.sessions.opening._capabilities", nothing)
     image = ImageBlock.of(PNG, "image/png")
     history = [Message.user([TextBlock(text="My name is Ada."), image]), Message.assistant("Hello.")]
     async with bounded(), demo(daemon).chat(ChatOptions(system="Be brief.", history=history)) as chat:
@@ -401,7 +400,7 @@ async def test_a_chat_writes_notes_into_its_journal(daemon: Harness) -> None:
 
 
 async def test_a_chat_ends_well_though_the_daemon_stays_away(daemon: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clisup.llm.sessions.CLOSING_S", 0.2)
+    monkeypatch.setattr("clisup.llm.sessions.session_chat.CLOSING_S", 0.2)
     async with bounded(), demo(daemon).chat() as chat:
         async for _ in chat.stream("Hi"):
             pass

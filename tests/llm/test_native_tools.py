@@ -15,15 +15,14 @@ from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_session import AsyncSession
 from clisup.client.events import AssistantMessage, Block, Envelope, ToolUse, TurnCompleted
 from clisup.errors import UsageError
-from clisup.llm.chat import ChatOptions, Completion, Cost, Finished, FinishReason, ToolStarted
-from clisup.llm.client import Client
+from clisup.llm.answers import Completion, Cost, Finished, FinishReason, ToolStarted
+from clisup.llm.chat import ChatOptions, Sampling
 from clisup.llm.failures import InvalidRequest, Unsupported
+from clisup.llm.fallbacks import RetryPolicy
 from clisup.llm.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.models import Model, resolve
-from clisup.llm.retrying import RetryPolicy
-from clisup.llm.sampling import Sampling
+from clisup.llm.models import Client, Model, resolve
 from clisup.llm.testing import ScriptedModel
-from clisup.llm.tools import ToolDefinition
+from clisup.llm.tools.definitions import ToolDefinition
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 
@@ -104,7 +103,7 @@ def wire(serve: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch) -> Call
             await trio.lowlevel.checkpoint()
             return made.capabilities
 
-        monkeypatch.setattr("clisup.llm.opening._capabilities", known)
+        monkeypatch.setattr("clisup.llm.sessions.opening._capabilities", known)
         monkeypatch.setattr(AsyncCalls, "open", lambda *args, **params: made.open(*args, **params))
         monkeypatch.setattr(AsyncSession, "run", lambda *args, **asked: made.run(*args, **asked))
         return made, resolve("demo", socket=daemon.socket, cwd=str(daemon.cwd))
@@ -214,7 +213,7 @@ async def test_sampling_that_a_backend_lacks_is_refused_before_anything_is_opene
 ) -> None:
     sent, model = wire(**NATIVE)
     async with bounded():
-        with pytest.raises(Unsupported, match="no top_p: it takes temperature, stop, seed alone") as caught:
+        with pytest.raises(Unsupported, match="no top_p: it takes only temperature, stop, seed") as caught:
             await model.complete("Hi", top_p=0.5, temperature=1)
     assert caught.value.data["param"] == "sampling" and sent.opened == []
 
@@ -222,7 +221,7 @@ async def test_sampling_that_a_backend_lacks_is_refused_before_anything_is_opene
 async def test_a_cli_has_no_sampling(serve: Callable[..., Harness]) -> None:
     daemon = serve()
     async with bounded():
-        with pytest.raises(Unsupported, match="no max_tokens: its CLI chooses"):
+        with pytest.raises(Unsupported, match="no max_tokens: its CLI has no sampling"):
             await resolve("demo", socket=daemon.socket, cwd=str(daemon.cwd)).complete("Hi", max_tokens=5)
     assert daemon.call("session/list")["sessions"] == []
 
@@ -233,7 +232,7 @@ async def test_a_cli_has_no_sampling(serve: Callable[..., Harness]) -> None:
      {"seed": "x"}, {"stop": [""]}, {"stop": [1]}],
 )  # fmt: skip
 def test_sampling_that_no_api_takes_is_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="cannot be asked with this sampling"):
+    with pytest.raises(UsageError, match="wrong options of Sampling"):
         Sampling(**wrong)
 
 

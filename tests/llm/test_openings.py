@@ -53,7 +53,7 @@ async def test_a_program_whose_directory_is_gone_is_told_so(
     (tmp_path / "gone").rmdir()
     model = resolve("demo", socket=daemon.socket)
     with trio.fail_after(90):
-        with pytest.raises(InvalidRequest, match="the working directory, because it is gone; give cwd="):
+        with pytest.raises(InvalidRequest, match="the working directory does not exist any more; give cwd="):
             await model.complete("Hi")
         assert (await model.complete("Hi", cwd=str(daemon.cwd))).text == "You said: Hi"
 

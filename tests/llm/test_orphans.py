@@ -8,8 +8,7 @@ from typing import Any
 import trio
 from harness import Harness
 
-from clisup.llm.client import Client
-from clisup.llm.models import resolve
+from clisup.llm.models import Client, resolve
 from clisup.llm.testing import ScriptedModel
 
 BOUND_S = 90.0

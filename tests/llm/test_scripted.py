@@ -9,11 +9,9 @@ import trio
 from pydantic import BaseModel
 
 from clisup.errors import UsageError
-from clisup.llm.chat import (
-    ChatOptions,
+from clisup.llm.answers import (
     Completion,
     Finished,
-    LanguageModel,
     MessageDone,
     StreamEvent,
     TaskChanged,
@@ -22,10 +20,11 @@ from clisup.llm.chat import (
     ToolEnded,
     ToolStarted,
 )
+from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import Overloaded, RateLimited, Unsupported
 from clisup.llm.messages import Message
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ScriptError, Thinking, ToolCall
-from clisup.llm.tools import ToolOutput
+from clisup.llm.tools.definitions import ToolOutput
 from clisup.model.usage import Usage
 
 
@@ -182,12 +181,12 @@ async def test_what_the_script_does_not_have_is_a_failure_of_the_test() -> None:
         model.assert_used_up()
     await ask(model, "2")
     model.assert_used_up()
-    with pytest.raises(ScriptError, match="cannot answer prompt 3, because the script has 2 steps: 'Hi'"):
+    with pytest.raises(ScriptError, match="the script has 2 steps and no answer to prompt 3: 'Hi'"):
         await ask(model, "Hi")
 
 
 async def test_a_step_that_is_no_answer_is_named() -> None:
-    with pytest.raises(UsageError, match="cannot answer with a value of type list; a step is a text"):
+    with pytest.raises(UsageError, match="a value of type list is not an answer; give a text"):
         await ask(ScriptedModel(["one", "two"]), "1")  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.serving import serving, to_wire
-from clisup.llm.tools import ToolOutput
+from clisup.llm.tools.definitions import ToolOutput
 
 BOUND_S = 40.0
 GIF = ImageBlock.of(b"GIF89a" + b"\0" * 9, "image/gif")
@@ -212,7 +212,7 @@ async def test_a_session_without_tools_cannot_be_served(daemon: Harness) -> None
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match="two tools of the name 'count'"):
+    with pytest.raises(UsageError, match="two tools have the name 'count'"):
         to_wire([counting([]), counting([])])
 
 

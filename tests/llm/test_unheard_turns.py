@@ -10,11 +10,10 @@ import trio
 from harness import Harness
 
 from clisup.errors import WorldError
-from clisup.llm.client import Client
 from clisup.llm.failures import DaemonUnavailable, LLMError, Overloaded
-from clisup.llm.models import Model, resolve
-from clisup.llm.retrying import Retry
-from clisup.llm.toolbox import tool
+from clisup.llm.fallbacks import Retry
+from clisup.llm.models import Client, Model, resolve
+from clisup.llm.tools.functions import tool
 
 BOUND_S = 90.0
 
@@ -35,7 +34,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(*_: Any) -> Any:
         raise WorldError("cannot read the payload", kind="storage_failed")
 
-    monkeypatch.setattr("clisup.llm.sessions.whole", refused)
+    monkeypatch.setattr("clisup.llm.sessions.session_chat.whole", refused)
 
 
 @pytest.mark.usefixtures("unreadable")
@@ -62,7 +61,7 @@ async def test_a_daemon_that_stays_away_while_a_tool_runs_tells_of_the_tool(
     daemon: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clisup.client.reconnect.RECONNECT_S", 0.3)
-    monkeypatch.setattr("clisup.llm.sessions.CLOSING_S", 0.2)
+    monkeypatch.setattr("clisup.llm.sessions.session_chat.CLOSING_S", 0.2)
     began = trio.Event()
 
     @tool

@@ -12,14 +12,15 @@ import trio
 from pydantic import BaseModel
 
 from clisup.errors import UsageError
+from clisup.llm.answers import Cost
 from clisup.llm.budget import Budget
-from clisup.llm.chat import ChatOptions, Cost, SessionBudget
+from clisup.llm.chat import ChatOptions, SessionBudget
 from clisup.llm.failures import Overloaded
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
 from clisup.llm.signatures import OutputField, Predict, Signature, using
 from clisup.llm.testing import Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.llm.workflow import Loop, Reflection, Stage, StageDone, StageRun, ThinkPlanDoReflect
-from clisup.llm.workflow.execution import NOTED_RESULT_BYTES
+from clisup.llm.workflow.loop import NOTED_RESULT_BYTES
 from clisup.model.usage import Usage
 
 
@@ -120,7 +121,7 @@ async def test_questions_in_chats_of_their_own_are_charged_too() -> None:
 
 async def test_without_a_chat_no_session_is_opened() -> None:
     async def work(run: StageRun) -> str:
-        with pytest.raises(UsageError, match="shares no chat"):
+        with pytest.raises(UsageError, match="has no chat"):
             await run.ask("Hi")
         return "worked"
 
@@ -144,16 +145,16 @@ async def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         Loop()
     with pytest.raises(UsageError, match="names of their own"):
         Loop(Stage("a", said("")), Stage("a", said("")))
-    with pytest.raises(UsageError, match="is no stage; write Loop"):
+    with pytest.raises(UsageError, match="is not a stage; write Loop"):
         Loop([Stage("a", said(""))])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="a budget of type int; give Budget"):
+    with pytest.raises(UsageError, match="a Budget, not of type int; give Budget"):
         await two().run(model=ScriptedModel(), budget=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="max_rounds is 0"):
         Loop(Stage("a", said("")), max_rounds=0)
-    with pytest.raises(UsageError, match="because no model is set"):
+    with pytest.raises(UsageError, match="no model is set"):
         await two().run(trace=tmp_path / "t")
     assert not (tmp_path / "t").exists()
-    with pytest.raises(UsageError, match="its task is no JSON"):
+    with pytest.raises(UsageError, match=r"the task of .* is not JSON"):
         await two().run(object(), model=ScriptedModel())
 
 
@@ -165,7 +166,7 @@ async def test_a_plain_function_is_no_stage_and_no_step() -> None:
         return await run.step("one", plain)  # type: ignore[arg-type]
 
     for stage, what in ((plain, "stage work"), (stepping, "step one of stage work")):
-        with pytest.raises(UsageError, match=f"cannot run {what}, because its function is not async"):
+        with pytest.raises(UsageError, match=f"the function of {what} is not async"):
             await Loop(Stage("work", stage)).run(model=ScriptedModel())  # type: ignore[arg-type]
 
 
@@ -192,14 +193,14 @@ async def test_a_result_that_json_cannot_carry_is_refused(tmp_path: Path, value:
     async def fine(run: StageRun) -> int:
         return 1
 
-    with pytest.raises(UsageError, match="cannot record what stage odd gave"):
+    with pytest.raises(UsageError, match="the result of stage odd cannot be recorded"):
         await Loop(Stage("odd", odd)).run(model=ScriptedModel(), trace=tmp_path / "t")
     assert [line["type"] for line in lines(tmp_path / "t")] == ["workflow_started", "stage_started", "stage_failed"]
-    with pytest.raises(UsageError, match="cannot record what step one gave"):
+    with pytest.raises(UsageError, match="the result of step one is not JSON"):
         await Loop(Stage("odd", stepping)).run(model=ScriptedModel())
-    with pytest.raises(UsageError, match="cannot run loop, because its task is no JSON"):
+    with pytest.raises(UsageError, match="the task of loop is not JSON"):
         await Loop(Stage("fine", fine)).run(value, model=ScriptedModel())
-    with pytest.raises(UsageError, match="cannot record the result of loop"):
+    with pytest.raises(UsageError, match="the result of loop cannot be recorded"):
         await Loop(Stage("fine", fine), result=lambda _rounds: value).run(model=ScriptedModel())
 
 
@@ -334,20 +335,20 @@ async def test_more_rounds_go_on_where_the_rounds_were_over(tmp_path: Path) -> N
 async def test_the_trace_of_another_workflow_is_left_alone(tmp_path: Path, other: Loop, task: str, what: str) -> None:
     await two().run("x", model=ScriptedModel(then="yes"), trace=tmp_path / "t")
     before = (tmp_path / "t").read_bytes()
-    with pytest.raises(UsageError, match=f"its {what} is not the same"):
+    with pytest.raises(UsageError, match=f"its {what} is different"):
         await other.run(task, model=ScriptedModel(), trace=tmp_path / "t")
     assert (tmp_path / "t").read_bytes() == before
 
 
 async def test_a_result_of_a_type_that_has_changed_is_told() -> None:
     stage = Stage("a", said(""), Size)
-    with pytest.raises(UsageError, match="cannot take the recorded result of stage a"):
+    with pytest.raises(UsageError, match="the recorded result of stage a does not fit"):
         stage.from_json({"height": 3})
 
 
 async def test_a_workflow_that_runs_cannot_be_run_beside_itself(tmp_path: Path) -> None:
     async def inner(run: StageRun) -> None:
-        with pytest.raises(UsageError, match="it is running already"):
+        with pytest.raises(UsageError, match="is running already"):
             await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
 
     await Loop(Stage("a", inner)).run(model=ScriptedModel(), trace=tmp_path / "t")
@@ -390,9 +391,9 @@ async def test_a_step_has_a_name_of_its_own_and_gives_json() -> None:
 
     async def twice(run: StageRun) -> int:
         assert await run.step("one", one) == 1
-        with pytest.raises(UsageError, match="cannot record what step odd gave"):
+        with pytest.raises(UsageError, match="the result of step odd is not JSON"):
             await run.step("odd", odd)
-        with pytest.raises(UsageError, match="cannot do step one of stage work twice"):
+        with pytest.raises(UsageError, match="step one of stage work came twice"):
             await run.step("one", one)
         return 2
 

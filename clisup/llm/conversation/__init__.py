@@ -1,8 +1,8 @@
-"""Conversations as graphs of nodes, and what a model is to see of them. docs/llm/conversations.md is the guide."""
+"""Conversations as graphs of nodes, and policies for the model's view. docs/llm/conversations.md is the guide."""
 
-from clisup.llm.conversation.building import TurnBuilder, turns_of
-from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.context import context_of, to_wire_messages
 from clisup.llm.conversation.conversation import Conversation
+from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import (
     AgentPolicy,
     Node,
@@ -21,9 +21,8 @@ from clisup.llm.conversation.policies import (
     TokenBudget,
     default_policies,
 )
-from clisup.llm.conversation.tokens import estimate_tokens
-from clisup.llm.conversation.wire import to_wire_messages
-from clisup.llm.sound import sound
+from clisup.llm.conversation.turn_builder import TurnBuilder, turns_of
+from clisup.llm.histories import valid_history
 
 __all__ = [
     "AgentPolicy",
@@ -43,8 +42,8 @@ __all__ = [
     "default_policies",
     "edited",
     "estimate_tokens",
-    "sound",
     "to_wire_messages",
     "turns_of",
+    "valid_history",
     "walk",
 ]

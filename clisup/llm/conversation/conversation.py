@@ -1,4 +1,4 @@
-"""A conversation with a model: every turn is kept as nodes, and policies edit what the model sees of them before each call.
+"""A conversation with a model. It keeps every turn as nodes, and policies edit the model's view before each prompt.
 
 async with Conversation(resolve("claude/opus"), path="chat.json") as conversation:
     turn = await conversation.send("What is in this directory?")
@@ -22,54 +22,47 @@ import trio
 
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import ClisupError
+from clisup.llm.answers import Completion, Cost, Finished, StreamEvent
 from clisup.llm.budget import Budget, Reservation
-from clisup.llm.chat import (
-    ChatOptions,
-    Completion,
-    Cost,
-    Finished,
-    LanguageModel,
-    SessionBudget,
-    StreamEvent,
-    labels_of,
+from clisup.llm.chat import ChatOptions, LanguageModel, SessionBudget, labels_of
+from clisup.llm.conversation.context import (
+    WireFormat,
+    context_of,
+    history_and_results,
+    joined,
+    outline,
+    to_wire_messages,
+    waiting_calls,
 )
-from clisup.llm.conversation.allowance import left_of
-from clisup.llm.conversation.building import TurnBuilder
-from clisup.llm.conversation.context import context_of
-from clisup.llm.conversation.going_on import going_on_with, joined, waiting_calls
+from clisup.llm.conversation.limits import estimate_tokens, left_of
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
-from clisup.llm.conversation.outline import outline
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
-from clisup.llm.conversation.saving import SavedConversation, begun_conversation, write_conversation
-from clisup.llm.conversation.tokens import estimate_tokens
-from clisup.llm.conversation.wire import WireFormat, to_wire_messages
+from clisup.llm.conversation.saved import SavedConversation, begun_conversation, write_conversation
+from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
-from clisup.llm.holding import HeldChat
+from clisup.llm.held_chats import HeldChat
+from clisup.llm.histories import results_in
 from clisup.llm.memory import WorkingMemory
-from clisup.llm.messages import Message, Prompt, ToolResultBlock, as_messages
+from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
-from clisup.llm.rounds import results_in
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools import AnyTool, as_tools
+from clisup.llm.tools.definitions import AnyTool, as_tools
 from clisup.model.usage import Usage
-
-__all__ = ["Conversation"]
 
 
 class Conversation:
-    """One conversation, in an `async with` block. `turns` are all that were had, oldest first; after the block they can still be read.
+    """Conversation in an `async with` block. `turns` are all turns, the oldest first, also after the block.
 
-    `model` is any `LanguageModel`, or the name of one for `resolve`. Before each prompt the `policies` edit the turns, in their
-    order; None: `default_policies()`, `()`: none. Where what the model is to see differs from what its chat has, a new chat is
-    opened with the edited messages as its history; the same happens after a turn that failed or was left. On backends with
-    the capability `history` the model gets exactly those messages, elsewhere their text.
+    `model` is a `LanguageModel` or a name for `resolve`. Before each prompt the `policies` edit the turns, in order: by default
+    `default_policies()`, with `()` none. If the edited messages differ from the chat's, a new chat begins with them as its history.
+    A failed or abandoned turn has the same effect. A backend with the capability `history` gets these messages, others their text.
 
-    `memory` brings the tool `memory`, and its keys at the end of the system prompt. `agents` gives sub-agents a policy of their own,
-    by kind (claude's `subagent_type`) or by the name of the tool that makes them. `budget` is for the whole conversation: a `Budget`
-    of the program, or a `SessionBudget` that the daemon holds each session to what is left of.
+    `memory` adds the tool `memory`, and its keys to the system prompt. `agents` are policies of sub-agents, by kind (claude's
+    `subagent_type`) or name of the calling tool. `budget` limits the whole conversation: a `Budget` of the program, or a
+    `SessionBudget` whose rest the daemon applies to each session.
 
-    With a `path` the turns are read from this file where it is there, and written to it after each turn. Messages or turns in
-    `history` are what was said before; they may not be given together with a file that is there.
+    With a `path`, the turns come from this file if it exists, and go to it after each turn. `history` are earlier messages or turns,
+    and excludes an existing file.
     """
 
     def __init__(
@@ -103,15 +96,15 @@ class Conversation:
         self._nursery: trio.Nursery | None = None
         self._held: HeldChat | None = None
         self._current: weakref.ref[EventStream] | None = None
-        self._awaiting = False  # does a task wait for an event?
+        self._awaiting = False  # a task waits for an event
         self._idle = trio.Event()
         self._idle.set()
         self.chats_opened = 0
-        """How many chats there were: one, and one more for each edit of the context and each turn that did not complete."""
+        """Number of chats: one, and one more for each edit of the context and each turn that did not complete."""
 
     async def __aenter__(self) -> Self:
         if self._scope is not None:
-            raise InvalidRequest("cannot enter a conversation twice", kind="invalid_request")
+            raise InvalidRequest("the conversation's block has begun already")
         self._scope = open_plain_nursery(cancel=False)
         self._nursery = await self._scope.__aenter__()
         return self
@@ -130,31 +123,31 @@ class Conversation:
                 held.leave()
             await scope.__aexit__(kind, error, traceback)
 
-    # -- talking
+    # -- turns
 
     async def send(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> Turn:
-        """Say it, and wait for the whole turn. Raises `LLMError`s; the turn is then in `turns` as far as it came.
+        """Send a prompt and return the whole turn.
 
-        Raises `BudgetExhausted` before anything is sent, where nothing is left of the budget.
+        Raises `LLMError`s. The turn is then in `turns` as far as it came. Without a rest of the budget, `BudgetExhausted` comes first.
         """
         async with self.stream(prompt, output_schema=output_schema) as stream:
             await stream.finish()
         return self._turns[-1]
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
-        """The events of the answer. When `Finished` is given, the turn is in `turns`, and saved.
+        """Return the events of the answer. At `Finished`, the turn is in `turns` and saved.
 
-        To leave the stream ends the turn (`interrupted`). One stream at a time: to begin the next one ends one that was left, and is
-        refused (`InvalidRequest`) while another task waits for an event of it.
+        Leaving the stream interrupts the turn. The next stream ends an abandoned one. While another task waits for an event, a new
+        stream raises `InvalidRequest`.
         """
         stream = EventStream(self._events(prompt, output_schema, self._current))
         self._current = weakref.ref(stream)
         return stream
 
-    # -- looking at it, and editing it by hand
+    # -- reading and editing
 
     def __str__(self) -> str:
-        """Its nodes, a line each, with their marks."""
+        """Return the nodes with their marks, a line each."""
         return outline(self._turns)
 
     @property
@@ -164,72 +157,72 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What the model sees of the turns, by their marks now."""
+        """The messages that the model sees, by the marks."""
         return context_of(self._turns)
 
     def to_wire_messages(self, format: WireFormat) -> list[dict[str, Any]]:  # noqa: A002 - the word of the field
-        """`messages` as an API takes them: `"anthropic"` or `"openai"`."""
+        """Return `messages` for an API: `"anthropic"` or `"openai"`."""
         return to_wire_messages(self._turns, format)
 
     @property
     def context_budget(self) -> int | None:
-        """Tokens that the policies hold the conversation under, by their estimate; None where no `TokenBudget` is among them."""
+        """Limit of estimated tokens, or None without a `TokenBudget` among the policies."""
         return min((policy.limit for policy in self._policies if isinstance(policy, TokenBudget)), default=None)
 
     @property
     def context_tokens(self) -> int:
-        """An estimate of what is sent before the next prompt: messages, system prompt, tools."""
+        """Estimated tokens before the next prompt: messages, system prompt, tools."""
         return estimate_tokens(self.messages, system=self._system(), tools=self._tools)
 
     @property
     def usage(self) -> Usage:
-        """Of all turns, as far as it is known."""
+        """Known usage of all turns."""
         return sum((turn.usage for turn in self._turns), Usage())
 
     @property
     def cost(self) -> Cost | None:
-        """Of all turns whose cost is known; None where that is none of them."""
+        """Sum of all known costs, or None without any."""
         known = [turn.cost for turn in self._turns if turn.cost is not None]
         return sum(known[1:], known[0]) if known else None
 
     @property
     def session_id(self) -> str | None:
-        """The daemon's session that the conversation is in now."""
-        return None if self._held is None else self._held.chat.session_id
+        """The conversation's present session in the daemon."""
+        return None if self._held is None else self._held.value.session_id
 
     def edit(self, node_id: str, **changes: Any) -> None:
-        """Change the marks of a node: `edit(turn.calls[0].id, include_in_context=False)`, or its `summary`. The next prompt has it so.
+        """Change a node from the next prompt on: `edit(turn.calls[0].id, include_in_context=False)`, or its `summary`.
 
-        Raises `InvalidRequest` where there is no such node or field.
+        Raises `InvalidRequest` for an unknown node or field.
         """
         self._turns = edited(self._turns, node_id, **changes)
 
     async def apply_policies(self, *, beside: int = 0) -> None:
-        """Edit now, rather than before the next prompt, for which `beside` tokens are set aside."""
+        """Edit now instead of before the next prompt. `beside` are the tokens of that prompt."""
         beside += estimate_tokens((), system=self._system(), tools=self._tools)
         for policy in self._policies:
             turns = policy.edit(self._turns, beside=beside)
             self._turns = tuple(await turns if inspect.isawaitable(turns) else turns)
 
-    # -- keeping it
+    # -- saving
 
     def to_json(self) -> str:
-        """The whole conversation, for `Conversation.from_json` and other programs (docs/llm/conversations.md)."""
+        """Return the whole conversation for `Conversation.from_json` and other programs (docs/llm/conversations.md)."""
         return self._saved().to_json()
 
     @classmethod
     def from_json(cls, text: str | bytes, model: LanguageModel | str, **options: Any) -> Conversation:
-        """Go on with a conversation that was saved. `options` are those of `Conversation`. Raises `UsageError` for what is none."""
+        """Continue a saved conversation. `options` are those of `Conversation`. Raises `UsageError` for other data."""
         saved = SavedConversation.from_json(text)
         conversation = cls(model, **{"system": saved.system, **options}, history=saved.turns)
         conversation.id, conversation._created_at = saved.id, saved.created_at
         return conversation
 
     async def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Write the file, whole and durable; without a `path`, the conversation's own. Raises `WorldError` (`storage_failed`)."""
+        """Write the file durably. The default path is the conversation's own. Raises `WorldError` (`storage_failed`)."""
         target = self.path if path is None else Path(path)
         if target is None:
-            raise InvalidRequest("cannot save a conversation without a path", kind="invalid_request", hint="give one")
+            raise InvalidRequest("the conversation has no path", hint="give a path")
         await trio.to_thread.run_sync(write_conversation, target, self._saved())
 
     def _saved(self) -> SavedConversation:
@@ -240,7 +233,11 @@ class Conversation:
     async def _events(
         self, prompt: Prompt, schema: Mapping[str, Any] | None, earlier: weakref.ref[EventStream] | None
     ) -> AsyncGenerator[StreamEvent, None]:
-        message = _one_message(prompt)
+        message = one_message(
+            prompt,
+            "the conversation has a history and takes one message at a time",
+            "begin with the messages: Conversation(model, history=messages)",
+        )
         results = results_in(message, waiting_calls(self._turns))
         if self._awaiting:
             raise _busy()
@@ -276,7 +273,7 @@ class Conversation:
                 return await self._ready(prompt, call), prompt
             if self._held is not None and not self._held.left:
                 return self._held, prompt
-            history, said = going_on_with(self._turns, results)
+            history, said = history_and_results(self._turns, results)
             return await self._open_chat(history, call), said
         except BaseException:
             if call is not None and not asked:
@@ -284,9 +281,9 @@ class Conversation:
             raise
 
     def _shortened(self, error: ContextOverflow) -> bool:
-        """The model finds the context too long: make it half as long, so that the prompt can be sent once more. Can it be?
+        """Halve a context that is too long for the model. Return whether the prompt can be sent again.
 
-        Not where there are no policies (then nothing is edited), nor where a tool was called.
+        A tool call forbids a second prompt, and without policies nothing is edited.
         """
         before = self.messages
         if error.side_effects or not self._policies:
@@ -305,8 +302,8 @@ class Conversation:
     ) -> AsyncGenerator[StreamEvent, None]:
         taken = {node.id for node in walk(self._turns)}
         builder = TurnBuilder(prompt, id=uuid.uuid4().hex, at=self._now(), agents=self._agents, taken=taken)
-        events = held.chat.stream(prompt, output_schema=schema)
-        held.context = None  # until it is known how it ends
+        events = held.value.stream(prompt, output_schema=schema)
+        held.context = None  # unknown until the turn's end
         done, error, in_words = False, None, None
         try:
             while (event := await _next(events, None if done else call)) is not None:
@@ -335,10 +332,10 @@ class Conversation:
     def _record(
         self, builder: TurnBuilder, held: HeldChat, error: LLMError | None, results: Mapping[str, ToolResultBlock]
     ) -> None:
-        turn = builder.turn(ended_at=self._now(), error=error, session_id=held.chat.session_id)
+        turn = builder.turn(ended_at=self._now(), error=error, session_id=held.value.session_id)
         if not results:
             self._turns = (*self._turns, turn)
-        elif not (isinstance(error, InvalidRequest) and not turn.steps):  # then the calls wait on
+        elif not (isinstance(error, InvalidRequest) and not turn.steps):  # a refused prompt leaves the calls waiting
             self._turns = (*self._turns[:-1], joined(self._turns[-1], turn, {**builder.strays, **results}))
 
     async def _after_failure(self, events: AsyncIterator[StreamEvent]) -> None:
@@ -348,14 +345,14 @@ class Conversation:
             try:
                 await self._save_own()
             except ClisupError:
-                pass  # what ended the turn is told; the next turn's save has this one, too, or raises
+                pass  # the turn's own error is raised, and the next save includes this turn
 
     async def _save_own(self) -> None:
         if self.path is not None:
             await self.save()
 
     async def _ready(self, prompt: Message, call: Reservation | None) -> HeldChat:
-        """A chat that has exactly what the model is to see."""
+        """Return a chat with exactly the edited messages."""
         if self._nursery is None:
             raise _outside()
         await self.apply_policies(beside=estimate_tokens((prompt,)))
@@ -379,7 +376,7 @@ class Conversation:
             labels=self._labels,
             session=self._session,
         )
-        self._held = await HeldChat.open(self._nursery, self._model, options)
+        self._held = await HeldChat(self._model, options).enter(self._nursery)
         self.chats_opened += 1
         return self._held
 
@@ -394,10 +391,10 @@ class Conversation:
         return "\n\n".join(parts) or None
 
     async def _wait_until_idle(self) -> None:
-        """A stream that was left by `break` ends its turn in a task of trio's."""
+        """Wait for the end of an abandoned stream's turn, in a task of trio."""
         with trio.move_on_after(CLOSING_S):
             await self._idle.wait()
-        if self._awaiting or not self._idle.is_set():  # or another task was first
+        if self._awaiting or not self._idle.is_set():  # another task was first
             raise _busy()
 
     def _now(self) -> str:
@@ -405,72 +402,53 @@ class Conversation:
 
 
 def _checked(budget: SessionBudget | Budget | None) -> SessionBudget | Budget | None:
-    """A budget that nobody knows would hold nothing, and say nothing of it."""
     if budget is None or isinstance(budget, SessionBudget | Budget):
         return budget
     raise InvalidRequest(
-        f"cannot hold a conversation to a budget of type {type(budget).__name__}",
-        kind="invalid_request",
-        hint="give Budget(usd=...), or SessionBudget(usd=...) for the daemon to hold it",
+        f"a value of type {type(budget).__name__} is not a budget of a conversation",
+        hint="give Budget(usd=...), or SessionBudget(usd=...) for a limit of the daemon",
     )
 
 
 def _outside() -> InvalidRequest:
-    return InvalidRequest(
-        "cannot send to a conversation outside of its block",
-        kind="invalid_request",
-        hint="async with Conversation(...)",
-    )
-
-
-def _one_message(prompt: Prompt) -> Message:
-    messages = as_messages(prompt)
-    if len(messages) > 1:
-        raise InvalidRequest(
-            "cannot send several messages, because this conversation has its own history",
-            kind="invalid_request",
-            hint="begin one with them: Conversation(model, history=messages)",
-        )
-    return messages[0]
+    return InvalidRequest("the conversation's block has not begun", hint="async with Conversation(...)")
 
 
 async def _next(events: AsyncIterator[StreamEvent], call: Reservation | None) -> StreamEvent | None:
-    """The next event; None at the end. Raises `BudgetExhausted` where the budget's seconds are over before it comes."""
+    """Return the next event, or None at the end. Raises `BudgetExhausted` at the end of the budget's seconds."""
     wall_s = None if call is None else call.left.wall_s
     with trio.move_on_after(float("inf") if wall_s is None else wall_s):
         return await anext(events, None)
     raise BudgetExhausted(
-        "the answer was cut short, because the budget's seconds are over",
-        kind="budget_exhausted",
-        hint="give it more seconds, or ask for less",
+        "the answer was cut short: the budget's seconds are over",
+        hint="give more seconds, or ask for less",
         side_effects=True,
         which="wall_s",
     )
 
 
 async def _end(stream: weakref.ref[EventStream] | None) -> None:
-    """End the turn of a stream that was left but is still known to somebody."""
+    """End the turn of an abandoned stream that still exists."""
     if stream is None or (left := stream()) is None:
         return
     try:
         await left.aclose()
-    except RuntimeError:  # it is being read
+    except RuntimeError:  # another task reads the stream
         raise _busy() from None
 
 
 def _no_value(answer: Completion) -> StructureError:
     return StructureError(
-        "the model answered in words, and a value was asked for",
+        "the model answered in words instead of a value",
         text=answer.text,
         problems=("there is no value in the answer",),
-        hint="the turn is in the conversation: ask for the value again",
+        hint="ask for the value again: the turn is in the conversation",
         side_effects=any(message.tool_uses for message in answer.messages),
     )
 
 
 def _busy() -> InvalidRequest:
     return InvalidRequest(
-        "cannot send this, because another task of the conversation waits for an answer",
-        kind="invalid_request",
-        hint="one stream at a time; for several at once, open several conversations",
+        "another task of the conversation waits for an answer",
+        hint="open several conversations for parallel prompts",
     )

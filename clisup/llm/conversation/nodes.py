@@ -1,14 +1,13 @@
-"""A conversation as a graph of nodes: turns, in them steps, in those what was said and which tools and sub-agents were called.
+"""A conversation as a graph of nodes: turns, their steps, and the tools and sub-agents that the steps called.
 
-Every node has an `id`, the time `at` which it began, and two marks that say what the model goes on seeing of it:
+Every node has an `id`, the time `at` of its beginning, and two marks for the model's view:
 
-    include_in_context   summary      what is sent
-    True                 None         all of it
-    True                 a text       the text in its place
+    include_in_context   summary      the model sees
+    True                 None         the whole node
+    True                 a text       the text instead
     False                any          nothing
 
-An edit changes marks and never what happened, so that a saved conversation still holds all of it. Nodes are frozen: `edited`
-gives new turns.
+An edit changes marks and never the events, so a saved conversation stays complete. Nodes are frozen: `edited` returns new turns.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from clisup.llm.chat import Cost, FinishReason
+from clisup.llm.answers import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock
-from clisup.llm.schemas import Options
+from clisup.llm.messages import FrozenModel, Message, TextBlock, ThinkingBlock, ToolResultBlock
+from clisup.llm.shapes import NamedOptions
 from clisup.model.usage import Usage
-
-__all__ = ["AgentPolicy", "Node", "Said", "Step", "SubAgentDelegation", "ToolInteraction", "Turn", "edited", "walk"]
 
 _HANDED_BACK = re.compile(
     r"^\[Subagent hand-back\] .*?The report follows:\n(.*?)(?:\nagentId: [^\n]*(?:\n<usage>.*)?)?\Z",
@@ -35,25 +32,21 @@ _HANDED_BACK = re.compile(
 Outcome = Literal["completed", "failed", "interrupted"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class AgentPolicy(NamedOptions):
+    """Part of a sub-agent's work that stays in the context, for `SummarizeSubAgentChatter`.
 
-
-class AgentPolicy(Options):
-    """How much of a sub-agent's work the model that called it goes on seeing, once `SummarizeSubAgentChatter` gets to it.
-
-    `whole`: its call and its report, as they were. `transcript`: the report, and before it what it said and did, each cut.
-    `summary`: the report, cut. `nothing`: neither call nor report. `max_chars` bounds what `transcript` and `summary` leave.
+    `whole`: the call and the report. `transcript`: the sub-agent's texts and calls and the report, each cut.
+    `summary`: the report, cut. `nothing`: neither call nor report. `max_chars` bounds `transcript` and `summary`.
     """
 
     keep: Literal["whole", "transcript", "summary", "nothing"] = "summary"
     max_chars: int = Field(default=600, ge=160)
 
 
-class _Node(_Frozen):
+class _Node(FrozenModel):
     id: str
     at: str = ""
-    """When it began: RFC 3339, UTC."""
+    """Time of the beginning: RFC 3339, UTC."""
     ended_at: str | None = None
     include_in_context: bool = True
     summary: str | None = None
@@ -65,49 +58,49 @@ class _AnyCall(_Node):
     input: dict[str, Any] = Field(default_factory=dict)
     result: ToolResultBlock | None = None
     ours: bool = False
-    """A tool of the program's own, rather than one of the CLI's."""
+    """Whether the tool is the program's own, not the CLI's."""
 
     @property
     def failed(self) -> bool:
-        """It answered with an error, or not at all."""
+        """Return whether the call has an error as its result, or no result."""
         return self.result is None or self.result.is_error
 
 
 class ToolInteraction(_AnyCall):
-    """A tool was called and answered. `id` is the call's. `result` is None where the turn ended before there was one."""
+    """Tool call with its result. `id` is the call's. `result` is None if the turn ended before."""
 
     type: Literal["tool_interaction"] = "tool_interaction"
 
     @property
     def essence(self) -> tuple[str, dict[str, Any], str, bool]:
-        """What two backends agree on for the same call: name, input, the result's text, whether it is an error."""
+        """Parts that are the same on every backend: name, input, text of the result, and whether the call failed."""
         return self.name, self.input, "" if self.result is None else self.result.text, self.failed
 
 
 class SubAgentDelegation(_AnyCall):
-    """A sub-agent was given a task. `id` is that of the call that made it, `result` its report; `steps` are its own work, which
-    the model that called it never saw. A sub-agent of its own is a delegation within its steps.
+    """Task of a sub-agent. `id` is the id of its call, `result` its report.
 
-    `policy` is its own; None: that of the `SummarizeSubAgentChatter` which comes to it.
+    `steps` are the sub-agent's own work, which the calling model never saw. Its own sub-agents are delegations in these steps.
+    `policy` is its own policy. The default is that of `SummarizeSubAgentChatter`.
     """
 
     type: Literal["delegation"] = "delegation"
     description: str = ""
     state: str | None = None
-    """What the CLI last said of the task: `running`, or how it ended."""
+    """The CLI's last state of the task: `running`, or its end."""
     policy: AgentPolicy | None = None
     steps: tuple[Step, ...] = ()
 
     @property
     def report(self) -> str:
-        """The sub-agent's own words, without the frame that claude puts around them for the model (2.1.330)."""
+        """The sub-agent's own words, without claude's frame around them (2.1.330)."""
         text = "" if self.result is None else self.result.text
         framed = _HANDED_BACK.search(text)
         return textwrap.dedent(framed[1]).strip() if framed else text
 
     @property
     def agent(self) -> str:
-        """Which sub-agent: claude's `subagent_type`, else the tool's name."""
+        """Kind of the sub-agent: claude's `subagent_type`, or else the tool's name."""
         kind = self.input.get("subagent_type")
         return kind if isinstance(kind, str) and kind else self.name
 
@@ -116,27 +109,27 @@ Call = ToolInteraction | SubAgentDelegation
 Said = Annotated[TextBlock | ThinkingBlock | ToolInteraction | SubAgentDelegation, Field(discriminator="type")]
 
 
-class Step(_Frozen):
-    """One message of the model's: what it said, and what it called with that, in order. Calls of one step ran side by side."""
+class Step(FrozenModel):
+    """One message of the model, with texts and calls in order. Calls of one step ran in parallel."""
 
     said: tuple[Said, ...] = ()
 
     @property
     def text(self) -> str:
-        """Its texts as one."""
+        """The joined texts."""
         return "".join(part.text for part in self.said if isinstance(part, TextBlock))
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The tools and sub-agents that it called."""
+        """The called tools and sub-agents."""
         return tuple(part for part in self.said if isinstance(part, ToolInteraction | SubAgentDelegation))
 
 
 class Turn(_Node):
-    """A prompt and all that came of it. A `summary` stands for the steps; the prompt is sent as it was.
+    """Prompt with its answer. A `summary` replaces the steps, and the prompt stays.
 
-    `usage` and `cost` are what is known of them. `error` says why a turn that did not complete did not, `error_kind` as in
-    docs/errors.md. `cache`: a part that stays as it is ends with this turn (`to_wire_messages("anthropic")` marks it).
+    `usage` and `cost` are the known parts. `error` and `error_kind` (docs/errors.md) explain a turn that did not complete.
+    `cache` marks the end of a part that stays the same (`to_wire_messages("anthropic")` sets a marker there).
     """
 
     type: Literal["turn"] = "turn"
@@ -156,12 +149,12 @@ class Turn(_Node):
 
     @property
     def text(self) -> str:
-        """The model's last word: the text of the last step that has one."""
+        """The text of the last step with a text."""
         return next((step.text for step in reversed(self.steps) if step.text), "")
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Every tool and sub-agent that the model itself called; those of sub-agents are in the delegations."""
+        """All calls of the model itself. Calls of sub-agents are in the delegations."""
         return tuple(call for step in self.steps for call in step.calls)
 
 
@@ -169,7 +162,7 @@ Node = Turn | ToolInteraction | SubAgentDelegation
 
 
 def walk(turns: Sequence[Turn]) -> Iterator[Node]:
-    """Every node, each before those within it, in order."""
+    """Return every node, each before its inner nodes."""
     for turn in turns:
         yield turn
         yield from _within(turn.steps)
@@ -184,22 +177,18 @@ def _within(steps: Sequence[Step]) -> Iterator[Call]:
 
 
 def edited(turns: Sequence[Turn], node_id: str, **changes: Any) -> tuple[Turn, ...]:
-    """The turns with the node of this id changed, at whatever depth: `edited(turns, "call-7", include_in_context=False)`.
+    """Return the turns with one node changed, at any depth: `edited(turns, "call-7", include_in_context=False)`.
 
-    Raises `InvalidRequest` where no node has the id or a node has no such field.
+    Raises `InvalidRequest` for an unknown id or field.
     """
     found = next((node for node in walk(turns) if node.id == node_id), None)
     if found is None:
         raise InvalidRequest(
-            f"cannot edit node {node_id!r}, because the conversation has none of this id",
-            kind="invalid_request",
-            hint="walk(conversation.turns) gives all nodes",
+            f"the conversation has no node {node_id!r}",
+            hint="walk(conversation.turns) returns all nodes",
         )
     if unknown := sorted(set(changes) - set(type(found).model_fields)):
-        raise InvalidRequest(
-            f"cannot change {', '.join(unknown)} of node {node_id!r}, because a {type(found).__name__} has no such field",
-            kind="invalid_request",
-        )
+        raise InvalidRequest(f"a {type(found).__name__} such as {node_id!r} has no field {', '.join(unknown)}")
     changed = type(found).model_validate({**dict(found), **changes})
     if isinstance(changed, Turn):
         return tuple(changed if turn.id == node_id else turn for turn in turns)
@@ -207,9 +196,9 @@ def edited(turns: Sequence[Turn], node_id: str, **changes: Any) -> tuple[Turn, .
 
 
 def with_calls(turn: Turn, change: Callable[[Call], Call], *, deep: bool = False) -> Turn:
-    """The turn with each of its calls changed; `deep`: those of its sub-agents, too, the innermost first.
+    """Return the turn with each call changed. `deep` includes calls of sub-agents, the innermost first.
 
-    The turn itself where nothing changes.
+    Return the turn itself if nothing changes.
     """
     steps = _changed(turn.steps, change, deep)
     return turn if steps is turn.steps else turn.model_copy(update={"steps": steps})

@@ -1,11 +1,11 @@
-"""What a conversation forgets, and when: policies that mark nodes before a call. Pure.
+"""Policies that shorten a conversation: they mark nodes before a prompt. Pure.
 
-A policy is anything with `edit(turns, beside=n)` that gives the turns as they are to be from now on; `beside` is how many tokens
-are sent with them (system prompt, tools, the prompt to come). The order is the user's: each gets what the one before it left.
+A policy is any object with `edit(turns, beside=n)` that returns edited turns. `beside` are the tokens of system prompt, tools and
+next prompt. Policies run in the user's order, each on the result of the one before.
 
-Those of this module change marks only (`include_in_context`, `summary`), are idempotent, and never touch what the user said but for
-`TokenBudget`, which leaves out whole turns, the oldest first and never the last. Each edit that changes something makes the
-backend read the context anew, without its cache: `at_least_tokens` and `down_to` see to it that edits are few and large.
+The policies of this module change marks only (`include_in_context`, `summary`), and a second pass changes nothing. Only `TokenBudget`
+leaves out prompts of the user: whole turns, the oldest first and never the last. Each edit costs the backend's cache.
+`at_least_tokens` and `down_to` therefore keep edits few and large.
 """
 
 from __future__ import annotations
@@ -17,48 +17,37 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Step, SubAgentDelegation, ToolInteraction, Turn, with_calls
-from clisup.llm.conversation.tokens import estimate_tokens
 from clisup.llm.messages import TextBlock
-from clisup.llm.schemas import Options
-
-__all__ = [
-    "CONTEXT_TOKENS",
-    "CompressFailedPlans",
-    "DropCompletedToolCalls",
-    "Policy",
-    "SummarizeSubAgentChatter",
-    "TokenBudget",
-    "default_policies",
-]
+from clisup.llm.shapes import NamedOptions
 
 CONTEXT_TOKENS = 50_000
-"""What the default policies hold a conversation to. Each prompt of an agent loop sends it again: the cost of a long
-conversation grows with this number, and the smallest contexts of today's models hold it beside the CLI's own part."""
+"""Default limit of a conversation. Each prompt of an agent loop sends the conversation again, so the cost grows with this number.
+The smallest contexts of today's models hold it beside the CLI's own part."""
 
 MARK_CHARS = 40
-"""What the words between head and tail of a cut text take at most."""
+"""Longest mark between head and tail of a cut text."""
 
 
 class Policy(Protocol):
-    """What edits a conversation before a call."""
+    """Editor of a conversation before a prompt."""
 
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...] | Awaitable[tuple[Turn, ...]]:
-        """The turns as they are to be; the same ones where nothing is to change. It may be async."""
+        """Return the edited turns, or the same turns. The method may be async."""
 
 
-class _Policy(Options, ABC):
+class _Policy(NamedOptions, ABC):
     @abstractmethod
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """As `Policy.edit`."""
+        """Return the edited turns, as `Policy.edit`."""
 
 
 class DropCompletedToolCalls(_Policy):
-    """Leave out calls of tools, with their results, that older turns made: what matters of them was said after them.
+    """Leave out tool calls of older turns, with their results. Later text has their important parts.
 
-    Those of the last `keep_turns` turns stay, those of `exclude` do (names), and those that failed do (`CompressFailedPlans`
-    sees to them). With `leave="call"` the call stays with its input cut, and says that the result was left out. Nothing is dropped
-    while less than `at_least_tokens` would go.
+    Calls of the last `keep_turns` turns, calls of tools in `exclude`, and failed calls stay (see `CompressFailedPlans`). With
+    `leave="call"` the call stays, with its input cut and a note instead of its result. Edits below `at_least_tokens` do not happen.
     """
 
     keep_turns: int = Field(default=1, ge=0)
@@ -67,7 +56,6 @@ class DropCompletedToolCalls(_Policy):
     at_least_tokens: int = Field(default=0, ge=0)
 
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """As `Policy.edit`."""
         return _if_worth_it(turns, _older(turns, self.keep_turns, self._drop), self.at_least_tokens)
 
     def _drop(self, call: Call) -> Call:
@@ -79,10 +67,10 @@ class DropCompletedToolCalls(_Policy):
 
 
 class CompressFailedPlans(_Policy):
-    """What did not work is told in a line: a failed call by the first line of its error (`max_chars` at most), and a turn that failed
-    or was interrupted by how it ended, which calls it had made, and the last thing that was said.
+    """Shorten failures to a line.
 
-    Those of the last `keep_turns` turns stay whole: the model may be about to mend them.
+    A failed call becomes the first line of its error, at most `max_chars`. A failed or interrupted turn becomes its end, its calls
+    and its last text. The last `keep_turns` turns stay whole, because the model may be repairing them.
     """
 
     keep_turns: int = Field(default=1, ge=0)
@@ -90,7 +78,6 @@ class CompressFailedPlans(_Policy):
     at_least_tokens: int = Field(default=0, ge=0)
 
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """As `Policy.edit`."""
         compressed = tuple(self._turn(turn) for turn in _before(turns, self.keep_turns))
         return _if_worth_it(turns, (*compressed, *turns[len(compressed) :]), self.at_least_tokens)
 
@@ -115,9 +102,9 @@ class CompressFailedPlans(_Policy):
 
 
 class SummarizeSubAgentChatter(_Policy):
-    """What sub-agents reported in older turns, each by its own `AgentPolicy`; those without one by `default`.
+    """Shorten reports of sub-agents in older turns, each by its own `AgentPolicy` or by `default`.
 
-    Sub-agents of sub-agents come first, so that a transcript has what their own policies left of them.
+    Sub-agents of sub-agents come first, so that a transcript has their shortened reports.
     """
 
     default: AgentPolicy = AgentPolicy()
@@ -125,7 +112,6 @@ class SummarizeSubAgentChatter(_Policy):
     at_least_tokens: int = Field(default=0, ge=0)
 
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """As `Policy.edit`."""
         return _if_worth_it(turns, _older(turns, self.keep_turns, self._shorten, deep=True), self.at_least_tokens)
 
     def _shorten(self, call: Call) -> Call:
@@ -146,12 +132,10 @@ class SummarizeSubAgentChatter(_Policy):
 
 
 class TokenBudget(_Policy):
-    """Hold the context under `limit` estimated tokens (`beside` included): nothing happens up to there, and then it is brought
-    `down_to` that share of it, so that the next edit is some turns away.
+    """Keep the context under `limit` estimated tokens, with `beside`. Beyond the limit, reduce it to the share `down_to`.
 
-    First the results of calls and reports of sub-agents go, then the model's words of a turn (all but `max_chars`), then whole turns:
-    each time those of the oldest turn first. The last `keep_turns` turns are touched only where the limit cannot be held
-    without it, and only for the results of their calls; what they said stays, also where it cannot be held at all.
+    Calls with results and reports of sub-agents go first, then the model's text of a turn beyond `max_chars`, then whole turns, in
+    each pass from the oldest turn on. The last `keep_turns` turns lose calls only if the limit requires it, and never their texts.
     """
 
     limit: int = Field(gt=0)
@@ -160,7 +144,6 @@ class TokenBudget(_Policy):
     max_chars: int = Field(default=400, ge=80)
 
     def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """As `Policy.edit`."""
         sizes = [_size(turn) for turn in turns]
         if sum(sizes) + beside <= self.limit:
             return turns
@@ -191,8 +174,7 @@ class TokenBudget(_Policy):
 def default_policies(
     context_tokens: int = CONTEXT_TOKENS,
 ) -> tuple[DropCompletedToolCalls, CompressFailedPlans, SummarizeSubAgentChatter, TokenBudget]:
-    """What a `Conversation` has unless it is told otherwise: each edits where it saves a tenth of `context_tokens`, the estimated
-    size that the last one holds it under."""
+    """Return the default policies of a `Conversation`, with a limit of `context_tokens`. Each edit saves at least a tenth of it."""
     worth = context_tokens // 10
     return (
         DropCompletedToolCalls(keep_turns=3, at_least_tokens=worth),
@@ -206,7 +188,7 @@ def default_policies(
 
 
 def _before(turns: tuple[Turn, ...], keep: int) -> tuple[Turn, ...]:
-    """All but the last `keep` turns that are in the context, and what lies between those."""
+    """Return all turns before the last `keep` turns in the context."""
     shown = [place for place, turn in enumerate(turns) if turn.include_in_context]
     if keep <= 0:
         return turns
@@ -244,7 +226,7 @@ def _left_out(turn: Turn) -> Turn:
 
 
 def _cut(text: str | None, chars: int) -> str:
-    """Head and tail of a long text: a report begins with what it is about and ends with what came of it."""
+    """Return head and tail of a long text. A report has its topic at the beginning and its result at the end."""
     text = (text or "").strip()
     if len(text) <= chars:
         return text
@@ -262,7 +244,7 @@ def _names(calls: Sequence[Call]) -> str:
 
 
 def _told(steps: Sequence[Step], chars: int) -> list[str]:
-    """What a sub-agent said and did, line by line."""
+    """Return the texts and calls of a sub-agent, line by line."""
     lines: list[str] = []
     for step in steps:
         for part in step.said:

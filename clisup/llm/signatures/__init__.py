@@ -1,7 +1,6 @@
-"""Typed questions to models: a `Signature` says what goes in and what comes out, modules ask it. docs/llm/signatures.md is the guide."""
+"""Typed questions to models: a `Signature` has inputs and outputs, and modules ask it. docs/llm/signatures.md is the guide."""
 
-from clisup.llm.signatures.module import Module, active, using
-from clisup.llm.signatures.predict import ChainOfThought, Predict, Prediction
+from clisup.llm.signatures.modules import ChainOfThought, Module, Predict, Prediction, active, using
 from clisup.llm.signatures.signature import InputField, OutputField, Signature, signature
 
 __all__ = [

@@ -1,19 +1,21 @@
-"""Between signatures and text: the prompt of a question, and the outputs in an answer. Pure."""
+"""Signatures as text: the prompt of a question, and the outputs of an answer. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from clisup.errors import UsageError
+from clisup.llm.answers import Completion
+from clisup.llm.failures import usage_error
+from clisup.llm.json_text import NoJSON, find_json, json_values
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
-from clisup.llm.parsing import NoJSON, find_json, json_values
-from clisup.llm.schemas import problems_of
+from clisup.llm.shapes import Misfit, problems_of
 from clisup.llm.signatures.signature import (
     Signature,
     inputs_of,
@@ -24,19 +26,9 @@ from clisup.llm.signatures.signature import (
     schema_of_outputs,
 )
 
-__all__ = ["Answered", "NotWhatWasAsked", "check_inputs", "form_of", "prompt_of", "read_answer", "repair_prompt"]
-
-
-class NotWhatWasAsked(Exception):
-    """The answer does not fit. `problems` says how, for people and models."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = tuple(problems)
-
 
 class Answered(NamedTuple):
-    """The inputs and outputs as one, and the reasoning where it was asked for."""
+    """Inputs and outputs as one value, and the requested reasoning."""
 
     value: Signature
     reasoning: str | None
@@ -46,15 +38,13 @@ class Answered(NamedTuple):
 
 
 def check_inputs(signature: type[Signature], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as their types. Raises `UsageError` with all that is wrong: missing, unknown, of another type."""
+    """Return the typed inputs. Raises `UsageError` for missing, unknown and wrong ones."""
     try:
         checked = model_of(signature.__name__, inputs_of(signature)).model_validate(dict(given))
     except ValidationError as error:
         takes = ", ".join(inputs_of(signature)) or "nothing"
-        raise UsageError(
-            f"cannot ask {signature.__name__}, because of {'; '.join(_problems(error))}",
-            kind="usage",
-            hint=f"it takes {takes}",
+        raise usage_error(
+            f"wrong inputs of {signature.__name__}: {'; '.join(_problems(error))}", f"it takes {takes}"
         ) from None
     return {name: getattr(checked, name) for name in inputs_of(signature)}
 
@@ -67,8 +57,9 @@ def prompt_of(
     reasoning: bool = False,
     in_words: bool = True,
 ) -> Prompt:
-    """The whole question. Images among the inputs go along as blocks; all else is in the text. Without `in_words` the form of the
-    answer is not told: the backend is given the schema beside the prompt.
+    """Return the whole question. Images of the inputs are blocks, all other inputs are text.
+
+    With `in_words`, the prompt contains the form of the answer. Otherwise the backend gets the schema beside the prompt.
     """
     images = [value for value in inputs.values() if isinstance(value, ImageBlock)]
     parts = [instructions_of(signature)]
@@ -91,7 +82,7 @@ def _inputs(signature: type[Signature], inputs: Mapping[str, Any]) -> str:
 
 
 def _fenced(name: str, value: Any) -> str:
-    """Between tags of the field's name. A text that has the closing tag in it cannot end it: it is told as JSON."""
+    """Return the value between tags of the field's name. A text that contains the closing tag becomes JSON."""
     if isinstance(value, ImageBlock):
         return "(attached as an image)"
     text = value if isinstance(value, str) and f"</{name}" not in value else to_json(value).decode()
@@ -99,7 +90,7 @@ def _fenced(name: str, value: Any) -> str:
 
 
 def form_of(signature: type[Signature], *, reasoning: bool, in_words: bool) -> str:
-    """What the answer has to look like; `in_words`, with the JSON Schema."""
+    """Return the description of the answer's form, with the JSON Schema if `in_words`."""
     lines = ["Answer with one JSON object and nothing else. Its fields:" if in_words else "Answer with these fields:"]
     if reasoning:
         lines.append("- reasoning (text): think step by step here, before all else")
@@ -113,7 +104,7 @@ def form_of(signature: type[Signature], *, reasoning: bool, in_words: bool) -> s
 
 
 def repair_prompt(problems: Sequence[str], *, form: str = "") -> str:
-    """What is said to an answer that does not fit; with the `form_of` the answer where it was not told before."""
+    """Return the prompt after a wrong answer, with the form of the answer if no prompt contained it."""
     told = "\n".join(f"- {problem}" for problem in problems)
     again = f"\n\n{form}" if form else "\nGive the whole JSON object again, put right, and nothing else."
     return f"That is not what was asked for:\n{told}{again}"
@@ -125,22 +116,24 @@ def repair_prompt(problems: Sequence[str], *, form: str = "") -> str:
 def read_answer(
     signature: type[Signature], inputs: Mapping[str, Any], text: str, structured: Any = None, *, reasoning: bool = False
 ) -> Answered:
-    """The outputs in a backend's structured output, else in the text: within fences or prose, under other spellings of their names,
-    in an object around it, as JSON in a text, and by pydantic's rules from text to numbers. Raises `NotWhatWasAsked`.
+    """Return the outputs of a backend's structured output, or else of the text. Raises `Misfit`.
+
+    The text may have fences and prose, other spellings of names, an object around the outputs, and JSON within texts. pydantic
+    turns texts into numbers.
     """
-    first: NotWhatWasAsked | None = None
+    first: Misfit | None = None
     values = iter([structured]) if structured is not None else json_values(text)
     for value in values:
         for candidate in _candidates(signature, value):
             try:
                 return _fit(signature, inputs, candidate, reasoning)
-            except NotWhatWasAsked as error:
+            except Misfit as error:
                 first = first or error
-    raise first or NotWhatWasAsked(["there is no JSON object in the answer"])
+    raise first or Misfit(["there is no JSON object in the answer"])
 
 
 def _candidates(signature: type[Signature], value: Any) -> Iterator[dict[str, Any]]:
-    """What an answer may mean, the likeliest first."""
+    """Return the possible meanings of an answer, the likeliest first."""
     names = list(outputs_of(signature))
     if isinstance(value, dict):
         named = {_same(str(key), names): part for key, part in value.items()}
@@ -158,7 +151,7 @@ def _candidates(signature: type[Signature], value: Any) -> Iterator[dict[str, An
 
 
 def _same(key: str, names: Sequence[str]) -> str:
-    """`"Due date"` is `due_date`, and what is no name at all stays as it is."""
+    """Return the output of this spelling: `"Due date"` is `due_date`. Return other keys in plain letters."""
     if key in names:
         return key
     plain = re.sub(r"[^a-z0-9]+", "_", key.strip().lower()).strip("_")
@@ -171,9 +164,9 @@ def _fit(signature: type[Signature], inputs: Mapping[str, Any], said: Mapping[st
     try:
         value = _validated(signature, inputs, outputs)
     except ValidationError as error:
-        raise NotWhatWasAsked(_problems(error)) from None
-    if not outputs:  # all of them may be left out, but something must be the answer
-        raise NotWhatWasAsked([f"it has none of the fields {', '.join(names)}"])
+        raise Misfit(_problems(error)) from None
+    if not outputs:  # each output may be optional, but an answer has at least one
+        raise Misfit([f"it has none of the fields {', '.join(names)}"])
     thought = said.get("reasoning") if reasoning else None
     return Answered(value, thought if isinstance(thought, str) else None)
 
@@ -189,7 +182,7 @@ def _validated(signature: type[Signature], inputs: Mapping[str, Any], outputs: M
 
 
 def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs that are wrong as the texts that they are, and hold JSON."""
+    """Return wrong outputs that are texts with JSON, as JSON."""
     opened = {}
     for name in {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}:
         if isinstance(text := outputs.get(name), str):
@@ -202,3 +195,38 @@ def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any
 
 def _problems(error: ValidationError) -> list[str]:
     return problems_of(error, whole="the whole", missing="is missing")
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureForm:
+    """Form of an answer to a signature, for `ask_form`."""
+
+    signature: type[Signature]
+    inputs: Mapping[str, Any]
+    examples: Sequence[Signature] = ()
+    reasoning: bool = False
+
+    @property
+    def name(self) -> str:
+        """The signature's name."""
+        return self.signature.__name__
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the outputs."""
+        return schema_of_outputs(self.signature, reasoning=self.reasoning)
+
+    def prompt(self, *, in_words: bool) -> Prompt:
+        """Return the whole question."""
+        return prompt_of(
+            self.signature, self.inputs, examples=self.examples, reasoning=self.reasoning, in_words=in_words
+        )
+
+    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
+        """Return the prompt after a wrong answer."""
+        late = form_of(self.signature, reasoning=self.reasoning, in_words=True) if in_words and not told else ""
+        return repair_prompt(problems, form=late)
+
+    def read(self, answer: Completion) -> Answered:
+        """Return the inputs and outputs. Raises `Misfit`."""
+        return read_answer(self.signature, self.inputs, answer.text, answer.structured, reasoning=self.reasoning)

@@ -1,4 +1,4 @@
-"""A `Signature` says what goes into a question to a model and what comes out, by types; its docstring says what is wanted.
+"""Signatures: typed inputs and outputs of a question to a model. The docstring contains the instructions.
 
     class Triage(Signature):
         \"\"\"Say of which kind a ticket is.\"\"\"
@@ -7,7 +7,7 @@
         kind: Literal["bug", "question"] = OutputField()
         urgency: int = OutputField(description="5 is the most urgent", ge=1, le=5)
 
-An instance has the inputs and the outputs, typed. Pure.
+An instance has typed inputs and outputs. Pure.
 """
 
 from __future__ import annotations
@@ -22,19 +22,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 from pydantic.fields import FieldInfo
 
-from clisup.errors import UsageError
-from clisup.llm.schemas import schema_of
-
-__all__ = [
-    "InputField",
-    "OutputField",
-    "Signature",
-    "inputs_of",
-    "instructions_of",
-    "outputs_of",
-    "schema_of_outputs",
-    "signature",
-]
+from clisup.llm.failures import usage_error
+from clisup.llm.shapes import schema_of
 
 
 class _Side(Enum):
@@ -45,14 +34,14 @@ class _Side(Enum):
 def InputField(  # noqa: N802 (it stands where pydantic's Field does)
     default: Any = ..., *, description: str | None = None, **constraints: Any
 ) -> Any:
-    """What the model is given. `constraints` are those of `pydantic.Field`: `ge`, `max_length`, `pattern`, `examples` ..."""
+    """Return an input. `constraints` are those of `pydantic.Field`: `ge`, `max_length`, `pattern`, `examples` ..."""
     return _field(_Side.INPUT, default, description, constraints)
 
 
 def OutputField(  # noqa: N802 (it stands where pydantic's Field does)
     default: Any = ..., *, description: str | None = None, **constraints: Any
 ) -> Any:
-    """What the model is asked for. With a default it may be left out of the answer. `constraints` are told and checked."""
+    """Return an output. With a default it is optional. The model gets the `constraints`, and its answer is checked."""
     return _field(_Side.OUTPUT, default, description, constraints)
 
 
@@ -63,7 +52,7 @@ def _field(side: _Side, default: Any, description: str | None, constraints: Mapp
 
 
 class Signature(BaseModel):
-    """Base of all signatures. Each field is an `InputField` or an `OutputField`, and one at least is an output."""
+    """Base of all signatures. Each field is an `InputField` or an `OutputField`, and at least one is an output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
@@ -72,17 +61,12 @@ class Signature(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         unmarked = [name for name, field in cls.model_fields.items() if _side(field) is None]
         if unmarked:
-            raise UsageError(
-                f"cannot use the signature {cls.__name__}, because {unmarked[0]} is neither an input nor an output",
-                kind="usage",
-                hint=f"write {unmarked[0]}: ... = InputField() or OutputField()",
+            raise usage_error(
+                f"in the signature {cls.__name__}, {unmarked[0]} is neither an input nor an output",
+                f"write {unmarked[0]}: ... = InputField() or OutputField()",
             )
         if cls.model_fields and not outputs_of(cls):
-            raise UsageError(
-                f"cannot use the signature {cls.__name__}, because it has no output",
-                kind="usage",
-                hint="add an OutputField()",
-            )
+            raise usage_error(f"the signature {cls.__name__} has no output", "add an OutputField()")
 
 
 def _side(field: FieldInfo) -> _Side | None:
@@ -90,17 +74,17 @@ def _side(field: FieldInfo) -> _Side | None:
 
 
 def inputs_of(signature: type[Signature]) -> dict[str, FieldInfo]:
-    """The inputs, in order."""
+    """Return the inputs, in order."""
     return {name: field for name, field in signature.model_fields.items() if _side(field) is _Side.INPUT}
 
 
 def outputs_of(signature: type[Signature]) -> dict[str, FieldInfo]:
-    """The outputs, in order."""
+    """Return the outputs, in order."""
     return {name: field for name, field in signature.model_fields.items() if _side(field) is _Side.OUTPUT}
 
 
 def instructions_of(signature: type[Signature]) -> str:
-    """What is wanted: the docstring, or the plainest sentence about the fields."""
+    """Return the docstring, or a plain sentence about the fields."""
     if signature.__doc__:
         return inspect.cleandoc(signature.__doc__)
     given, wanted = ", ".join(inputs_of(signature)), ", ".join(outputs_of(signature))
@@ -108,16 +92,16 @@ def instructions_of(signature: type[Signature]) -> str:
 
 
 def model_of(name: str, fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
-    """Some of the fields as a model of their own: it checks what is said of them alone."""
+    """Return a model of some fields, to check these alone."""
     config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
     parts: dict[str, Any] = {field: (info.annotation, copy(info)) for field, info in fields.items()}
     return create_model(name, __config__=config, **parts)
 
 
 def schema_of_outputs(signature: type[Signature], *, reasoning: bool = False) -> dict[str, Any]:
-    """JSON Schema of the answer. It names all outputs as required, as the strict modes of backends want it.
+    """Return the JSON Schema of the answer. All outputs are required, for the strict modes of backends.
 
-    With `reasoning`, a text of this name comes first: what is written before the rest is thought before the rest.
+    With `reasoning`, a text of this name comes first, so that the model writes it before the outputs.
     """
     first = (
         {"reasoning": FieldInfo(annotation=str, description="Think step by step, before all else.")}
@@ -148,25 +132,20 @@ _ONE = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)\s*(?::\s*(?P<type>[\w\[\]]+(
 
 
 def signature(fields: str, instructions: str = "", *, name: str = "Answer") -> type[Signature]:
-    """`signature("question, notes: list[str] -> answer, sure: float", "Answer by the notes alone.")`.
+    """Make a signature of a text: `signature("question, notes: list[str] -> answer, sure: float", "Use the notes alone.")`.
 
-    Types are str (where none is named), int, float, bool, json, `list[...]` of them, and `type?` for one that may be null.
-    Raises `UsageError`.
+    Types are str (the default), int, float, bool, json, `list[...]` of them, and `type?` for optional values. Raises `UsageError`.
     """
     given, arrow, wanted = fields.partition("->")
     if not arrow or not wanted.strip():
-        raise UsageError(
-            f"cannot read {fields!r} as a signature, because it has no outputs",
-            kind="usage",
-            hint='write "question -> answer"',
-        )
+        raise usage_error(f"{fields!r} is not a signature: it has no outputs", 'write "question -> answer"')
     parts: dict[str, Any] = {}
     for side, texts in ((InputField, given), (OutputField, wanted)):
         for text in filter(None, (part.strip() for part in texts.split(","))):
             one = _ONE.fullmatch(text)
             if one is None or one["name"] in parts:
-                why = "a field is a name, or name: type" if one is None else "a name is there twice"
-                raise UsageError(f"cannot read {text!r} in a signature, because {why}", kind="usage")
+                why = "a field is a name, or name: type" if one is None else "the name is there twice"
+                raise usage_error(f"{text!r} is not a field of a signature: {why}")
             parts[one["name"]] = (_type(one["type"] or "str"), side())
     return create_model(name, __base__=Signature, __doc__=instructions or None, **parts)
 
@@ -178,16 +157,15 @@ def _type(text: str) -> Any:
     if inner := _LIST.fullmatch(text):
         return list[_type(inner["inner"])]  # type: ignore[misc]
     if text not in _TYPES:
-        raise UsageError(
-            f"cannot read the type {text!r} in a signature, because it is none of {', '.join(_TYPES)} and list[...]",
-            kind="usage",
-            hint="write a class for other types: class Answer(Signature): ...",
+        raise usage_error(
+            f"{text!r} is not a type of a signature; there are {', '.join(_TYPES)} and list[...]",
+            "for other types write a class: class Answer(Signature): ...",
         )
     return _TYPES[text]
 
 
 def kind_of(field: FieldInfo) -> str:
-    """A type in a word or two, for a prompt."""
+    """Return a type in one or two words, for a prompt."""
     annotation: Any = field.annotation
     if annotation is JsonValue:
         return "any JSON"

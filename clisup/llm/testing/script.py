@@ -1,20 +1,37 @@
-"""What a scripted model is told to say: replies of text, thinking and tool calls, or errors. Data alone."""
+"""Scripts of models: replies of text, thinking and tool calls, or errors. Data only."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from clisup.errors import UsageError
-from clisup.llm.chat import UNKNOWN_USAGE, Cost, FinishReason
-from clisup.llm.testing.asked import Asked
-from clisup.llm.tools import ToolOutput
+from clisup.llm.answers import UNKNOWN_USAGE, Cost, FinishReason
+from clisup.llm.chat import ChatOptions
+from clisup.llm.messages import Message
+from clisup.llm.tools.definitions import ToolOutput
 from clisup.model.usage import Usage
 
-__all__ = ["Part", "Reply", "Step", "Thinking", "ToolCall"]
+
+@dataclass(slots=True)
+class Asked:
+    """Prompt that a model received. `messages` is the whole conversation: history, earlier turns, and this prompt at the end."""
+
+    prompt: Message
+    messages: tuple[Message, ...]
+    options: ChatOptions
+    output_schema: Mapping[str, Any] | None = None
+    outcome: Literal["running", "finished", "failed", "left"] = "running"
+    """`left`: the stream was abandoned or cancelled."""
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt."""
+        return self.options.system
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +43,10 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A part of a reply: the model calls a tool.
+    """A part of a reply: a tool call.
 
-    With a `result` it is a tool of the CLI's own that gave this (an exception: an error with its text). Without one, the tool of
-    this name that the chat was opened with is really run; where there is none, the model is told that.
-    `inside` makes it a sub-agent: those parts are what it says and calls, with this call as their `parent`.
+    With a `result`, the tool is the CLI's own (an exception is an error with its text). Without one, the chat's tool of this name
+    really runs; without such a tool, the result is an error. `inside` makes the call a sub-agent with these parts.
     """
 
     name: str
@@ -41,15 +57,15 @@ class ToolCall:
 
 
 Part = str | Thinking | ToolCall | list[ToolCall] | tuple[ToolCall, ...] | Callable[[], Awaitable[object]]
-"""Text, thinking, a tool call, several tool calls in one message that run side by side, or an async function that is awaited
-there: a test steps the stream with it."""
+"""Text, thinking, a tool call, several parallel tool calls in one message, or an async function to await at this point, for a test
+that steps through the stream."""
 
 
 class Reply:
-    """One whole answer, part by part. A tool call ends a message, and what comes after its result is the next one.
+    """One whole answer, part by part. A tool call ends a message, and later parts are the next message.
 
-    `usage` is unknown unless given. `structured` is what the CLI's own structured output would be. With `error`, the stream raises
-    it after the parts; where a tool was called before, its `side_effects` are set, as with a real model.
+    The default `usage` is unknown. `structured` is the CLI's own structured output. After the parts, the stream raises `error`;
+    a tool call before it sets its `side_effects`, as with a real model.
     """
 
     def __init__(
@@ -71,12 +87,12 @@ class Reply:
 
 Answer = str | Reply | Mapping[str, Any] | BaseModel | Exception
 Step = Answer | Callable[[Asked], Answer | Awaitable[Answer]]
-"""One answer: its text, a `Reply`, a value that is said as JSON (or as structured output, where that is asked for), an exception,
-or a function, sync or async, that is given what was asked and gives one of them."""
+"""One answer: a text, a `Reply`, a value (as JSON, or as structured output if the prompt asks for it), an exception, or a sync or
+async function that takes the `Asked` and returns one of these."""
 
 
 def reply_of(answer: Answer) -> Reply:
-    """Any answer as a `Reply`. Raises `UsageError` for what is none."""
+    """Return the `Reply` of an answer. Raises `UsageError` for other values."""
     if isinstance(answer, Reply):
         return answer
     if isinstance(answer, Exception):
@@ -85,16 +101,9 @@ def reply_of(answer: Answer) -> Reply:
         return Reply(answer)
     if not isinstance(answer, Mapping | BaseModel):
         raise UsageError(
-            f"cannot answer with a value of type {type(answer).__name__}",
-            hint="a step is a text, a Reply, a dict or pydantic object, an exception, or a function that gives one",
+            f"a value of type {type(answer).__name__} is not an answer",
+            hint="give a text, a Reply, a dict or pydantic object, an exception, or a function that returns one",
         )
-    value = answer if isinstance(answer, BaseModel) else dict(answer)
-    return Reply(_json(value), structured=value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
-
-
-def _json(value: Any) -> str:
-    import json
-
-    if isinstance(value, BaseModel):
-        return value.model_dump_json()
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(answer, BaseModel):
+        return Reply(answer.model_dump_json(), structured=answer.model_dump(mode="json"))
+    return Reply(json.dumps(dict(answer), ensure_ascii=False), structured=dict(answer))

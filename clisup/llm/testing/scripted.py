@@ -1,4 +1,4 @@
-"""A model that follows a script: for tests of what is built on models.
+"""A model that follows a script, for tests of code above models.
 
 model = ScriptedModel("Hello.", Reply(ToolCall("add", {"a": 1, "b": 2}), "It is 3."), Overloaded("busy", kind="overloaded"))
 ...
@@ -8,36 +8,183 @@ assert model.asked[0].prompt.text == "Hi"
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
+from clisup.llm.answers import (
+    Completion,
+    Finished,
+    FinishReason,
+    MessageDone,
+    ModelName,
+    StreamEvent,
+    TaskChanged,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolStarted,
+    parse_model,
+)
 from clisup.llm.calls import ModelCalls
-from clisup.llm.chat import Chat, ChatOptions, Finished, StreamEvent
-from clisup.llm.failures import Unsupported
-from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.names import ModelName, parse_model
-from clisup.llm.rounds import open_round, results_in
+from clisup.llm.chat import Chat, ChatOptions
+from clisup.llm.failures import LLMError, Unsupported, usage_error
+from clisup.llm.histories import open_round, results_in
+from clisup.llm.messages import Message, Prompt, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, as_messages
 from clisup.llm.streams import EventStream
-from clisup.llm.testing.asked import Asked
-from clisup.llm.testing.playing import Playing
-from clisup.llm.testing.script import Answer, Reply, Step, reply_of
+from clisup.llm.testing.script import Answer, Asked, Part, Reply, Step, Thinking, ToolCall, reply_of
+from clisup.llm.tools.definitions import Tool, ToolDefinition, ToolOutput
 
-__all__ = ["Asked", "ScriptError", "ScriptedChat", "ScriptedModel"]
+_AT = "2026-01-01T00:00:00.000000Z"
+"""Time of all events, so that the results are the same each time."""
+
+_Said = TextBlock | ThinkingBlock | ToolUseBlock
+Action = StreamEvent | Callable[[], Awaitable[object]]
+"""An event, or an async function to await before the next event."""
+
+
+class ReplyEvents:
+    """Events of one reply, in the order of a real turn. `tools` are the chat's. A call of a caller's tool ends the reply."""
+
+    def __init__(self, reply: Reply, model: ModelName, tools: Sequence[Tool | ToolDefinition]) -> None:
+        self._reply, self._model = reply, model
+        self._tools = {tool.name: tool for tool in tools}
+        self._calls = 0
+        self._messages: list[Message] = []
+        self._waiting: tuple[ToolUseBlock, ...] = ()
+        self._last = Message.assistant(())
+
+    def actions(self) -> Iterator[Action]:
+        """Return all events with `Finished` at the end, or raise the reply's error."""
+        yield from self._play(self._reply.parts, None)
+        if (error := self._reply.error) is not None:
+            if isinstance(error, LLMError) and self._calls:
+                error = copy.copy(error)  # the script may raise the same error elsewhere
+                error.side_effects = True
+            raise error
+        yield Finished(
+            Completion(
+                message=self._last,
+                model=self._model,
+                finish_reason=FinishReason.TOOL_CALLS if self._waiting else self._reply.finish_reason,
+                usage=self._reply.usage,
+                cost=self._reply.cost,
+                structured=self._reply.structured,
+                messages=tuple(self._messages),
+                tool_calls=self._waiting,
+            )
+        )
+
+    def _play(self, parts: Sequence[Part], parent: str | None) -> Iterator[Action]:
+        blocks: list[_Said] = []
+        for part in parts:
+            if self._waiting:
+                raise usage_error(
+                    f"the reply goes on after a call of {self._waiting[0].name}, which waits for the caller",
+                    "move the rest into the next step of the script",
+                )
+            if isinstance(part, str):
+                blocks.append(TextBlock(text=part))
+                yield from (TextDelta(piece, parent) for piece in _pieces(part))
+            elif isinstance(part, Thinking):
+                blocks.append(ThinkingBlock(text=part.text))
+                yield ThinkingDelta(part.text, parent)
+            elif isinstance(part, ToolCall):
+                yield from self._call(blocks, [part], parent)
+                blocks = []
+            elif isinstance(part, list | tuple):
+                yield from self._call(blocks, list(part), parent)
+                blocks = []
+            else:
+                yield part
+        if blocks:
+            yield self._done(blocks, parent)
+
+    def _done(self, blocks: list[_Said], parent: str | None) -> MessageDone:
+        message = Message.assistant(blocks)
+        if parent is None:
+            self._messages.append(message)
+            self._last = message
+        return MessageDone(message, parent, _AT)
+
+    def _call(self, said: list[_Said], calls: list[ToolCall], parent: str | None) -> Iterator[Action]:
+        """Return the calls of one message, then their results in order."""
+        uses = [ToolUseBlock(id=self._id_of(call), name=call.name, input=dict(call.input)) for call in calls]
+        for use in uses:
+            yield ToolStarted(use.id, use.name, use.input, parent, _AT, ours=use.name in self._tools)
+        yield self._done([*said, *uses], parent)
+        for use, call in zip(uses, calls, strict=True):
+            if call.inside:
+                yield TaskChanged(f"task-{use.id}", "running", call.name, use.id, _AT)
+                yield from self._play(call.inside, use.id)
+                yield TaskChanged(f"task-{use.id}", "completed", call.name, use.id, _AT)
+        pairs = list(zip(uses, calls, strict=True))
+        self._waiting = tuple(use for use, call in pairs if self._is_callers(call))
+        here = [(use, call) for use, call in pairs if not self._is_callers(call)]
+        results: dict[str, ToolResultBlock] = {}
+        yield lambda: self._run(here, results)
+        yield from (ToolEnded(results[use.id], parent, _AT) for use, _ in here)
+        if parent is None and here:
+            self._messages.append(Message.user([results[use.id] for use, _ in here]))
+
+    def _is_callers(self, call: ToolCall) -> bool:
+        return call.result is None and isinstance(self._tools.get(call.name), ToolDefinition)
+
+    def _id_of(self, call: ToolCall) -> str:
+        self._calls += 1
+        return call.id or f"call-{self._calls}"
+
+    async def _run(self, pairs: Sequence[tuple[ToolUseBlock, ToolCall]], results: dict[str, ToolResultBlock]) -> None:
+        """Run the calls in parallel."""
+
+        async def run(use: ToolUseBlock, call: ToolCall) -> None:
+            output = await self._output(call)
+            content = output.content if isinstance(output.content, str) else tuple(output.content)
+            results[use.id] = ToolResultBlock(tool_use_id=use.id, content=content, is_error=output.is_error)
+
+        async with trio.open_nursery() as nursery:
+            for use, call in pairs:
+                nursery.start_soon(run, use, call)
+
+    async def _output(self, call: ToolCall) -> ToolOutput:
+        if isinstance(call.result, ToolOutput):
+            return call.result
+        if isinstance(call.result, Exception):
+            return ToolOutput(str(call.result), is_error=True)
+        if call.result is not None:
+            return ToolOutput(call.result)
+        if (tool := self._tools.get(call.name)) is not None and not isinstance(tool, ToolDefinition):
+            return await tool.run(dict(call.input))
+        if call.inside:
+            last = [part for part in call.inside if isinstance(part, str)]
+            return ToolOutput(last[-1] if last else "")
+        return ToolOutput(f"there is no tool {call.name!r}", is_error=True)
+
+
+def _pieces(text: str) -> list[str]:
+    """Split a text into words, each with the white space before it."""
+    pieces: list[str] = []
+    start = 0
+    for place in range(1, len(text)):
+        if text[place].isspace() and not text[place - 1].isspace():
+            pieces.append(text[start:place])
+            start = place
+    return [*pieces, text[start:]] if text else []
 
 
 class ScriptError(AssertionError):
-    """The test's script and what was asked do not fit together."""
+    """The script and the prompts of a test do not fit together."""
 
 
 class ScriptedModel(ModelCalls):
-    """Gives its steps one after the other, whichever chat asks; `then` answers all that comes after them.
+    """Model that returns its steps in order to all its chats. `then` answers all later prompts.
 
-    `structured=True`: it has structured output of its own, as claude and codex have; else `output_schema` raises `Unsupported`.
-    `asked` is what it was asked, `opened` counts its chats.
+    `structured=True` adds structured output, as claude and codex have it; without it `output_schema` raises `Unsupported`.
+    `asked` are the prompts, `opened` counts the chats.
     """
 
     def __init__(
@@ -54,7 +201,7 @@ class ScriptedModel(ModelCalls):
         yield ScriptedChat(self, options)
 
     def assert_used_up(self) -> None:
-        """Raise `ScriptError` where a step was never asked for."""
+        """Raise `ScriptError` if a step is left."""
         left = len(self.steps) - len(self.asked)
         if left > 0:
             raise ScriptError(f"{left} of {len(self.steps)} steps were never asked for: {self.steps[-left:]!r}")
@@ -64,7 +211,7 @@ class ScriptedModel(ModelCalls):
         step = self.steps[place] if place < len(self.steps) else self.then
         if step is None:
             raise ScriptError(
-                f"cannot answer prompt {place + 1}, because the script has {len(self.steps)} steps: {asked.prompt.text[:200]!r}"
+                f"the script has {len(self.steps)} steps and no answer to prompt {place + 1}: {asked.prompt.text[:200]!r}"
             )
         self.asked.append(asked)
         return reply_of(await _resolved(step, asked))
@@ -78,7 +225,7 @@ async def _resolved(step: Step, asked: Asked) -> Answer:
 
 
 class ScriptedChat:
-    """Made by `ScriptedModel.chat`. `messages` is the conversation so far."""
+    """Chat of a `ScriptedModel`. `messages` is the conversation so far."""
 
     session_id: str | None = None
 
@@ -89,11 +236,11 @@ class ScriptedChat:
 
     @property
     def model(self) -> ModelName:
-        """The name that the script was given."""
+        """The model's name."""
         return self._model.name
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
-        """The events of the next step."""
+        """Return the events of the next step."""
         return EventStream(self._events(prompt, output_schema))
 
     async def _events(
@@ -107,7 +254,7 @@ class ScriptedChat:
         reply = await self._model._answer(asked)
         asked.outcome = "left"
         try:
-            for action in Playing(reply, self.model, self.options.offered).actions():
+            for action in ReplyEvents(reply, self.model, self.options.offered).actions():
                 await trio.lowlevel.checkpoint()
                 if callable(action):
                     await action()
@@ -121,7 +268,7 @@ class ScriptedChat:
             raise
 
     def _check_results(self, said: Message) -> None:
-        """Hold the prompt to the calls that wait, as a real chat does."""
+        """Check the prompt against waiting calls, as a real chat does."""
         stopped = open_round(self.messages)
         if stopped is None:
             results_in(said, ())
@@ -129,6 +276,6 @@ class ScriptedChat:
             results_in(said, stopped.waiting, stopped.brought)
 
     async def note(self, code: str, message: str, data: Any = None) -> None:
-        """Kept in `notes`, where a session of the daemon has its event log."""
+        """Keep a note in `notes`. A session of the daemon writes it into its event log."""
         await trio.lowlevel.checkpoint()
         self.notes.append((code, message, data))

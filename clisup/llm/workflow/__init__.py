@@ -1,8 +1,7 @@
-"""Work in stages that survives a crash: loops of stages with a budget, and a trace to go on from. docs/llm/workflows.md is the guide."""
+"""Workflows: loops of stages with a budget and a trace, from which they resume after a crash. docs/llm/workflows.md is the guide."""
 
 from clisup.llm.workflow.cycle import Plan, Reflection, ThinkPlanDoReflect
-from clisup.llm.workflow.execution import StageDone, WorkflowResult
-from clisup.llm.workflow.loop import Loop
+from clisup.llm.workflow.loop import Loop, StageDone, WorkflowResult
 from clisup.llm.workflow.stages import Stage, StageRun
 from clisup.llm.workflow.trace import Trace, read_trace
 

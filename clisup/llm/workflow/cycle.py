@@ -1,4 +1,4 @@
-"""`ThinkPlanDoReflect`: the loop of an agent, in one conversation: think about the task, plan, do it, and look back."""
+"""`ThinkPlanDoReflect`: an agent's loop of four stages in one conversation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from clisup.llm.signatures import OutputField, Predict, Signature
 from clisup.llm.workflow.loop import Loop
 from clisup.llm.workflow.stages import Stage, StageFunction, StageRun
 
-__all__ = ["Plan", "Reflection", "ThinkPlanDoReflect"]
-
 THINK = "Think about this task: what is wanted, what is known, what is missing, what can go wrong? Do nothing yet."
 PLAN = "Make the plan for this round: few steps, each of which can be checked."
 DO = "Carry the plan out now, step by step. Say what you did, and what came out of it."
@@ -20,13 +18,13 @@ REFLECT = "Look back at the task and at what was done. Is all that was wanted th
 
 
 class Plan(Signature):
-    """What is to be done in a round."""
+    """Plan of a round."""
 
     steps: list[str] = OutputField(description="in order, each a sentence", min_length=1)
 
 
 class Reflection(Signature):
-    """How a round went. `answer` is the result of the whole task so far."""
+    """Judgement of a round. `answer` is the result of the whole task so far."""
 
     done: bool = OutputField(description="true only where nothing of the task is left")
     answer: str = OutputField(description="the result of the whole task, as far as it is there")
@@ -34,10 +32,10 @@ class Reflection(Signature):
 
 
 class ThinkPlanDoReflect(Loop):
-    """Rounds of think, plan, do and reflect, until the reflection says `done`, `max_rounds` at most.
+    """Rounds of think, plan, do and reflect, until the reflection is `done`, at most `max_rounds`.
 
-    Each of the four is asked in its own words, which a text replaces, or is a function of a `StageRun` instead: what `plan` gives must
-    then fit `Plan`, what `reflect` gives `Reflection`. `result` is the last reflection's answer.
+    Each of the four is a prompt, or a function of a `StageRun`. A function `plan` returns a `Plan`, a function `reflect` a
+    `Reflection`. `result` is the last reflection's answer.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ def _thinking(words: str) -> StageFunction:
 
 
 def _about(task: Any, rounds: Sequence[Mapping[str, Any]]) -> str:
-    """The task; after a round, what it taught: the rest is in the conversation."""
+    """Return the task, and the lesson of the last round. The conversation has everything else."""
     text = task if isinstance(task, str) else to_json(task).decode()
     told = f"<task>\n{text}\n</task>"
     if not rounds:

@@ -1,41 +1,26 @@
-"""The lines of a workflow's trace. Pure; `progress` says what they mean together.
+"""Records of a workflow's trace, a line of JSON each, and the progress that they add up to. Pure.
 
-The first line is `workflow_started` and has the format's name and version. Then comes, for each stage of each round, a
-`stage_started`, its `step_completed`s, and a `stage_completed` or `stage_failed`; a stage may be begun several times.
-`workflow_paused` says why a run stopped where another one may go on, `workflow_completed` is the last line. Readers pass over
-types and fields that they do not know.
+The first line is `workflow_started`, with format and version. Each stage of each round has a `stage_started`, its
+`step_completed`s, and a `stage_completed` or `stage_failed`; a stage may start several times. `workflow_paused` is the reason of a
+stop that another run can continue, `workflow_completed` the last line. Readers ignore unknown types and fields.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from clisup.llm.chat import Cost
+from clisup.errors import UsageError
+from clisup.llm.answers import Cost
+from clisup.llm.budget import Spent
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message
-from clisup.llm.spending import Spent
 from clisup.model.usage import Usage
-
-__all__ = [
-    "VERSION",
-    "WRONG_LINE",
-    "Failure",
-    "Record",
-    "SpentRecord",
-    "StageCompleted",
-    "StageFailed",
-    "StageStarted",
-    "StepCompleted",
-    "WorkflowCompleted",
-    "WorkflowPaused",
-    "WorkflowStarted",
-    "as_json",
-    "read_line",
-    "to_line",
-]
 
 VERSION = 1
 
@@ -45,7 +30,7 @@ class _Record(BaseModel):
 
     type: str
     at: str
-    """When it was written: RFC 3339, UTC."""
+    """Time of writing: RFC 3339, UTC."""
 
 
 class _OfAttempt(_Record):
@@ -69,7 +54,7 @@ class SpentRecord(BaseModel):
 
     @classmethod
     def of(cls, spent: Spent) -> SpentRecord:
-        """Without the iterations: those of a workflow are its rounds."""
+        """Return the record without iterations, which are the workflow's rounds."""
         cost = spent.cost
         return cls(
             answers=spent.answers,
@@ -82,13 +67,13 @@ class SpentRecord(BaseModel):
         )
 
     def spent(self) -> Spent:
-        """Back again."""
+        """Return the `Spent` of the record."""
         cost = None if self.cost_usd is None else Cost(self.cost_usd, self.cost_source or "estimated")
         return Spent(0, self.answers, self.usage, cost, self.unknown_tokens, self.unknown_usd, self.wall_s)
 
 
 class WorkflowStarted(_Record):
-    """The first line."""
+    """First line of a trace."""
 
     type: Literal["workflow_started"] = "workflow_started"
     format: Literal["clisup.workflow"] = "clisup.workflow"
@@ -100,13 +85,13 @@ class WorkflowStarted(_Record):
 
 
 class StageStarted(_OfAttempt):
-    """A stage is about to run, for the `attempt`th time: what it does to the world may begin now."""
+    """Start of a stage. Its effects may begin now."""
 
     type: Literal["stage_started"] = "stage_started"
 
 
 class StageCompleted(_OfAttempt):
-    """What a stage gave, and all that was said in the workflow's chat for it: prompts, answers, tool calls and results."""
+    """Result of a stage, with its messages in the workflow's chat: prompts, answers, tool calls and results."""
 
     type: Literal["stage_completed"] = "stage_completed"
     result: JsonValue
@@ -118,7 +103,7 @@ class StageCompleted(_OfAttempt):
 
 
 class StepCompleted(_OfAttempt):
-    """A part of a stage is done (`StageRun.step`): a later attempt takes its result from here. `spent` is by the attempt until here."""
+    """Result of a part of a stage (`StageRun.step`), for later attempts. `spent` is the use of the attempt so far."""
 
     type: Literal["step_completed"] = "step_completed"
     step: str
@@ -128,7 +113,7 @@ class StepCompleted(_OfAttempt):
 
 
 class Failure(BaseModel):
-    """An error by its stable kind, where it has one."""
+    """Error, with its stable kind if it has one."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -137,7 +122,7 @@ class Failure(BaseModel):
 
 
 class StageFailed(_OfAttempt):
-    """A stage raised, or was cancelled."""
+    """Failure or cancellation of a stage."""
 
     type: Literal["stage_failed"] = "stage_failed"
     error: Failure
@@ -145,7 +130,7 @@ class StageFailed(_OfAttempt):
 
 
 class WorkflowPaused(_Record):
-    """It stopped at a limit; with more of it the same trace goes on."""
+    """Stop at a limit. With a higher limit, the same trace continues."""
 
     type: Literal["workflow_paused"] = "workflow_paused"
     reason: Literal["budget", "max_rounds"]
@@ -153,7 +138,7 @@ class WorkflowPaused(_Record):
 
 
 class WorkflowCompleted(_Record):
-    """It is done."""
+    """End of the workflow."""
 
     type: Literal["workflow_completed"] = "workflow_completed"
     result: JsonValue
@@ -164,33 +149,23 @@ Record = (
     WorkflowStarted | StageStarted | StepCompleted | StageCompleted | StageFailed | WorkflowPaused | WorkflowCompleted
 )
 _RECORDS: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
-_TYPES = frozenset(
-    [
-        "workflow_started",
-        "stage_started",
-        "step_completed",
-        "stage_completed",
-        "stage_failed",
-        "workflow_paused",
-        "workflow_completed",
-    ]
-)
+_TYPES = frozenset(kind.model_fields["type"].default for kind in get_args(Record))
 
 
 def as_json(value: object) -> JsonValue:
-    """The value as a record has it. Raises `ValueError` for what JSON cannot carry: other objects, NaN, half of a surrogate pair."""
+    """Return the value as JSON. Raises `ValueError` for other objects, NaN and half a surrogate pair."""
     made: JsonValue = to_jsonable_python(value)
     json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
     return made
 
 
 def to_line(record: Record) -> bytes:
-    """One line of JSON with its line end."""
+    """Return a line of JSON with its line end."""
     return record.model_dump_json().encode() + b"\n"
 
 
 def read_line(line: bytes) -> Record | None:
-    """One line; None: a type of a later version. Raises `ValueError` where it is none at all."""
+    """Return the record of a line, or None for a type of a later version. Raises `ValueError` for other lines."""
     value = json.loads(line)
     if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _TYPES:
         return None
@@ -198,4 +173,122 @@ def read_line(line: bytes) -> Record | None:
 
 
 WRONG_LINE = (ValueError, ValidationError, RecursionError)
-"""What `read_line` raises for a line that is none."""
+"""Exceptions of `read_line` for a malformed line."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """State of a workflow by its trace."""
+
+    started: WorkflowStarted
+    completed: list[StageCompleted] = field(default_factory=list)
+    failed: list[StageFailed] = field(default_factory=list)
+    running: StageStarted | None = None
+    """Stage without an end."""
+    steps: list[StepCompleted] = field(default_factory=list)
+    """Finished parts of the next stage, by all its attempts."""
+    paused: WorkflowPaused | None = None
+    ended: WorkflowCompleted | None = None
+
+    @property
+    def state(self) -> Literal["done", "budget", "max_rounds", "failed", "running"]:
+        """State by the trace. A `running` workflow may have died since."""
+        if self.ended is not None:
+            return "done"
+        if self.paused is not None:
+            return self.paused.reason
+        if self.running is None and self.attempts:
+            return "failed"
+        return "running"
+
+    def in_order(self) -> list[StageCompleted | StageFailed | StageStarted]:
+        """Return all attempts at stages in order, the open one last."""
+        ended: list[StageCompleted | StageFailed | StageStarted] = [*self.completed, *self.failed]
+        ended.sort(key=lambda one: (one.round, self.started.stages.index(one.stage), one.attempt))
+        return ended if self.running is None else [*ended, self.running]
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """Round, from 1, and index of the next stage."""
+        rounds, stage = divmod(len(self.completed), len(self.started.stages))
+        return rounds + 1, stage
+
+    @property
+    def attempts(self) -> int:
+        """Number of attempts at the next stage so far."""
+        round_, index = self.next
+        where = (round_, self.started.stages[index])
+        failed = [one.attempt for one in self.failed if (one.round, one.stage) == where]
+        running = [self.running.attempt] if self.running and (self.running.round, self.running.stage) == where else []
+        return max([*failed, *running], default=0)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the results as JSON, by round and stage. The last round may be incomplete."""
+        count = len(self.started.stages)
+        return [
+            {one.stage: one.result for one in self.completed[start : start + count]}
+            for start in range(0, len(self.completed), count)
+        ]
+
+    @property
+    def spent(self) -> Spent:
+        """Use of all ended stages. The use of a crashed stage is unknown."""
+        parts: Sequence[StageCompleted | StageFailed] = [*self.completed, *self.failed]
+        total = sum((one.spent.spent() for one in parts), Spent())
+        return Spent(
+            -(-len(self.completed) // len(self.started.stages)),
+            total.answers,
+            total.usage,
+            total.cost,
+            total.unknown_tokens,
+            total.unknown_usd,
+            total.wall_s,
+        )
+
+
+def progress_of(records: Iterable[Record], *, name: str) -> Progress:
+    """Fold the lines of a trace; `name` is for errors. Raises `UsageError` for lines that do not fit together."""
+    lines = iter(records)
+    started = next(lines, None)
+    if not isinstance(started, WorkflowStarted):
+        raise _wrong(name, "it does not begin as a trace of a workflow")
+    if started.version > VERSION:
+        raise _wrong(name, f"its version is {started.version}, and this clisup reads {VERSION}", "use a newer clisup")
+    if not started.stages:
+        raise _wrong(name, "it names no stages")
+    progress = Progress(started)
+    for record in lines:
+        fold(progress, record, name)
+    return progress
+
+
+def fold(progress: Progress, record: Record, name: str) -> None:
+    """Add a line. Raises `UsageError` for a line out of order."""
+    if isinstance(record, WorkflowStarted):
+        raise _wrong(name, "it begins twice")
+    if isinstance(record, WorkflowCompleted):
+        progress.ended = record
+        return
+    if isinstance(record, WorkflowPaused):
+        progress.paused = record
+        return
+    round_, index = progress.next
+    if (record.round, record.stage) != (round_, progress.started.stages[index]):
+        expected = f"round {round_}, stage {progress.started.stages[index]}"
+        raise _wrong(name, f"round {record.round}, stage {record.stage} stands where {expected} should")
+    progress.paused = None
+    if isinstance(record, StepCompleted):
+        if progress.running is None or progress.running.attempt != record.attempt:
+            raise _wrong(name, f"a step of {record.stage} stands where no such stage runs")
+        progress.steps.append(record)
+        return
+    progress.running = record if isinstance(record, StageStarted) else None
+    if isinstance(record, StageCompleted):
+        progress.completed.append(record)
+        progress.steps = []
+    elif isinstance(record, StageFailed):
+        progress.failed.append(record)
+
+
+def _wrong(name: str, why: str, hint: str = "give a file that a workflow wrote") -> UsageError:
+    return usage_error(f"{name} is not a trace of a workflow: {why}", hint)

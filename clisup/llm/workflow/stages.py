@@ -1,35 +1,75 @@
-"""What a workflow is made of: a `Stage` has a name and a function, which is given the `StageRun` that it is part of."""
+"""Stages of a workflow, their view of the run, and steps that are done once."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from clisup.errors import UsageError
-from clisup.llm.asking import ask
-from clisup.llm.budget import Budget
-from clisup.llm.chat import Completion
+from clisup.llm.answers import Completion
+from clisup.llm.budget import Budget, ask_within
+from clisup.llm.failures import usage_error
 from clisup.llm.messages import Prompt
 from clisup.llm.signatures import Predict, Prediction, Signature, active
-from clisup.llm.workflow.recording_chat import RecordingChat, WorkflowModel
-from clisup.llm.workflow.records import as_json
-from clisup.llm.workflow.steps import Steps
+from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
+from clisup.llm.workflow.stage_chat import StageChat, WorkflowModel
+from clisup.llm.workflow.trace import RunningWorkflow, now
 
-__all__ = ["Stage", "StageFunction", "StageRun"]
+
+class Steps:
+    """Steps of one attempt at a stage, with the recorded results of earlier attempts."""
+
+    def __init__(self, running: RunningWorkflow, started: StageStarted, part: Budget, chat: StageChat | None) -> None:
+        self._running, self._started, self._part, self._chat = running, started, part, chat
+        self._kept = {step.step: step.result for step in running.progress.steps}
+        self._asked: set[str] = set()
+
+    async def once(self, name: str, work: Callable[[], Awaitable[object]]) -> JsonValue:
+        """Return the recorded result of this step, or do `work` and record its result first."""
+        if name in self._asked:
+            raise usage_error(f"step {name} of stage {self._started.stage} came twice", "give each step its own name")
+        self._asked.add(name)
+        if name in self._kept:
+            return self._kept[name]
+        value = await awaited(work(), f"step {name} of stage {self._started.stage}")
+        try:
+            result = as_json(value)
+        except ValueError as error:
+            raise usage_error(f"the result of step {name} is not JSON: {error}", "return JSON") from error
+        record = StepCompleted(
+            at=now(),
+            round=self._started.round,
+            stage=self._started.stage,
+            attempt=self._started.attempt,
+            step=name,
+            result=result,
+            messages=tuple(self._chat.take_new()) if self._chat else (),
+            spent=SpentRecord.of(self._part.spent),
+        )
+        await self._running.append(record)
+        return result
+
+
+async def awaited(given: object, what: str) -> object:
+    """Return the result of a stage or step. Raises `UsageError` for a function that is not async."""
+    if not inspect.isawaitable(given):
+        raise usage_error(f"the function of {what} is not async", "write async def")
+    return await given
+
 
 S = TypeVar("S", bound=Signature)
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What a stage is given.
+    """A stage's view of the run.
 
-    `results` are those of the stages before it in this round, `rounds` those of the rounds before, by stage. `attempt` is above 1 where
-    it was begun before, in this process or one that died: what it does to the world may have been done. `chat` is the workflow's one
-    conversation. Questions to `model` in chats of their own, by `Predict` too, are charged to `budget` all the same.
+    `results` are the results of earlier stages of this round, `rounds` those of earlier rounds, by stage. An `attempt` above 1 follows
+    an earlier one, perhaps of a process that died: its effects may have happened. `chat` is the workflow's one conversation.
+    `budget` also pays for questions to `model` in other chats, such as those of `Predict`.
     """
 
     task: Any
@@ -40,33 +80,31 @@ class StageRun:
     rounds: Sequence[Mapping[str, Any]]
     model: WorkflowModel
     budget: Budget
-    shared: RecordingChat | None
+    shared: StageChat | None
     steps: Steps
 
     @property
-    def chat(self) -> RecordingChat:
-        """The workflow's conversation. Raises `UsageError` where it has none (`chat=False`)."""
+    def chat(self) -> StageChat:
+        """The workflow's conversation. Raises `UsageError` with `chat=False`."""
         if self.shared is None:
-            raise UsageError(
-                f"cannot ask in stage {self.stage}, because the workflow shares no chat",
-                kind="usage",
-                hint="take chat=True",
+            raise usage_error(
+                f"stage {self.stage} has no chat: the workflow was made with chat=False", "make it with chat=True"
             )
         return self.shared
 
     async def step(self, name: str, work: Callable[[], Awaitable[object]]) -> Any:
-        """Do a part of the stage once: `await run.step("fetch", fetch)`. What it gives is JSON, and on disk before this returns.
+        """Do a part of the stage once: `await run.step("fetch", fetch)`. Its result is JSON, and durable before this returns.
 
-        Where a later attempt at the stage comes to the step of this name, it gets that, and `work` is not called.
+        A later attempt at the stage gets the same result for a step of this name, without calling `work`.
         """
         return await self.steps.once(name, work)
 
     async def ask(self, prompt: Prompt) -> Completion:
-        """The answer to a prompt in the workflow's conversation, within the budget."""
-        return await ask(self.chat, prompt, budgets=active().budgets)
+        """Ask in the workflow's conversation, within the budget."""
+        return await ask_within(active().budgets, self.chat, prompt)
 
     async def predict(self, question: type[S] | Predict[S], **inputs: Any) -> Prediction[S]:
-        """The outputs of a signature, asked for in the workflow's conversation."""
+        """Ask for the outputs of a signature in the workflow's conversation."""
         predict = question if isinstance(question, Predict) else Predict(question)
         return await predict.run_in(self.chat, **inputs)
 
@@ -76,9 +114,9 @@ StageFunction = Callable[[StageRun], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`result` is the type of what `run` gives, for pydantic; None: JSON, as it is.
+    """Stage of a workflow. `result` is the type of its result for pydantic. The default is plain JSON.
 
-    A stage's result is what its record has of it, also in the process that made it: a tuple of a stage without a type is a list.
+    Other stages always see the recorded result: a tuple of a stage without a type is a list.
     """
 
     name: str
@@ -86,29 +124,26 @@ class Stage:
     result: Any = None
 
     def to_json(self, value: Any) -> JsonValue:
-        """For the record. Raises `UsageError` where JSON cannot carry it."""
+        """Return a result for the record. Raises `UsageError` for a value without JSON form."""
         try:
             if self.result is None:
                 return as_json(value)
             adapter: TypeAdapter[Any] = TypeAdapter(self.result)
             return as_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
-        except ValueError as error:  # pydantic's own are such
-            raise UsageError(
-                f"cannot record what stage {self.name} gave, because of {error}",
-                kind="usage",
-                hint="give JSON, or name its type: result=",
+        except ValueError as error:  # also pydantic's own
+            raise usage_error(
+                f"the result of stage {self.name} cannot be recorded: {error}", "return JSON, or name the type: result="
             ) from error
 
     def from_json(self, value: JsonValue) -> Any:
-        """From the record. Raises `UsageError` where it is not of the type any more."""
+        """Return a recorded result. Raises `UsageError` for a result of another type."""
         if self.result is None:
             return value
         adapter: TypeAdapter[Any] = TypeAdapter(self.result)
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            raise UsageError(
-                f"cannot take the recorded result of stage {self.name}, because of {error}",
-                kind="usage",
-                hint="the program has changed since: begin a new trace",
+            raise usage_error(
+                f"the recorded result of stage {self.name} does not fit: {error}",
+                "begin a new trace: the program has changed",
             ) from error

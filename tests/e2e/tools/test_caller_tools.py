@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import trio
 
-from clisup.llm.chat import ChatOptions, Completion, Finished
+from clisup.llm.answers import Completion, Finished
+from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import StructureError
 from clisup.llm.messages import Message, ToolResultBlock
 from clisup.llm.models import Model, resolve
-from clisup.llm.opening import PLAIN_SYSTEM
-from clisup.llm.parking import PARKED
-from clisup.llm.tools import ToolDefinition
+from clisup.llm.sessions.caller_tools import PARKED
+from clisup.llm.sessions.opening import PLAIN_SYSTEM
+from clisup.llm.tools.definitions import ToolDefinition
 from tests.e2e.tools.stage import ADD, CLIS, LIMIT_S, Stage
 
 pytestmark = pytest.mark.e2e

@@ -1,0 +1,74 @@
+"""JSON in what models write: fenced, in prose, cut, with a comma too many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clisup.llm.json_text import MAX_STARTS, NoJSON, fences, find_json, json_values, strip_fences
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ('```json\n{"a": 1}\n```', '{"a": 1}'),
+        ("\n```\nplain\n```\n", "plain"),
+        ("~~~text\nx\n~~~", "x"),
+        ("````md\n```py\nx\n```\n````", "```py\nx\n```"),
+        ("```json\n[1, 2", "[1, 2"),
+        ("no fence", "no fence"),
+        ("Here:\n```\nx\n```", "Here:\n```\nx\n```"),
+        ("```\na\n```\n```\nb\n```", "```\na\n```\n```\nb\n```"),
+        ("`x`", "`x`"),
+    ],
+)
+def test_fences_around_a_whole_text_are_stripped_and_no_others(text: str, inside: str) -> None:
+    assert strip_fences(text) == inside
+
+
+def test_fenced_blocks_are_told_with_their_language() -> None:
+    found = fences("a\n```JSON title\n{}\n```\nb\n```\nx\n```")
+    assert [(block.language, block.body) for block in found] == [("json", "{}"), ("", "x")]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("  [1, 2]\n", [1, 2]),
+        ("42", 42),
+        ('"text"', "text"),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ('Sure!\n```\n{"a": 1}\n```\nAnything else?', {"a": 1}),
+        ('For {x} I say: {"a": {"b": [1]}}. Good?', {"a": {"b": [1]}}),
+        ('First {"a": 1}, then at last {"a": 1, "b": 2}.', {"a": 1, "b": 2}),
+        ('```py\n{"not": 1}\n```\n```json\n{"this": 1}\n```', {"this": 1}),
+        ('{"a": [1, 2,], "b": "x,]",}', {"a": [1, 2], "b": "x,]"}),
+        ('It is {"a": "b}",}.', {"a": "b}"}),
+        ('```json\n{"a": 1}', {"a": 1}),
+    ],
+)
+def test_the_value_that_is_meant_is_found(text: str, value: Any) -> None:
+    assert find_json(text) == value
+
+
+def test_a_kind_that_is_asked_for_is_looked_for() -> None:
+    assert find_json('[1, 2, 3, 4, 5, 6, 7] and {"a": 1}', dict) == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["", "no", "{x: 1}", "{'a': 1}", '{"a": NaN}', '{"a": ', "[" * 100_000])
+def test_what_is_no_json_is_none(text: str) -> None:
+    with pytest.raises(NoJSON, match="no JSON object"):
+        find_json(text, dict)
+
+
+def test_all_candidates_are_given_the_likeliest_first() -> None:
+    text = 'Like {"q": 1}:\n```json\n{"a": 1}\n```'
+    assert list(json_values(text)) == [{"a": 1}, {"a": 1}, {"q": 1}]
+
+
+def test_a_text_of_brackets_is_looked_through_up_to_a_bound() -> None:
+    with pytest.raises(NoJSON):
+        find_json("{ " * MAX_STARTS + '{"a": 1}')
+    assert find_json("{ " * (MAX_STARTS - 1) + '{"a": 1}') == {"a": 1}
